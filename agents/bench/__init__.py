@@ -1,0 +1,1 @@
+"""Benchmarks behind `spillway bench`: side by side, interleaved, repeated, with the spread shown."""

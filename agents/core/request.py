@@ -1,0 +1,45 @@
+"""A request as a stage's core sees it: identity, deadline, where it came from; its payload is opaque."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lineage.hops import Hop
+
+# The choices made so far: chooser stage -> the successors it chose (empty: the request ends there).
+Path = dict[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One message from a stage's input topic, decoded by the driver. All times in seconds (deadline, sent: unix)."""
+
+    request_id: str
+    partition: int
+    offset: int
+    sent: float
+    deadline: float
+    predecessor: str  # a stage's name, or "" for the ingress
+    hop: Hop | None  # the predecessor's; None at the ingress
+    path: Path = field(default_factory=dict)
+    # Empty for a result. For a tombstone: the predecessors of the join (or the terminals, at the gate) that it
+    # stands for, none of which will deliver.
+    lost: tuple[str, ...] = ()
+    appended: float = 0.0  # unix seconds, the broker's append time
+    payload: Any = None  # never read by the core
+
+
+@dataclass(slots=True)
+class Request:
+    """A request that waits, or runs, in one stage."""
+
+    request_id: str
+    partition: int
+    sent: float  # t_s of PARD, unix seconds
+    deadline: float  # unix seconds
+    arrived: float  # t_r: ready at this stage
+    parts: tuple[Delivery, ...]  # what it was made from: one, or one per predecessor that delivered
+    path: Path
+    entered: float = 0.0  # t_b: entered a forming batch
+    started: float = 0.0  # t_e: its batch started

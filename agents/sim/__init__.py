@@ -1,0 +1,1 @@
+"""The simulator driver: the same cores in virtual time, with profiled durations and scripted crashes."""

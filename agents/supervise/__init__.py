@@ -1,0 +1,1 @@
+"""One machine's pipeline under one supervisor: processes, restarts, watchdog, run directory, live status."""

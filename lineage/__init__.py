@@ -1,0 +1,1 @@
+"""What travels with a message: ids, hops, deadline, headers, Avro schemas, tensors, trace context, metric names."""

@@ -1,0 +1,44 @@
+"""The one error root: what a user sees when something is wrong, and what to do about it.
+
+Every error that Spillway raises on purpose is a `SpillwayError`. Its text names the place and the fix; the
+command line prints it without a traceback and exits with `exit_code` (1 the pipeline failed, 2 bad use or input).
+"""
+
+
+class SpillwayError(Exception):
+    """Root of every error that Spillway raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(SpillwayError):
+    """A command, an argument or a file that the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class SpecError(UsageError):
+    """A pipeline spec is not valid; the text names file, line, path and fix."""
+
+
+class ModelError(SpillwayError):
+    """A model cannot be found or loaded, or broke its contract with the stage."""
+
+
+class BrokerError(SpillwayError):
+    """The Kafka broker cannot be started, reached or used."""
+
+
+class TopicError(BrokerError):
+    """A topic on the cluster is not as the topic plan requires."""
+
+
+class WireError(SpillwayError):
+    """Bytes or headers from the wire are not what they should be.
+
+    `reason` is a short stable code (see `lineage.reasons`), fit for a metric label and a dead letter's header.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason

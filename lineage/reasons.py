@@ -1,0 +1,23 @@
+"""Reason codes: why a query was dropped or failed, as they stand in outcomes, dead letters and metric labels.
+
+Codes are stable and few; the free text beside a code says the rest.
+"""
+
+# Dropped on purpose, by a policy.
+EXPIRED = "expired"  # past its deadline when it was about to enter a batch
+
+# Bad input on the wire.
+NOT_AVRO = "not-avro"
+UNKNOWN_SCHEMA = "unknown-schema"
+CORRUPT = "corrupt"
+BAD_HEADERS = "bad-headers"
+BAD_INPUT = "bad-input"  # a name, dtype or shape that the stage does not take
+TOO_LARGE = "too-large"  # over a limit: bytes, count, rank
+
+# The stage could not do its work.
+MODEL_RAISED = "model-raised"
+WRONG_RESULT_COUNT = "wrong-result-count"
+BAD_RESULT = "bad-result"  # a result that is no mapping, or cannot be encoded
+BAD_ROUTE = "bad-route"  # split, choose or join raised, or named a stage that is no successor
+JOIN_TIMEOUT = "join-timeout"
+JOIN_OVERFLOW = "join-overflow"
