@@ -1,0 +1,61 @@
+# Two commands do everything on a machine with Python 3.11+, make and a package registry:
+#   make demo    environment, broker, training, a bursty replay over four real models, a report
+#   make test    environment, lint, types, import contract, unit, integration and acceptance tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# Where pip or uv is set to a CPU (or other) index of torch's own, its builds have other hashes than the lock's:
+# then torch is pinned by version alone, and everything else still by hash.
+TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
+TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
+
+.PHONY: env demo test lint unit integration acceptance bench lock clean
+
+env: $(INSTALLED)
+
+$(INSTALLED): requirements/base.txt requirements/torch.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Spillway needs Python 3.11 or later; '$(PYTHON)' is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q --require-hashes -r requirements/base.txt
+ifeq ($(TORCH_INDEX_SET),0)
+	$(PIP) install -q --require-hashes --no-deps -r requirements/torch.txt
+else
+	@echo "pip or uv is set to an index of torch's own: taking $(TORCH_PIN) from there, without the lock's hashes"
+	PIP_INDEX_URL="$${PIP_INDEX_URL:-$$UV_INDEX_URL}" PIP_EXTRA_INDEX_URL="$${PIP_EXTRA_INDEX_URL:-$$UV_EXTRA_INDEX_URL}" \
+	  $(PIP) install -q $(TORCH_PIN)
+endif
+	$(PIP) install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: env
+	$(BIN)/python -m examples.plates.demo
+
+test: env lint
+	$(BIN)/python -m pytest tests/unit tests/integration tests/acceptance
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit integration acceptance: env
+	$(BIN)/python -m pytest tests/$@
+
+bench: env
+	$(BIN)/spillway bench --help
+
+# Compiles the locks anew (needs uv on PATH).
+CUDA := $(shell sed -n 's/^\(\(nvidia\|cuda\|triton\|torch\)[a-z0-9-]*\)==.*/\1/p' requirements/torch.txt 2>/dev/null)
+COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+lock:
+	$(COMPILE) pyproject.toml requirements/build.in --extra dev --extra examples \
+	  $(foreach p,$(CUDA),--no-emit-package $(p)) -o requirements/base.txt
+	$(COMPILE) requirements/torch.in -o requirements/torch.txt
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
