@@ -1,0 +1,303 @@
+"""One queue, the model instances that it feeds, and the batches that form for them.
+
+While an instance runs a batch, its next one is forming: filled from the queue the moment the running batch starts,
+then by arrivals, up to the largest size. A request enters at t_b and is judged then, once; the forming batch starts
+at t_e, the end of the running one, however full it is. An idle instance starts a request at once, or, with a batching
+delay, when its batch is full or the delay since its first request entered is over. Several instances share the queue:
+an arrival enters the forming batch that starts first among those with room. Invariant: while a request waits in the
+queue, every forming batch is full.
+
+The live stage and the simulator drive the same object; it is written for the latter's speed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.policy import Load, Policy, Refusal, StageState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agents.core.durations import Duration
+    from agents.core.request import Request
+
+_IDLE = float("-inf")  # the expected end of an instance that runs nothing
+
+
+class Batch:
+    """Requests that one instance runs together, from `started` to, as far as is known then, `expected_end`."""
+
+    __slots__ = ("expected_end", "instance", "requests", "started")
+
+    def __init__(self, instance: int, requests: list[Request], started: float, expected_end: float) -> None:
+        self.instance = instance
+        self.requests = requests
+        self.started = started
+        self.expected_end = expected_end
+
+    def __repr__(self) -> str:
+        return f"Batch({self.instance}, {len(self.requests)} requests, {self.started} to {self.expected_end})"
+
+
+class _Instance:
+    __slots__ = ("ends", "forming", "index", "opened", "running")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.running: Batch | None = None
+        self.ends = _IDLE  # expected end of the running batch
+        self.forming: list[Request] = []
+        self.opened = 0.0  # when the first of `forming` entered; meaningless while that is empty
+
+
+class Batcher:
+    """The queue of one stage process (or of one simulated worker) and its instances.
+
+    Every call may append to `starts` (batches to run now) and `drops` (requests that the policy refused); the caller
+    drains both. `now` must not decrease. Requests come with `arrived` set; `entered` and `started` are set here.
+    """
+
+    __slots__ = (
+        "_delay",
+        "_duration",
+        "_expires",
+        "_fill",
+        "_instances",
+        "_judge",
+        "_max_batch",
+        "_observe",
+        "_policy",
+        "_target",
+        "arrived",
+        "batches",
+        "busy",
+        "completed",
+        "drops",
+        "removed",
+        "started",
+        "starts",
+        "total_drops",
+    )
+
+    def __init__(
+        self, policy: Policy, max_batch: int, delay: float = 0.0, instances: int = 1, duration: Duration | None = None
+    ) -> None:
+        """`duration` says what a batch of n is expected to take; it learns, if it has an `observe(n, seconds)`."""
+        if max_batch < 1 or instances < 1 or delay < 0:
+            raise ValueError(f"max_batch {max_batch}, instances {instances}, delay {delay}: at least 1, 1 and 0")
+        self._policy = policy
+        self._max_batch = max_batch
+        self._delay = delay
+        self._duration: Duration = duration if duration is not None else _unknown
+        self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
+        self._instances = [_Instance(index) for index in range(instances)]
+        self._target: _Instance | None = self._instances[0]  # where an arrival enters; None when all is full
+        kind = type(policy)
+        self._fill = policy.fill
+        self._judge = policy.judge if kind.judge is not Policy.judge else None
+        self._expires = kind.next_expiry is not Policy.next_expiry
+        self.starts: list[Batch] = []
+        self.drops: list[tuple[Request, Refusal]] = []
+        self.arrived = self.started = self.completed = self.total_drops = self.removed = self.batches = 0
+        self.busy = 0.0
+
+    # What happens ----------------------------------------------------------------------------------------------
+
+    def push(self, now: float, request: Request) -> None:
+        """Take a request that is ready at this stage."""
+        self.arrived += 1
+        if self._delay:
+            self._retarget(now)  # how soon an idle instance would start depends on now
+        instance = self._target
+        if instance is None:
+            self._policy.push(now, request)
+            return
+        forming = instance.forming
+        last = len(forming) + 1 == self._max_batch
+        judge = self._judge
+        if judge is not None:
+            refusal = judge(now, self._start_time(now, instance, full=last), request)
+            if refusal is not None:
+                self.drops.append((request, refusal))
+                self.total_drops += 1
+                return
+        request.entered = now
+        if not forming:
+            instance.opened = now
+        forming.append(request)
+        if instance.running is None:
+            if last or not self._delay:
+                self._start(now, instance)
+        elif last:
+            self._retarget(now)
+
+    def complete(self, now: float, instance: int, executed: float | None = None) -> Batch:
+        """End the running batch of `instance`, which took `executed` seconds if that was measured; return it."""
+        slot = self._instances[instance]
+        batch = slot.running
+        if batch is None:
+            raise ValueError(f"instance {instance} runs nothing")
+        slot.running = None
+        slot.ends = _IDLE
+        count = len(batch.requests)
+        self.completed += count
+        self.batches += 1
+        if executed is None:
+            self.busy += now - batch.started
+        else:
+            self.busy += executed
+            if self._observe is not None:
+                self._observe(count, executed)
+        forming = slot.forming
+        if not forming and len(self._instances) > 1:
+            self._take_over(slot)
+            forming = slot.forming
+        if forming and (not self._delay or len(forming) == self._max_batch or slot.opened + self._delay <= now):
+            self._start(now, slot)
+        else:
+            self._retarget(now)
+        return batch
+
+    def advance(self, now: float) -> None:
+        """Do what time alone brings: start batches whose delay is over, drop what expired in the queue."""
+        if self._expires:
+            before = len(self.drops)
+            self._policy.expire(now, self.drops)
+            self.total_drops += len(self.drops) - before
+        if self._delay:
+            for instance in self._instances:
+                if instance.running is None and instance.forming and instance.opened + self._delay <= now:
+                    self._start(now, instance)
+
+    def next_wake(self, now: float) -> float | None:
+        """When `advance` next has something to do; None if only arrivals and completions can change anything."""
+        wakes = []
+        if self._delay:
+            wakes = [slot.opened + self._delay for slot in self._instances if slot.running is None and slot.forming]
+        if self._expires:
+            expiry = self._policy.next_expiry()
+            if expiry is not None:
+                wakes.append(expiry)
+        return max(now, min(wakes)) if wakes else None
+
+    def remove(self, now: float, unwanted: Callable[[Request], bool]) -> list[Request]:
+        """Forget the waiting and forming requests that `unwanted` picks, and return them. Running ones stay.
+
+        May bring starts and drops, as what waited takes the room.
+        """
+        removed = self._policy.remove(unwanted)
+        for slot in self._instances:
+            gone = [request for request in slot.forming if unwanted(request)]
+            if gone:
+                removed += gone
+                slot.forming = [request for request in slot.forming if not unwanted(request)]
+                if slot.forming:
+                    slot.opened = slot.forming[0].entered
+        self.removed += len(removed)
+        self._refill(now)
+        return removed
+
+    # What a policy hears ---------------------------------------------------------------------------------------
+
+    def report(self, now: float) -> StageState | None:
+        """Give the policy's state for the other stages, once a period; None where it has none to tell."""
+        return self._policy.report(now, self.load())
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Give the policy the newest states of all stages, once a period."""
+        self._policy.tick(now, self.load(), states)
+
+    def load(self) -> Load:
+        """Count what has come, gone and stayed so far."""
+        return Load(
+            arrived=self.arrived,
+            dropped=self.total_drops,
+            started=self.started,
+            completed=self.completed,
+            batches=self.batches,
+            busy=self.busy,
+            queued=len(self._policy),
+            forming=sum(len(slot.forming) for slot in self._instances),
+            running=self.started - self.completed,
+        )
+
+    @property
+    def depth(self) -> int:
+        """How many requests wait: queued or forming, not running."""
+        return self.arrived - self.started - self.total_drops - self.removed
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything is left here, be it running."""
+        return self.depth > 0 or self.started > self.completed
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _start(self, now: float, instance: _Instance) -> None:
+        requests = instance.forming
+        for request in requests:
+            request.started = now
+        count = len(requests)
+        ends = now + self._duration(count)
+        batch = instance.running = Batch(instance.index, requests, now, ends)
+        instance.ends = ends
+        self.starts.append(batch)
+        self.started += count
+        forming: list[Request] = []
+        instance.forming = forming
+        if len(self._policy):
+            drops = self.drops
+            before = len(drops)
+            self._fill(now, max(ends, now + self._delay), self._max_batch, forming, drops)
+            self.total_drops += len(drops) - before
+            instance.opened = now
+        self._retarget(now)
+
+    def _refill(self, now: float) -> None:
+        """Restore the invariant after a removal made room: what waits enters, the batch that starts first first."""
+        for slot in sorted(self._instances, key=lambda slot: self._start_time(now, slot, full=False)):
+            room = self._max_batch - len(slot.forming)
+            if room and len(self._policy):
+                if not slot.forming:
+                    slot.opened = now
+                before = len(self.drops)
+                self._fill(now, self._start_time(now, slot, full=False), room, slot.forming, self.drops)
+                self.total_drops += len(self.drops) - before
+                if slot.running is None and len(slot.forming) == self._max_batch:
+                    self._start(now, slot)
+        self._retarget(now)
+
+    def _start_time(self, now: float, instance: _Instance, *, full: bool) -> float:
+        """Say when the forming batch of `instance` will start, should a request enter it now."""
+        ends = instance.ends
+        if self._delay and not full:
+            ends = max(ends, (instance.opened if instance.forming else now) + self._delay)
+        return max(now, ends)
+
+    def _retarget(self, now: float) -> None:
+        """Find the forming batch with room that starts first, the first instance among equals."""
+        target = None
+        soonest = float("inf")
+        for instance in self._instances:
+            if len(instance.forming) < self._max_batch:
+                starts = self._start_time(now, instance, full=False) if self._delay else instance.ends
+                if starts < soonest:
+                    soonest = starts
+                    target = instance
+        self._target = target
+
+    def _take_over(self, idle: _Instance) -> None:
+        """Let an instance that ended sooner than expected run what is forming for one that still runs.
+
+        With durations as expected this has nothing to do: an arrival always entered the batch that starts first.
+        """
+        busy: Iterable[_Instance] = (slot for slot in self._instances if slot.running is not None and slot.forming)
+        source = min(busy, key=lambda slot: slot.ends, default=None)
+        if source is not None:
+            idle.forming, source.forming = source.forming, idle.forming
+            idle.opened = source.opened
+
+
+def _unknown(_count: int, /) -> float:
+    return 0.0
