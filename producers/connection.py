@@ -1,0 +1,186 @@
+"""How to reach a Kafka cluster: one set of client settings for confluent-kafka, aiokafka and Faust alike.
+
+The settings file uses librdkafka's (mostly also Java's) property names, as `key=value` lines or as a flat YAML or JSON
+mapping. Only what all three clients can honour is taken; anything else is refused by name rather than half applied.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import ssl
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from lineage.errors import UsageError
+from producers.settings_file import read_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BOOTSTRAP = "bootstrap.servers"
+PROTOCOL = "security.protocol"
+MECHANISM = "sasl.mechanism"
+USERNAME = "sasl.username"
+PASSWORD = "sasl.password"  # noqa: S105 - a property's name
+CA_FILE = "ssl.ca.location"
+CERTIFICATE = "ssl.certificate.location"
+KEY_FILE = "ssl.key.location"
+KEY_PASSWORD = "ssl.key.password"  # noqa: S105 - a property's name
+CHECK_HOST = "ssl.endpoint.identification.algorithm"
+VERIFY = "enable.ssl.certificate.verification"
+
+_ALIASES = {"sasl.mechanisms": MECHANISM}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    PROTOCOL: ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    MECHANISM: ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    CHECK_HOST: ("https", "none"),
+    VERIFY: ("true", "false"),
+}
+_FREE = (USERNAME, PASSWORD, CA_FILE, CERTIFICATE, KEY_FILE, KEY_PASSWORD)
+_KNOWN = (*_CHOICES, *_FREE)
+_SECRET = frozenset({PASSWORD, KEY_PASSWORD})
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
+_LARGEST_PORT = 65535
+
+
+class ClientSettings(BaseModel):
+    """Where a cluster is and how to authenticate there. Immutable; its repr shows no secret.
+
+    `properties` holds only known keys, with values as librdkafka spells them; `UsageError` names what is wrong.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    bootstrap: str
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def load(cls, bootstrap: str | None, file: Path | None = None) -> ClientSettings:
+        """Take the properties of `file`, and `bootstrap`, which overrides the file's `bootstrap.servers`."""
+        properties = read_properties(file) if file is not None else {}
+        listed = properties.pop(BOOTSTRAP, None)
+        chosen = bootstrap or listed
+        if not chosen:
+            where = f" and {file} has no {BOOTSTRAP}" if file is not None else ""
+            raise UsageError(f"no Kafka broker is named{where}: give --bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP")
+        try:
+            return cls(bootstrap=chosen, properties=properties)
+        except UsageError as error:
+            if file is None:
+                raise
+            raise UsageError(f"{file}: {error}") from error
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _check_bootstrap(cls, value: str) -> str:
+        addresses = [address.strip() for address in value.split(",")]
+        for address in addresses:
+            match = _ADDRESS.fullmatch(address)
+            if match is None or not 0 < int(match[1]) <= _LARGEST_PORT:
+                raise UsageError(f"{address!r} is no broker address: write HOST:PORT, several separated by commas")
+        return ",".join(addresses)
+
+    @field_validator("properties")
+    @classmethod
+    def _check_properties(cls, value: dict[str, str]) -> dict[str, str]:
+        return dict(_checked(key, text) for key, text in value.items())
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        given, protocol = self.properties, self.protocol
+        for prefix, needed in (("sasl.", "SASL"), ("ssl.", "SSL")):
+            idle = sorted(key for key in given if key.startswith(prefix))
+            if idle and needed not in protocol:
+                raise UsageError(f"{idle[0]} has no effect with {PROTOCOL}={protocol}: set {PROTOCOL} as well")
+        if "SASL" in protocol:
+            missing = [key for key in (MECHANISM, USERNAME, PASSWORD) if key not in given]
+            if missing:
+                raise UsageError(f"{PROTOCOL}={protocol} needs {' and '.join(missing)}")
+        if (KEY_FILE in given) != (CERTIFICATE in given):
+            raise UsageError(f"{KEY_FILE} and {CERTIFICATE} go together: set both or neither")
+        return self
+
+    @property
+    def protocol(self) -> str:
+        """The security protocol in capitals; PLAINTEXT unless told otherwise."""
+        return self.properties.get(PROTOCOL, "PLAINTEXT")
+
+    def confluent(self) -> dict[str, Any]:
+        """Configuration for any confluent-kafka client; a new dict that the caller may extend."""
+        return {BOOTSTRAP: self.bootstrap, **self.properties}
+
+    def aiokafka(self) -> dict[str, Any]:
+        """Keyword arguments for any aiokafka client."""
+        arguments: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap.split(","),
+            "security_protocol": self.protocol,
+        }
+        if "SASL" in self.protocol:
+            arguments |= {
+                "sasl_mechanism": self.properties[MECHANISM],
+                "sasl_plain_username": self.properties[USERNAME],
+                "sasl_plain_password": self.properties[PASSWORD],
+            }
+        if "SSL" in self.protocol:
+            arguments["ssl_context"] = self.ssl_context()
+        return arguments
+
+    def faust(self) -> dict[str, Any]:
+        """Keyword arguments for a `faust.App`: `broker`, and `broker_credentials` unless PLAINTEXT."""
+        from faust.auth import SASLCredentials, SSLCredentials  # noqa: PLC0415 - costs a second; clients do without
+
+        arguments: dict[str, Any] = {"broker": [f"kafka://{address}" for address in self.bootstrap.split(",")]}
+        context = self.ssl_context() if "SSL" in self.protocol else None
+        if "SASL" in self.protocol:
+            arguments["broker_credentials"] = SASLCredentials(
+                username=self.properties[USERNAME],
+                password=self.properties[PASSWORD],
+                mechanism=self.properties[MECHANISM],
+                ssl_context=context,
+            )
+        elif context is not None:
+            arguments["broker_credentials"] = SSLCredentials(context)
+        return arguments
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A TLS context as the properties say: the given authority or the system's, host names checked by default."""
+        given = self.properties
+        try:
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=given.get(CA_FILE))
+            if CERTIFICATE in given:
+                context.load_cert_chain(given[CERTIFICATE], given[KEY_FILE], given.get(KEY_PASSWORD, ""))
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(f"{key}={given[key]}" for key in (CA_FILE, CERTIFICATE, KEY_FILE) if key in given)
+            raise UsageError(f"cannot use the TLS files ({files}): {error}") from error
+        if given.get(CHECK_HOST) == "none":
+            context.check_hostname = False
+        if given.get(VERIFY) == "false":
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        yield "bootstrap", self.bootstrap
+        yield "properties", {key: "***" if key in _SECRET else text for key, text in self.properties.items()}
+
+
+def _checked(key: str, text: str) -> tuple[str, str]:
+    """The property under its own name with its value in its own spelling, or a UsageError."""
+    key = _ALIASES.get(key, key)
+    if key not in _KNOWN:
+        if key == "sasl.jaas.config":
+            raise UsageError(f"property {key} is for Java clients: set {USERNAME} and {PASSWORD} instead")
+        close = difflib.get_close_matches(key, _KNOWN, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(_KNOWN))}"
+        raise UsageError(f"unknown client property {key!r}: {hint}")
+    if key not in _CHOICES:
+        if not text:
+            raise UsageError(f"property {key} is empty")
+        return key, text
+    for choice in _CHOICES[key]:
+        if choice.lower() == text.lower():
+            return key, choice
+    raise UsageError(f"property {key} is {text!r}: use one of {', '.join(_CHOICES[key])}")
