@@ -1,0 +1,97 @@
+"""The Faust application of one stage replica: one agent on one topic, nothing of Faust's that a stage does not use."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import faust
+from faust.app.base import BootStrategy
+from mode.supervisors import CrashingSupervisor
+
+from agents.live.transport import StageTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from agents.live.transport import Chunk, Owner, StageConsumer, StageConsumerThread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """How a replica takes part in its consumer group. Durations in seconds."""
+
+    group: str
+    instance: str  # static: a restarted replica of this name gets its partitions back
+    connection: dict[str, Any] = field(default_factory=dict)  # aiokafka's keyword arguments
+    session: float = 10.0
+    heartbeat: float = 0.3
+    rebalance: float = 15.0
+    fetch_wait: float = 0.25  # the longest that the broker holds a fetch without records
+    fetch_bytes: int = 256 * 1024  # per partition and fetch; bounds what a waiting replica holds
+    chunk_records: int = 1000
+
+
+class _ConsumerOnly(BootStrategy):  # type: ignore[misc]
+    """Output goes through a producer of our own, so Faust's stays off."""
+
+    enable_kafka_producer = False
+    enable_web = False
+
+
+class StageApp(faust.App):  # type: ignore[misc]
+    """A Faust app that only consumes."""
+
+    BootStrategy = _ConsumerOnly
+
+    @property
+    def stage_consumer(self) -> StageConsumer:
+        """The consumer, as what it is here."""
+        return self.consumer  # type: ignore[no-any-return]
+
+    @property
+    def consumer_thread(self) -> StageConsumerThread:
+        """The consumer's thread: commits and committed offsets are its business."""
+        return self.stage_consumer._thread
+
+
+def build(
+    topic: str, membership: Membership, owner: Owner, take: Callable[[Chunk], Awaitable[None]], commit_interval: float
+) -> StageApp:
+    """Build the app whose one agent hands each chunk of `topic` to `take`, one after another."""
+    bootstrap = membership.connection.get("bootstrap_servers", "127.0.0.1:9092")
+    servers = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+    app = StageApp(
+        membership.group,
+        broker=f"kafka://{servers}",
+        store="memory://",
+        datadir=tempfile.gettempdir() + "/spillway-faust",  # never written: there are no tables
+        web_enabled=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        table_standby_replicas=0,
+        agent_supervisor=CrashingSupervisor,
+        key_serializer="raw",
+        value_serializer="raw",
+        broker_commit_interval=commit_interval,
+        broker_commit_livelock_soft_timeout=24 * 3600.0,
+        stream_wait_empty=False,
+        stream_recovery_delay=0.0,
+        stream_buffer_maxsize=4,
+        broker_session_timeout=membership.session,
+        broker_heartbeat_interval=membership.heartbeat,
+        reply_create_topic=False,
+        loghandlers=[],
+        logging_config=None,
+    )
+    app.transport = StageTransport(app.conf.broker_consumer, app, membership=membership, owner=owner)
+    channel = app.topic(topic, key_serializer="raw", value_serializer="raw")
+
+    @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
+    async def stage(stream: Any) -> None:
+        async for event in stream.noack().events():
+            app.stage_consumer.hungry.set()  # the next chunk may be fetched while this one is worked on
+            await take(event.value)
+
+    return app

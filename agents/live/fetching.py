@@ -1,0 +1,132 @@
+"""Draining what aiokafka has fetched, in lists, without ever being stopped by a record that it cannot parse.
+
+Runs on the consumer's own thread and loop. It replaces `Fetcher.fetched_records`, which loses the records of the
+partitions it has already drained when the next partition raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException
+
+from agents.live.lenient_records import salvage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.structs import ConsumerRecord
+
+log = logging.getLogger(__name__)
+
+Drained = dict[TopicPartition, list["ConsumerRecord"]]
+
+
+class KeepingClient:
+    """The consumer's network client, remembering the bytes of the last fetch of each partition.
+
+    They are needed only when a batch in them cannot be parsed; until its next fetch, each partition keeps one.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.fetched: dict[TopicPartition, bytes] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
+        """Send as the client does; keep what a fetch brought."""
+        response = await self._client.send(node_id, request, **options)
+        if type(request).__name__.startswith("FetchRequest"):
+            for topic, partitions in response.topics:
+                for partition, *rest in partitions:
+                    self.fetched[TopicPartition(topic, partition)] = rest[-1]
+        return response
+
+
+class Drain:
+    """Takes whatever is fetched for the assigned partitions, waiting up to a timeout for the first of it."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, max_records: int) -> None:
+        self._consumer = consumer
+        self._fetcher = consumer._fetcher  # noqa: SLF001 - aiokafka has no public way to take by list and partition
+        self._client = KeepingClient(self._fetcher._client)  # noqa: SLF001
+        self._fetcher._client = self._client  # noqa: SLF001
+        self._max_records = max_records
+
+    async def take(self, active: Callable[[], frozenset[TopicPartition]], timeout: float) -> Drained:
+        """Return records by partition; empty after `timeout` seconds without any, or when nothing is active.
+
+        `active` is asked again each time before anything is taken, with no await in between: a caller that closes the
+        flow can rely on it that nothing moves a position afterwards.
+        """
+        fetcher = self._fetcher
+        if self._consumer._closed or fetcher._closed:  # noqa: SLF001
+            raise ConsumerStoppedError
+        with fetcher._subscriptions.fetch_context():  # noqa: SLF001
+            drained = self._take_ready(active())
+            if drained or not active():
+                return drained
+            waiter = fetcher._create_fetch_waiter()  # noqa: SLF001
+            done, _ = await asyncio.wait([waiter], timeout=timeout)
+            if not done:
+                waiter.cancel()
+                return {}
+            waiter.result()  # a fatal error of the coordinator surfaces here
+            return self._take_ready(active())
+
+    def _take_ready(self, active: frozenset[TopicPartition]) -> Drained:
+        fetcher = self._fetcher
+        if fetcher._subscriptions.reassignment_in_progress:  # noqa: SLF001
+            return {}
+        drained: Drained = {}
+        room = self._max_records
+        for tp in list(fetcher._records):  # noqa: SLF001
+            if tp not in active:
+                if not fetcher._subscriptions.is_assigned(tp):  # noqa: SLF001
+                    del fetcher._records[tp]  # noqa: SLF001
+                continue
+            records = self._take_partition(tp, room)
+            if records:
+                drained[tp] = records
+                room -= len(records)
+                if room <= 0:
+                    break
+        return drained
+
+    def _take_partition(self, tp: TopicPartition, room: int) -> list[ConsumerRecord]:
+        fetcher = self._fetcher
+        fetched = fetcher._records[tp]  # noqa: SLF001
+        if type(fetched) is not FetchResult:
+            self._release(tp)
+            fetched.check_raise()
+        try:
+            records: list[ConsumerRecord] = fetched.getall(room)
+        except (CorruptRecordException, UnicodeDecodeError) as error:
+            self._release(tp)
+            return self._salvage(tp, fetched, error)
+        if not fetched.has_more():
+            self._release(tp)
+        return records
+
+    def _release(self, tp: TopicPartition) -> None:
+        """Let the fetcher fetch this partition again."""
+        del self._fetcher._records[tp]  # noqa: SLF001
+        self._fetcher._notify(self._fetcher._wait_consume_future)  # noqa: SLF001
+
+    def _salvage(self, tp: TopicPartition, fetched: FetchResult, error: Exception) -> list[ConsumerRecord]:
+        state = fetched._assignment.state_value(tp)  # noqa: SLF001
+        raw = self._client.fetched.get(tp)
+        if state is None or raw is None or "Invalid CRC" in str(error):
+            log.error("%s: a fetch arrived damaged and is read again: %s", tp, error)
+            return []
+        records, next_offset = salvage(tp, bytes(raw), state.position)
+        log.warning("%s: offsets %d to %d were read leniently: %s", tp, state.position, next_offset - 1, error)
+        state.consumed_to(next_offset)
+        return records

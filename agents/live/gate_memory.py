@@ -1,0 +1,166 @@
+"""What a gate reads when partitions come to it: where its predecessor stopped, and what that one has released.
+
+Nothing but Kafka is asked, so any gate can go on where another was killed. The order of the steps is what makes it
+safe, for partitions that another gate may have written a moment ago:
+
+1. The committed offsets are read as *stable* ones: the broker withholds them while a transaction that moves them is
+   open. From here on an older owner cannot commit for these partitions (the group's generation has moved on).
+2. The end of each egress partition is taken *after* that, and everything below it is read as committed records; a
+   transaction that is still open below it is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_SLICE_SECONDS = 1.0  # how long one call into librdkafka may block before the clock is looked at again
+_READ_AT_ONCE = 500
+
+
+@dataclass(slots=True, frozen=True)
+class Place:
+    """Where a partition of the input stands: the next offset to take (None: none yet) and the note beside it."""
+
+    partition: int
+    offset: int | None
+    note: str
+
+
+@dataclass(slots=True, frozen=True)
+class Span:
+    """Offsets `start` to `end` (not included) of a partition."""
+
+    start: int
+    end: int
+
+
+def committed_places(consumer: Consumer, topic: str, partitions: Iterable[int], within: float) -> list[Place]:
+    """The group's stable committed offsets with their notes; `consumer` must be of the group and read_committed."""
+    asked = [TopicPartition(topic, partition) for partition in partitions]
+    answered = patiently(lambda s: consumer.committed(asked, timeout=s), "read its committed offsets", within)
+    for position in answered:
+        if position.error is not None:
+            raise BrokerError(f"no committed offset of {topic}[{position.partition}]: {position.error.str()}")
+    return [Place(p.partition, p.offset if p.offset >= 0 else None, p.metadata or "") for p in answered]
+
+
+def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:
+    """The first offset of each partition and its end, with records of open transactions counted in."""
+    wanted = [TopicPartition(topic, partition) for partition in partitions]
+
+    def ask(spec: OffsetSpec, seconds: float) -> dict[int, int]:
+        futures = admin.list_offsets(
+            dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
+        )
+        return {place.partition: future.result().offset for place, future in futures.items()}
+
+    first = patiently(lambda s: ask(OffsetSpec.earliest(), s), f"list the offsets of {topic}", within)
+    last = patiently(lambda s: ask(OffsetSpec.latest(), s), f"list the offsets of {topic}", within)
+    return {partition: Span(first[partition], last[partition]) for partition in first}
+
+
+def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Span], within: float) -> Iterator[Any]:
+    """Yield the committed records (`confluent_kafka.Message`) of `topic` in `spans`, in order within a partition.
+
+    Uses a consumer of its own, in no group. What retention has deleted meanwhile is passed over. Raises
+    `BrokerError` when an end is not reached within `within` seconds, which is so while a transaction hangs below it.
+    """
+    waiting = {partition: span for partition, span in spans.items() if span.start < span.end}
+    if not waiting:
+        return
+    until = time.monotonic() + within
+    reader = _reader(settings, topic)
+    try:
+        reader.assign([TopicPartition(topic, partition, span.start) for partition, span in waiting.items()])
+        while waiting:
+            for message in reader.consume(_READ_AT_ONCE, 0.1):
+                span = waiting.get(message.partition())
+                if span is None:
+                    continue
+                if message.error() is None and message.offset() < span.end:
+                    yield message
+                if _reached(message, span, topic):
+                    del waiting[message.partition()]
+            if waiting and time.monotonic() >= until:
+                raise BrokerError(
+                    f"could not read {topic} {sorted(waiting)} up to its end within {within:.0f} s; "
+                    "is a transaction hanging there?"
+                )
+    finally:
+        reader.close()
+
+
+def _reader(settings: Mapping[str, Any], topic: str) -> Consumer:
+    return Consumer(
+        {
+            **settings,
+            "group.id": f"{topic}.reader",  # librdkafka wants one; nothing is joined or committed under it
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 20,
+            "queued.max.messages.kbytes": 16384,
+        },
+        logger=log,
+    )
+
+
+def _reached(message: Any, span: Span, topic: str) -> bool:
+    """Whether this message, or the end-of-partition mark in its place, says that `span` has been read.
+
+    The mark stands at the end of what is committed so far: below `span.end` as long as a transaction is open there.
+    """
+    error = message.error()
+    if error is None:
+        return bool(message.offset() + 1 >= span.end)
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's local codes have underscores)
+        return bool(message.offset() >= span.end)
+    if error.retriable():
+        return False
+    raise BrokerError(f"cannot read {topic}[{message.partition()}]: {error.str()}")
+
+
+def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
+    """Call with short timeouts until it answers; what librdkafka says can be tried again is, within `within` s."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            return call(_SLICE_SECONDS)
+        except KafkaException as error:
+            cause = error.args[0]
+            if not (cause.retriable() or cause.code() in _PASSING):
+                raise BrokerError(f"the gate cannot {what}: {cause.str()} ({cause.name()})") from error
+            if time.monotonic() >= until:
+                raise BrokerError(f"the gate could not {what} within {within:.0f} s: {cause.str()}") from error
+
+
+_PASSING = frozenset(
+    {
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)

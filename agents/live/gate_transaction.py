@@ -1,0 +1,205 @@
+"""One transaction: what the gate writes, the inputs it took to write it, and where its memory can be rebuilt from.
+
+The broker fences a gate that lost its place in two ways. A successor with the same transactional id raises the
+producer's epoch, which voids whatever the older one still sends. And the offsets travel with the consumer group's
+generation (KIP-447), so a gate whose partitions went to another member cannot commit for them either.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_SLICE_SECONDS = 1.0  # how long one call into librdkafka may block before we look at the clock again
+
+# While the broker is still writing the markers of the transaction before, it answers "concurrent transactions", and
+# librdkafka asks again after this back-off. Its default of 100 ms is what every transaction then takes; the markers
+# take one or two.
+RETRY_BACKOFF_MS = 1
+RETRY_BACKOFF_MAX_MS = 20
+
+TRANSACTION_TIMEOUT_MS = 10_000  # a dead gate's open transaction holds readers of its egress back for at most this
+
+_FENCED_CODES = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001 (librdkafka's local codes have underscores)
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+
+
+class FencedError(BrokerError):
+    """Another gate runs under this one's ids: this one must stop."""
+
+
+class AbortedError(BrokerError):
+    """The transaction was aborted: nothing of it stands, and what was taken for it must be taken again."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One message to write. `offset` is filled in once the broker has it."""
+
+    topic: str
+    partition: int | None  # None: any
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one transaction holds: the records to write and the positions in the input to commit with them."""
+
+    records: list[Record] = field(default_factory=list)
+    positions: list[TopicPartition] = field(default_factory=list)  # with metadata
+
+
+class Writer(Protocol):
+    """What the gate writes through; the transactional one, and one without transactions to measure their cost."""
+
+    def open(self, within: float) -> None:
+        """Make ready to write; a transactional writer fences its predecessors here."""
+
+    def write(self, turn: Turn, group: Any, within: float) -> None:
+        """Write all of `turn` or nothing, filling in the records' offsets; `group` is the consumer's metadata."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class TransactionalWriter:
+    """Writes turns as Kafka transactions under one transactional id."""
+
+    def __init__(self, settings: Mapping[str, Any], transactional_id: str, *, max_message_bytes: int) -> None:
+        self._id = transactional_id
+        self._producer = Producer(
+            {
+                **settings,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "linger.ms": 0,
+                "message.max.bytes": max_message_bytes,
+                "retry.backoff.ms": RETRY_BACKOFF_MS,
+                "retry.backoff.max.ms": RETRY_BACKOFF_MAX_MS,
+            },
+            logger=log,
+        )
+
+    def open(self, within: float) -> None:
+        """Take the transactional id: a predecessor's open transaction is aborted, and it can write no more."""
+        self._patiently(self._producer.init_transactions, "start its transactions", within)
+
+    def write(self, turn: Turn, group: Any, within: float) -> None:
+        """Write `turn` in one transaction.
+
+        Raises `AbortedError` when nothing of it stands and the gate may go on after reading its memory again, and
+        `FencedError` when another gate has taken this one's place.
+        """
+        until = time.monotonic() + within
+        try:
+            self._producer.begin_transaction()
+            for record in turn.records:
+                self._produce(record, until)
+            if turn.positions:
+                send = self._producer.send_offsets_to_transaction
+                self._patiently(
+                    lambda s: send(turn.positions, group, s), "commit its offsets", until - time.monotonic()
+                )
+            self._patiently(self._producer.commit_transaction, "commit", until - time.monotonic())
+        except KafkaException as error:
+            self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
+
+    def close(self) -> None:
+        """Let go of the producer. An open transaction is left to the broker, which aborts it."""
+        self._producer.purge()
+        self._producer.flush(_SLICE_SECONDS)
+
+    def _produce(self, record: Record, until: float) -> None:
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                record.offset = message.offset()
+
+        place = {} if record.partition is None else {"partition": record.partition}
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    on_delivery=delivered,
+                    **place,
+                )
+            except BufferError:  # the local queue is full: let some of it leave
+                if time.monotonic() >= until:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the local queue stays full")) from None  # noqa: SLF001
+                self._producer.poll(0.01)
+            else:
+                return
+
+    def _patiently(self, call: Callable[[float], object], what: str, within: float) -> None:
+        """Call until it succeeds; what librdkafka says can be tried again is, within `within` seconds."""
+        until = time.monotonic() + within
+        while True:
+            try:
+                call(_SLICE_SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                if time.monotonic() >= until:
+                    raise BrokerError(
+                        f"gate {self._id} could not {what} within {within:.0f} s: {error.args[0].str()}"
+                    ) from error
+            else:
+                return
+
+    def _fail(self, error: KafkaException, within: float) -> None:
+        cause = error.args[0]
+        if cause.fatal() or cause.code() == KafkaError._FENCED:  # noqa: SLF001
+            raise _judge(self._id, cause) from error
+        if cause.txn_requires_abort():
+            try:
+                self._patiently(self._producer.abort_transaction, "abort its transaction", within)
+            except KafkaException as second:
+                raise _judge(self._id, second.args[0]) from second
+            if cause.code() == KafkaError.FENCED_INSTANCE_ID:
+                raise fenced(self._id, cause) from error
+            raise AbortedError(f"gate {self._id}: transaction aborted: {cause.str()}") from error
+        raise _judge(self._id, cause) from error
+
+
+def fenced(who: str, cause: KafkaError) -> FencedError:
+    """Say that `who` was replaced, and what to look at."""
+    return FencedError(
+        f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is right "
+        "when that gate replaced this one; otherwise two gates were started with the same replica number"
+    )
+
+
+def is_fencing(cause: KafkaError) -> bool:
+    """Whether this error says that another instance runs under the same ids."""
+    return cause.code() in _FENCED_CODES or "fenced" in cause.str().lower()
+
+
+def _judge(who: str, cause: KafkaError) -> BrokerError:
+    if is_fencing(cause):
+        return fenced(who, cause)
+    return BrokerError(f"gate {who} cannot write: {cause.str()} ({cause.name()})")

@@ -1,0 +1,278 @@
+"""Faust's Kafka transport, with the parts replaced that a stage cannot live with.
+
+Faust keeps the application, the agent, the group membership and the rebalance protocol. Replaced are:
+
+- fetching: records go from aiokafka to the agent in lists (a `Chunk` is the value of one Faust event), instead of one
+  task switch and four futures per record;
+- committing: offsets and their metadata come from the stage's own tracker. Faust's bookkeeping of acks commits past
+  holes, which loses what is in the hole;
+- joining and leaving: static membership, partitions by instance (see `assignor`), and an explicit LeaveGroup when a
+  replica stops for good.
+
+Positions. After every rebalance Faust seeks each partition to its committed offset. All that was fetched before is
+void then: a chunk carries the flow's epoch, which changes whenever the flow stops, and is thrown away when it is not
+the current one. Partitions that stay with a replica are read again from the committed offset, and the stage skips what
+it has taken already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
+from aiokafka.structs import OffsetAndMetadata
+from faust.events import Event
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+
+from agents.live.assignor import InstanceAssignor
+from agents.live.fetching import Drain, Drained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aiokafka.structs import ConsumerRecord
+
+    from agents.live.app import Membership
+
+log = logging.getLogger(__name__)
+
+_POLL = 0.25  # seconds that one wait for records lasts; stopping waits for it, nothing else does
+
+
+class Chunk(NamedTuple):
+    """Records of one or more partitions, in offset order within each; void once the flow's epoch has moved on."""
+
+    epoch: int
+    parts: list[tuple[int, list[ConsumerRecord]]]
+
+
+class Commit(NamedTuple):
+    """What to commit for one partition: the next offset to read, and a note for whoever reads on from there."""
+
+    offset: int
+    metadata: str
+
+
+class Owner(Protocol):
+    """Whom the transport serves: the stage, or the gate. All calls come on the application's loop."""
+
+    def commits(self) -> Mapping[int, Commit]:
+        """Say what may be committed now, by partition; what has been committed before need not be repeated."""
+        ...
+
+    def committed(self, offsets: Mapping[int, Commit]) -> None:
+        """Learn what has been committed."""
+        ...
+
+    async def assigned(self, partitions: frozenset[int]) -> None:
+        """Take over exactly these partitions; no record of theirs has been delivered in the new epoch yet."""
+        ...
+
+    def crashed(self, error: BaseException) -> None:
+        """Learn that the consumer cannot go on."""
+        ...
+
+
+class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The thread that fetches, heartbeats and commits."""
+
+    leave_on_stop = True
+    _drain: Drain | None = None
+
+    def _create_worker_consumer(self, transport: StageTransport) -> AIOKafkaConsumer:
+        member = transport.membership
+        return AIOKafkaConsumer(
+            **{
+                "client_id": member.instance,
+                "group_id": member.group,
+                "group_instance_id": member.instance,
+                "partition_assignment_strategy": [InstanceAssignor(member.instance)],
+                "enable_auto_commit": False,
+                "auto_offset_reset": "earliest",
+                "max_poll_interval_ms": 24 * 3600 * 1000,  # stuck stages are noticed from outside, by their lag
+                "max_partition_fetch_bytes": member.fetch_bytes,
+                "fetch_max_wait_ms": int(member.fetch_wait * 1000),
+                "session_timeout_ms": int(member.session * 1000),
+                "heartbeat_interval_ms": int(member.heartbeat * 1000),
+                "rebalance_timeout_ms": int(member.rebalance * 1000),
+                **member.connection,
+            }
+        )
+
+    async def on_start(self) -> None:
+        """Start the consumer, then take over its fetcher's output."""
+        await super().on_start()
+        transport = self.transport
+        self._drain = Drain(self._ensure_consumer(), transport.membership.chunk_records)
+
+    async def on_thread_stop(self) -> None:
+        """Leave the group first where this replica stops for good: its partitions move on at once."""
+        if self.leave_on_stop and self._consumer is not None and self._consumer._coordinator is not None:
+            # aiokafka sends no LeaveGroup for a static member, and asks for this name in that place only
+            self._consumer._coordinator._group_instance_id = None
+        await super().on_thread_stop()
+
+    async def take(self, epoch: int, timeout: float) -> Drained:
+        """Return what is fetched for the active partitions, unless the flow has left `epoch`."""
+        return await self.call_thread(self._take, epoch, timeout)  # type: ignore[no-any-return]
+
+    async def _take(self, epoch: int, timeout: float) -> Drained:
+        consumer: StageConsumer = self.consumer
+        if self._drain is None:
+            raise ConsumerStoppedError
+        return await self._drain.take(lambda: consumer.active_in(epoch), timeout)
+
+    async def commit_metadata(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Commit; False when the group has moved on, so that the offsets were not ours to commit any more."""
+        return await self.call_thread(self._commit_metadata, offsets)  # type: ignore[no-any-return]
+
+    async def _commit_metadata(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        try:
+            await self._ensure_consumer().commit(dict(offsets))
+        except (CommitFailedError, IllegalStateError) as error:
+            log.info("Not committed, as the group is rebalancing: %s", error)
+            return False
+        return True
+
+    async def committed_metadata(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Read the group's committed offsets with their metadata; a partition without one is missing."""
+        return await self.call_thread(self._committed_metadata, list(partitions))  # type: ignore[no-any-return]
+
+    async def _committed_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        coordinator = self._ensure_consumer()._coordinator
+        return await coordinator.fetch_committed_offsets(partitions)  # type: ignore[no-any-return]
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's guesses at a stalled stream do not fit chunks; the supervisor watches lag and progress instead."""
+
+
+class StageConsumer(driver.Consumer):  # type: ignore[misc]
+    """The consumer's half on the application's loop."""
+
+    def __init__(self, transport: StageTransport, *args: Any, **kwargs: Any) -> None:
+        self.owner: Owner = transport.owner
+        self.epoch = 0
+        self._active_snapshot: frozenset[TopicPartition] = frozenset()
+        self._wake = asyncio.Event()
+        self.hungry = asyncio.Event()  # the agent can take another chunk
+        self.hungry.set()
+        super().__init__(transport, *args, **kwargs)
+        self.flow_active = False  # until the first assignment has been sought to its committed offsets
+
+    def _new_consumer_thread(self) -> StageConsumerThread:
+        return StageConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    # -- flow ------------------------------------------------------------------------------------------------------
+
+    def stop_flow(self) -> None:
+        """Stop taking records; everything taken and not yet with the stage is void."""
+        self.epoch += 1
+        super().stop_flow()
+
+    def resume_flow(self) -> None:
+        """Take records again, from the positions that were sought meanwhile."""
+        self._active_snapshot = frozenset(
+            TopicPartition(tp.topic, tp.partition) for tp in self._get_active_partitions()
+        )
+        super().resume_flow()
+        self.hungry.set()
+        self._wake.set()
+
+    def active_in(self, epoch: int) -> frozenset[TopicPartition]:
+        """Say which partitions may be taken from; none once the epoch is over. Asked by the consumer's thread."""
+        return self._active_snapshot if self.flow_active and self.epoch == epoch else frozenset()
+
+    async def _drain_messages(self, fetcher: Any) -> None:
+        """Hand records to the agent, a chunk at a time, whenever it is ready for one."""
+        try:
+            while not (self.should_stop or fetcher.should_stop):
+                if not self.flow_active or not self._active_snapshot:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                await self.hungry.wait()
+                epoch = self.epoch
+                drained = await self._thread.take(epoch, _POLL)
+                if drained and epoch == self.epoch:
+                    self._hand_over(epoch, drained)
+        except ConsumerStoppedError:
+            if not self.app.should_stop:
+                raise
+        except asyncio.CancelledError:
+            if not self.app.should_stop:
+                raise
+        except Exception as error:
+            self.owner.crashed(error)
+            raise
+
+    def _hand_over(self, epoch: int, drained: Drained) -> None:
+        first = next(iter(drained))
+        record = drained[first][0]
+        tp = TP(first.topic, first.partition)
+        message = ConsumerMessage(
+            *(first.topic, first.partition, record.offset, record.timestamp / 1000, record.timestamp_type),
+            *((), None, None, None, -1, -1, tp),
+            generation_id=self.app.consumer_generation_id,
+        )
+        message.tracked = True  # acks are the tracker's affair
+        chunk = Chunk(epoch, [(key.partition, records) for key, records in drained.items()])
+        for channel in self.app.topics._tp_index.get(tp, ()):  # noqa: SLF001 - what the conductor itself looks up
+            self.hungry.clear()
+            event = Event(self.app, None, chunk, {}, message)
+            channel.queue.put_nowait_enhanced(event, on_pressure_high=_nothing, on_pressure_drop=_nothing)
+
+    # -- rebalance -------------------------------------------------------------------------------------------------
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Stop the flow, commit what is done, and let Faust go on."""
+        self.stop_flow()
+        await self.commit()
+        await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Tell the stage before anything of the new assignment can be delivered."""
+        self.stop_flow()
+        try:
+            await self.owner.assigned(frozenset(tp.partition for tp in assigned))
+        except Exception as error:
+            self.owner.crashed(error)
+            raise
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    # -- commit ----------------------------------------------------------------------------------------------------
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT
+        """Commit what the stage's tracker has released, and nothing else."""
+        commits = self.owner.commits()
+        mine = {tp.partition: tp for tp in self.assignment()}
+        offsets = {partition: commit for partition, commit in commits.items() if partition in mine}
+        if not offsets:
+            return False
+        done = await self._thread.commit_metadata(
+            {
+                TopicPartition(mine[partition].topic, partition): OffsetAndMetadata(commit.offset, commit.metadata)
+                for partition, commit in offsets.items()
+            }
+        )
+        if done:
+            self.owner.committed(offsets)
+        return done
+
+
+class StageTransport(driver.Transport):  # type: ignore[misc]
+    """Install with `app.transport = StageTransport(...)` before any topic of the app is used."""
+
+    Consumer = StageConsumer
+
+    def __init__(self, url: Any, app: Any, *, membership: Membership, owner: Owner) -> None:
+        super().__init__(url, app)
+        self.membership = membership
+        self.owner = owner
+
+
+def _nothing() -> None:
+    """Pressure is handled by `hungry`: there is never more than one chunk in the channel."""

@@ -1,0 +1,100 @@
+"""Finding and constructing what a pipeline names as `module:Name`: models, and functions that split, choose or join."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agents.models.inputs import Inputs
+
+
+class Model(Protocol):
+    """What a stage runs: one result, a mapping with string keys, for each of the inputs, in their order.
+
+    A model may also have a `version` (text, told in timings) and an `input_signature` (as a stage's `inputs`).
+    """
+
+    def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:
+        """Run one batch. It is never called from two threads at once."""
+        ...
+
+
+def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> Model:
+    """Construct the model `module:Class`, found from the working directory.
+
+    Raises ModelError that names the stage, the model and the cause. A torch module is wrapped so that it takes batches
+    (see `agents.models.torch_module`); torch is never imported for a model that does not do so itself.
+    """
+    place = f"stage {stage!r}: model {name!r}"
+    factory = _find(place, name)
+    if not callable(factory):
+        raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
+    try:
+        model = factory(**arguments)
+    except Exception as error:
+        raise ModelError(f"{place}: constructing it failed: {_cause(error)}") from error
+    if _is_torch_module(model):
+        from agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
+
+        return TorchModel(model, device)
+    if not callable(getattr(model, "predict", None)):
+        raise ModelError(f"{place}: {type(model).__name__} has no method predict(batch)")
+    return model  # type: ignore[no-any-return]
+
+
+def load_function(stage: str, role: str, name: str) -> Callable[..., Any]:
+    """Find the function `module:function` that a stage names as its split, choose or join."""
+    place = f"stage {stage!r}: {role} {name!r}"
+    function = _find(place, name)
+    if not callable(function):
+        raise ModelError(f"{place}: {type(function).__name__} is no function")
+    return function  # type: ignore[no-any-return]
+
+
+def limit_torch_threads(threads: int) -> None:
+    """Let torch, if a model has imported it, use this many threads for one operation."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+
+
+def _find(place: str, name: str) -> Any:
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ModelError(f"{place}: write it as module:Name, as in 'models:Detector'")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (error.name == module_name or module_name.startswith(error.name + ".")):
+            raise ModelError(f"{place}: there is no module {module_name!r} in {here} or on sys.path") from error
+        raise ModelError(f"{place}: importing {module_name!r} failed: {_cause(error)}") from error
+    except Exception as error:
+        raise ModelError(f"{place}: importing {module_name!r} failed: {_cause(error)}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _is_torch_module(model: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "nn") and isinstance(model, torch.nn.Module)
+
+
+def _cause(error: BaseException) -> str:
+    """Name the error and the user's line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
