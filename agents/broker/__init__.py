@@ -1,1 +1,5 @@
 """The embedded Apache Kafka: found, started, watched and stopped as a child process on loopback."""
+
+from agents.broker.embedded import EmbeddedBroker, stop_broker
+
+__all__ = ["EmbeddedBroker", "stop_broker"]

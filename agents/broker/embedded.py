@@ -1,0 +1,224 @@
+"""One Apache Kafka node as a child process: started, awaited, stopped, and explained when it will not start."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import psutil
+
+from agents.broker.diagnosis import PORT_TAKEN, diagnose
+from agents.broker.folder import DataFolder, RunningBroker
+from agents.broker.jars import ensure_jars
+from agents.broker.java import find_java
+from agents.broker.ports import free_port, is_free, kafka_answers
+from agents.broker.settings import HOST, java_options, server_properties
+from lineage.errors import BrokerError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+DEFAULT_CACHE_DIR = Path("~/.cache/spillway")
+_GUARD = Path(__file__).with_name("guard.py")
+_POLL_SECONDS = 0.02
+_PORT_TRIES = 3
+_FORMAT_SECONDS = 60.0
+
+
+class EmbeddedBroker:
+    """A Kafka broker on loopback with its data in `data_dir`, kept across restarts.
+
+    `port` is the wanted port: taken if it is free, else another is, unless `strict_port` asks for that one or an error;
+    0 means any. Later starts of the same object keep the port of the first. The broker ends with this process however
+    that ends, unless it is `detached`: then it goes on until `stop_broker` of its folder. `extra` overrides Kafka
+    settings. Raises `BrokerError` or `UsageError` with what to do.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        port: int = 0,
+        strict_port: bool = False,
+        detached: bool = False,
+        cache_dir: Path | str | None = None,
+        heap: str = "512m",
+        extra: dict[str, str] | None = None,
+        start_timeout: float = 60.0,
+        notice: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.folder = DataFolder(Path(data_dir))
+        self.port = port
+        self.start_seconds = 0.0  # how long the last start took, until it answered
+        self._strict_port = strict_port
+        self._detached = detached
+        self._cache_dir = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+        self._heap = heap
+        self._extra = extra
+        self._start_timeout = start_timeout
+        self._notice = notice
+        self._child: subprocess.Popen[bytes] | None = None
+        self._running: RunningBroker | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients; known once started."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Kafka's process id while it is known to run."""
+        return self._running.pid if self._running is not None and self._running.process() is not None else None
+
+    def start(self) -> Self:
+        """Start Kafka and wait until it answers."""
+        began = time.monotonic()
+        with self.folder.claimed():
+            running = self.folder.running()
+            if running is not None:
+                raise UsageError(f"a broker already runs on {self.folder.path}, at {running.bootstrap}: stop it first")
+            self.folder.prepare()
+            java = find_java()
+            jars = ensure_jars(self._cache_dir, notice=self._notice)
+            try:
+                self._start_on_a_port([str(java), *java_options(self._heap), "-cp", ":".join(map(str, jars))])
+            except BaseException:  # Ctrl-C too: a broker that nobody waited for must not go on
+                self.stop(timeout=0.0)
+                raise
+        self.start_seconds = time.monotonic() - began
+        return self
+
+    def stop(self, timeout: float = 20.0) -> None:
+        """Stop Kafka, orderly if it does so in time; fine where it is stopped already."""
+        if self._running is not None:
+            _end(self._running, timeout)
+        if self._child is not None:
+            self._child.wait()
+            if self._child.stdin is not None:
+                self._child.stdin.close()
+        self._child = self._running = None
+
+    def kill(self) -> None:
+        """End Kafka at once, as a crash would; for tests. `start` brings it back with its data."""
+        self.stop(timeout=0.0)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start_on_a_port(self, java: list[str]) -> None:
+        """Try ports until one is really ours: between looking and listening, somebody else may take it."""
+        for last_try in (False,) * (_PORT_TRIES - 1) + (True,):
+            port = self._choose_port()
+            controller_port = free_port(but_not=port)
+            with self.folder.readable_errors():
+                text = server_properties(self.folder.data, port, controller_port, self._extra)
+                self.folder.properties.write_text(text)
+            if not self.folder.formatted:
+                self._format(java)
+            problem = self._launch([*java, "kafka.Kafka", str(self.folder.properties)], port)
+            if problem is None:
+                self.port = port
+                return
+            if problem != PORT_TAKEN or last_try:
+                raise BrokerError(f"Kafka did not start: {problem}\n(its log is {self.folder.log})")
+            self.stop(timeout=0.0)
+
+    def _choose_port(self) -> int:
+        if self.port and is_free(self.port):
+            return self.port
+        if self.port and self._strict_port:
+            raise UsageError(f"port {self.port} is in use: choose another with --port, or leave it out for a free one")
+        if self.port:
+            self._notice(f"Port {self.port} is in use, so the broker takes another")
+        return free_port()
+
+    def _format(self, java: list[str]) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if cluster.startswith("-"):  # Kafka's own argument parser would take it for an option
+            cluster = "A" + cluster[1:]
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c"]
+        with self.folder.readable_errors(), self.folder.log.open("ab") as log:
+            command = [*java, *tool, str(self.folder.properties)]
+            made = subprocess.run(command, stdout=log, stderr=log, timeout=_FORMAT_SECONDS, check=False)
+        if made.returncode:
+            raise BrokerError(f"Kafka cannot make its storage in {self.folder.data}: {diagnose(self.folder.log)}")
+
+    def _launch(self, command: list[str], port: int) -> str | None:
+        """Start the process and wait until it answers; returns what went wrong, if anything did."""
+        with self.folder.readable_errors():
+            self._child, pid = (_detach if self._detached else _guard)(command, self.folder.log)
+        try:
+            self._running = RunningBroker(pid, psutil.Process(pid).create_time(), port)
+        except psutil.NoSuchProcess:
+            return diagnose(self.folder.log)
+        self.folder.note(self._running)
+        give_up = time.monotonic() + self._start_timeout
+        while not kafka_answers(port):
+            if self._child.poll() is not None or self._running.process() is None:
+                return diagnose(self.folder.log)
+            if time.monotonic() > give_up:
+                return f"it did not answer within {self._start_timeout:g} s; {diagnose(self.folder.log)}"
+            time.sleep(_POLL_SECONDS)
+        # Another Kafka may answer where ours found the port taken.
+        return None if self._running.process() is not None else diagnose(self.folder.log)
+
+
+def stop_broker(data_dir: Path | str, timeout: float = 20.0) -> RunningBroker | None:
+    """Stop the broker that runs on a folder, whoever started it; returns it, or None where none ran."""
+    running = DataFolder(Path(data_dir)).running()
+    if running is not None:
+        _end(running, timeout)
+    return running
+
+
+def _end(running: RunningBroker, timeout: float) -> None:
+    process = running.process()
+    if process is None:
+        return
+    try:
+        if timeout > 0:
+            process.terminate()
+            process.wait(timeout)
+        else:
+            process.kill()
+            process.wait(_POLL_SECONDS * 500)
+    except psutil.TimeoutExpired:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+
+
+def _guard(command: Sequence[str], log: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a command that ends when this process does; returns the guard and the command's own process id."""
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_GUARD), str(log), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert guard.stdout is not None
+    with guard.stdout:
+        said = guard.stdout.readline()
+    if not said.strip():
+        raise BrokerError(f"cannot run {command[0]}")
+    return guard, int(said)
+
+
+def _detach(command: Sequence[str], log: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a command that goes on after this process, away from its terminal."""
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    return child, child.pid

@@ -1,0 +1,106 @@
+"""Kafka's jars: fetched once by their Maven coordinates, checked against the lock file's hashes at every start.
+
+`kafka.lock` pins every jar, so nothing is resolved at run time: a jar that is cached and has the locked hash is used as
+it is, without network; one that is missing or damaged is fetched again; one that was fetched and still differs is an
+error. The repository that they come from is jgo's default, or those that the user's jgo settings name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+LOCK_FILE = Path(__file__).with_name("kafka.lock")
+KAFKA = ("org.apache.kafka", "kafka_2.13")
+_DOWNLOADS_AT_ONCE = 8
+_HTTP_SECONDS = 30
+
+
+def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Path = LOCK_FILE) -> tuple[Path, ...]:
+    """The jars of the lock file, present under `cache_dir` and with the locked hashes; the classpath of Kafka.
+
+    `notice` is told, once, when something has to be fetched. Raises `BrokerError` where a jar cannot be fetched or
+    is not what the lock file says.
+    """
+    from jgo.env import LockFile  # noqa: PLC0415 - it imports an HTTP client, which only this function needs
+
+    lock = LockFile.load(lock_file)
+    repository = cache_dir / "maven"
+    paths = {dependency: _path(repository, dependency) for dependency in lock.dependencies}
+    with _alone(cache_dir):
+        wanting = [d for d in lock.dependencies if _differs(d, repository, LockFile)]
+        if wanting:
+            notice(f"Fetching Kafka {kafka_version(lock)}: {len(wanting)} jars into {repository} (only the first time)")
+            _fetch([(dependency, paths[dependency]) for dependency in wanting], repository)
+        problems = lock.verify_checksums(repository)
+    if problems:
+        raise BrokerError(
+            "Kafka's jars are not what the lock file pins, so they are not run:\n  "
+            + "\n  ".join(problems)
+            + f"\nWhat the repository serves is another build, or was changed on the way. Delete {repository} and retry."
+        )
+    return tuple(paths.values())
+
+
+def kafka_version(lock: Any = None) -> str:
+    """The version of Kafka that the lock file pins."""
+    if lock is None:
+        from jgo.env import LockFile  # noqa: PLC0415 - as above
+
+        lock = LockFile.load(LOCK_FILE)
+    return next(str(d.version) for d in lock.dependencies if (d.groupId, d.artifactId) == KAFKA)
+
+
+def _path(repository: Path, dependency: Any) -> Path:
+    folder = repository.joinpath(*dependency.groupId.split("."), dependency.artifactId, dependency.version)
+    return folder / f"{dependency.artifactId}-{dependency.version}.{dependency.packaging}"
+
+
+def _differs(dependency: Any, repository: Path, lock_type: Any) -> bool:
+    return bool(lock_type([dependency]).verify_checksums(repository))
+
+
+def _fetch(wanting: Sequence[tuple[Any, Path]], repository: Path) -> None:
+    from jgo.config import GlobalSettings  # noqa: PLC0415 - only a first start needs any of these
+    from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
+    from jgo.maven import MavenContext  # noqa: PLC0415
+    from requests import RequestException  # noqa: PLC0415
+
+    remotes = {**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL}
+    context = MavenContext(repo_cache=repository, remote_repos=remotes, timeout=_HTTP_SECONDS)
+
+    def fetch(dependency: Any, path: Path) -> None:
+        path.unlink(missing_ok=True)  # damaged or cut short: jgo takes whatever file is there for the jar
+        component = context.project(dependency.groupId, dependency.artifactId).at_version(dependency.version)
+        component.artifact(packaging=dependency.packaging).resolve()
+
+    try:
+        with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+            list(pool.map(lambda wanted: fetch(*wanted), wanting))
+    except (RequestException, RuntimeError) as error:
+        raise BrokerError(
+            f"cannot fetch Kafka's jars, which the first start needs the network for: {error}\n"
+            "Check the connection, or name a Maven repository within reach in jgo's settings file ([repositories])."
+        ) from error
+    except OSError as error:
+        raise BrokerError(f"cannot keep Kafka's jars in {repository}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _alone(cache_dir: Path) -> Iterator[None]:
+    """Hold the cache folder against other processes that start a broker at the same time."""
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with (cache_dir / "jars.lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+    except PermissionError as error:
+        raise BrokerError(f"cannot write to the cache folder {cache_dir}: {error.strerror}") from error

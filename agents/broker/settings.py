@@ -1,0 +1,85 @@
+"""The settings of the embedded broker: one KRaft node on loopback, small, quick to start, quick to rebalance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
+
+# Why each differs from Kafka's default is beside it; what is not here is Kafka's default.
+_FIXED: dict[str, str | int] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "inter.broker.listener.name": "BROKER",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    # One node: every internal topic has one replica, and few partitions, each of which costs files and start time.
+    "default.replication.factor": 1,
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    # A pipeline's topics are planned: a typing error must not make one.
+    "auto.create.topics.enable": "false",
+    # Members join at once, and a dead one is noticed soon where it asks for that.
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    # A laptop that sleeps, or a machine under load, must not fence its only broker.
+    "broker.session.timeout.ms": 60000,
+    # The same work in less memory, with fewer threads, for one machine.
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "background.threads": 4,
+    "group.coordinator.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    "log.index.size.max.bytes": 1024 * 1024,
+    "log.segment.bytes": 128 * 1024 * 1024,
+    "metric.reporters": "",
+    "metadata.max.idle.interval.ms": 5000,
+    # Deleted and compacted records leave the disk soon.
+    "log.retention.hours": 24,
+    "log.retention.check.interval.ms": 30000,
+    "log.segment.delete.delay.ms": 1000,
+    "log.cleaner.backoff.ms": 5000,
+}
+
+_LOG_LEVELS = {
+    "org.slf4j.simpleLogger.defaultLogLevel": "info",
+    "org.slf4j.simpleLogger.showDateTime": "true",
+    "org.slf4j.simpleLogger.dateTimeFormat": "yyyy-MM-dd HH:mm:ss.SSS",
+    # Thousands of lines of settings at every start say nothing that server.properties does not.
+    "org.slf4j.simpleLogger.log.org.apache.kafka.common.config": "warn",
+    "org.slf4j.simpleLogger.log.org.apache.kafka.clients": "warn",
+}
+
+
+def server_properties(log_dir: Path, port: int, controller_port: int, extra: dict[str, str] | None = None) -> str:
+    """The text of `server.properties`; `extra` overrides anything, for tests that need another setting."""
+    here: dict[str, str | int] = {
+        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"BROKER://{HOST}:{port}",
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "log.dirs": str(log_dir).replace("\\", "\\\\"),
+    }
+    return "".join(f"{key}={value}\n" for key, value in {**_FIXED, **here, **(extra or {})}.items())
+
+
+def java_options(heap: str) -> list[str]:
+    """Options of the Java machine: little memory and a quick start before peak speed."""
+    options = [
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        "-Djava.awt.headless=true",
+    ]
+    return options + [f"-D{key}={value}" for key, value in _LOG_LEVELS.items()]

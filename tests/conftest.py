@@ -1,0 +1,37 @@
+"""What tests of several rooms share: one real broker per session, and names that no other test uses."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agents.broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_COUNTER = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """The session's Kafka, started when the first test asks; it ends with the session, even a killed one."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def broker(embedded_broker: EmbeddedBroker) -> str:
+    """The bootstrap address of the session's Kafka."""
+    return embedded_broker.bootstrap
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> str:
+    """A name for a pipeline, a topic or a group that no other test of this or another run uses."""
+    readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
+    return f"{readable}-{os.getpid()}-{next(_COUNTER)}"
