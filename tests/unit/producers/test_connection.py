@@ -42,18 +42,24 @@ def test_no_address_at_all_says_how_to_give_one():
     [
         (
             "c.properties",
-            "# mine\nbootstrap.servers=f:1\nsecurity.protocol=sasl_plaintext\nsasl.mechanisms=plain\n"
-            "sasl.username = u\nsasl.password=a=#b\\\n",
+            (
+                "# mine\nbootstrap.servers=f:1\nsecurity.protocol=sasl_plaintext\nsasl.mechanisms=plain\n"
+                "sasl.username = u\nsasl.password=a=#b\\\n"
+            ),
         ),
         (
             "c.yaml",
-            "bootstrap.servers: f:1\nsecurity.protocol: SASL_PLAINTEXT\nsasl.mechanism: PLAIN\n"
-            "sasl.username: u\nsasl.password: 'a=#b\\'\n",
+            (
+                "bootstrap.servers: f:1\nsecurity.protocol: SASL_PLAINTEXT\nsasl.mechanism: PLAIN\n"
+                "sasl.username: u\nsasl.password: 'a=#b\\'\n"
+            ),
         ),
         (
             "c.json",
-            '{"bootstrap.servers": "f:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",'
-            ' "sasl.username": "u", "sasl.password": "a=#b\\\\"}',
+            (
+                '{"bootstrap.servers": "f:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",'
+                ' "sasl.username": "u", "sasl.password": "a=#b\\\\"}'
+            ),
         ),
     ],
 )
