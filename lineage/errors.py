@@ -37,8 +37,10 @@ class WireError(SpillwayError):
     """Bytes or headers from the wire are not what they should be.
 
     `reason` is a short stable code (see `lineage.reasons`), fit for a metric label and a dead letter's header.
+    `request_id` is the id of the query that the message belongs to, where one could be had.
     """
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, request_id: str | None = None) -> None:
         super().__init__(text)
         self.reason = reason
+        self.request_id = request_id

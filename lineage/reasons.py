@@ -13,6 +13,7 @@ CORRUPT = "corrupt"
 BAD_HEADERS = "bad-headers"
 BAD_INPUT = "bad-input"  # a name, dtype or shape that the stage does not take
 TOO_LARGE = "too-large"  # over a limit: bytes, count, rank
+NOT_ENCODABLE = "not-encodable"  # a value that no message can hold; the stage reports it as a bad result
 
 # The stage could not do its work.
 MODEL_RAISED = "model-raised"

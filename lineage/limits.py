@@ -1,0 +1,40 @@
+"""What a message may hold at most. Every bound is checked before anything of that size is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from lineage.errors import UsageError
+
+_NUMPY_RANK = 64
+_DEEPEST = 100  # the decoders recurse once a level; the interpreter's own limit is 1,000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one message. The defaults suit a broker whose `max.message.bytes` is raised to 8 MiB.
+
+    A decoded message takes at most its own length plus about 200 bytes for each of its `max_values` values: the
+    smallest values take one or two bytes on the wire and a whole Python object in memory.
+    """
+
+    max_message_bytes: int = 8 << 20
+    max_values: int = 16_384  # map entries and list items, all levels together
+    max_entries: int = 1_024  # of one map
+    max_depth: int = 16  # lists and maps within one another
+    max_rank: int = 16
+    max_tensor_bytes: int = 8 << 20
+    max_string_bytes: int = 1 << 20  # of one string or bytes value
+    max_name_bytes: int = 256
+    max_timings: int = 256
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            if getattr(self, bound.name) < 1:
+                raise UsageError(f"limit {bound.name} must be at least 1, not {getattr(self, bound.name)}")
+        for name, most in (("max_rank", _NUMPY_RANK), ("max_depth", _DEEPEST)):
+            if getattr(self, name) > most:
+                raise UsageError(f"limit {name} must be at most {most}, not {getattr(self, name)}")
+
+
+DEFAULT_LIMITS = Limits()

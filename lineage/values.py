@@ -1,0 +1,110 @@
+"""Values on their way out: from Python objects to the (branch, datum) pairs that fastavro writes without guessing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lineage import reasons, tensors
+from lineage.errors import WireError
+from lineage.tensors import too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lineage.limits import Limits
+
+_TENSOR = "spillway.Tensor"
+_NULL = {"of": ("null", None)}
+_TRUE = {"of": ("boolean", True)}
+_FALSE = {"of": ("boolean", False)}
+_LONG_LEAST, _LONG_MOST = -(1 << 63), (1 << 63) - 1
+
+Packed = dict[str, Any]
+
+
+def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: int = 0) -> Packed:
+    """A map of values, ready for fastavro. `left[0]` counts down the values that the message may still hold.
+
+    Raises WireError for a key that is no string, a value of a type that does not travel, anything over a limit.
+    """
+    if len(values) > limits.max_entries:
+        raise too_large(f"a map of {len(values)} entries", limits.max_entries)
+    _take(len(values), left, limits)
+    most = limits.max_name_bytes
+    packed = {}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
+        _check_length("a name", name, most)
+        packed[name] = _pack(value, limits, left, depth)
+    return packed
+
+
+def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
+    kind = type(value)
+    if kind is np.ndarray:
+        return {"of": (_TENSOR, tensors.pack(value, limits))}
+    if kind is float:
+        return {"of": ("double", value)}
+    if value is None:
+        return _NULL
+    if kind is bool:
+        return _TRUE if value else _FALSE
+    if kind is int:
+        if not _LONG_LEAST <= value <= _LONG_MOST:
+            raise WireError(reasons.NOT_ENCODABLE, "an int does not fit 64 bits")
+        return {"of": ("long", value)}
+    if kind is str:
+        _check_length("a string", value, limits.max_string_bytes)
+        return {"of": ("string", value)}
+    return _pack_other(value, limits, left, depth)
+
+
+def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
+    """The types that are rare on the hot path, and subclasses of the others."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        if memoryview(value).nbytes > limits.max_string_bytes:
+            raise too_large(f"a bytes value of {memoryview(value).nbytes} bytes", limits.max_string_bytes)
+        return {"of": ("bytes", bytes(value))}
+    if isinstance(value, (list, tuple, dict)):
+        if depth == limits.max_depth:
+            raise too_large(f"nesting deeper than {depth}", limits.max_depth)
+        if isinstance(value, dict):
+            return {"of": ("map", pack_map(value, limits, left, depth + 1))}
+        return {"of": ("array", _pack_items(value, limits, left, depth + 1))}
+    if tensors.is_tensor(value):
+        return {"of": (_TENSOR, tensors.pack(value, limits))}
+    if isinstance(value, np.generic):
+        return _pack_scalar(value, limits, left, depth)
+    for kind in (int, float, str):
+        if isinstance(value, kind):
+            return _pack(kind(value), limits, left, depth)
+    raise WireError(reasons.NOT_ENCODABLE, f"a value of type {type(value).__qualname__} cannot travel")
+
+
+def _pack_items(items: Sequence[Any], limits: Limits, left: list[int], depth: int) -> list[Packed]:
+    _take(len(items), left, limits)
+    return [_pack(item, limits, left, depth) for item in items]
+
+
+def _pack_scalar(scalar: np.generic, limits: Limits, left: list[int], depth: int) -> Packed:
+    """A numpy scalar: as Python's where nothing is lost, else as a tensor of rank 0."""
+    value = scalar.item()
+    if isinstance(value, (bool, float, str, bytes)) or (isinstance(value, int) and value <= _LONG_MOST):
+        return _pack(value, limits, left, depth)
+    return {"of": (_TENSOR, tensors.pack(np.asarray(scalar), limits))}
+
+
+def _take(count: int, left: list[int], limits: Limits) -> None:
+    left[0] -= count
+    if left[0] < 0:
+        raise too_large("the number of values in the message", limits.max_values)
+
+
+def _check_length(what: str, text: str, most: int) -> None:
+    size = len(text)
+    # A character takes at most four bytes: only a text near the limit needs counting.
+    if size * 4 > most and (size > most or len(text.encode("utf-8", "surrogatepass")) > most):
+        raise too_large(f"{what} of {size} characters", most)
