@@ -31,17 +31,23 @@ class Registration:
         self._server, self._thread = start_http_server(0, addr=LOOPBACK, registry=registry)
         self.port: int = self._server.server_port
         self.path = entry_path(run_dir, metrics.pipeline, metrics.stage, metrics.replica)
-        self._write(
-            {
-                "pipeline": metrics.pipeline,
-                "stage": metrics.stage,
-                "replica": metrics.replica,
-                "pid": os.getpid(),
-                "port": self.port,
-                "started_unix": time.time(),
-                "role": metrics.role,
-            }
-        )
+        self._entry: dict[str, object] = {
+            "pipeline": metrics.pipeline,
+            "stage": metrics.stage,
+            "replica": metrics.replica,
+            "pid": os.getpid(),
+            "port": self.port,
+            "started_unix": time.time(),
+            "role": metrics.role,
+            "ready": False,
+        }
+        self._write(self._entry)
+
+    def mark_ready(self) -> None:
+        """Say that the process serves: its model is loaded and its partitions were assigned for the first time."""
+        if not self._entry["ready"]:
+            self._entry["ready"] = True
+            self._write(self._entry)
 
     def _write(self, entry: dict[str, object]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
