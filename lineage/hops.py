@@ -1,8 +1,30 @@
-"""Hops: which stage sent a message, for which of its inputs, and what it can no longer repeat."""
+"""Hops: which stage sent a message, for which of its inputs, and what it can no longer repeat.
+
+On the wire (the header `spillway-hops`): a version byte, a count, and for each hop its stage's name (length, UTF-8)
+and four numbers; lengths and numbers are unsigned varints of at most 64 bits. Lists hold one hop today, the emitter's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lineage import reasons
+from lineage.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION: Final = 1
+MAX_HOPS: Final = 64
+MAX_STAGE_BYTES: Final = 249  # the longest name of a Kafka topic
+_MOST: Final = (1 << 63) - 1
+_MAX_VARINT_BYTES: Final = 9  # of 63 bits
+_MORE: Final = 0x80
+_CACHED: Final = 1_024
+
+_names: dict[bytes, str] = {}
+_prefixes: dict[str, bytes] = {}
 
 
 @dataclass(slots=True, frozen=True)
@@ -19,3 +41,100 @@ class Hop:
     partition: int
     sequence: int
     committed: int
+
+
+def encode(hops: Sequence[Hop]) -> bytes:
+    """The header's bytes. Raises WireError for more than `MAX_HOPS`, a negative number or a name that is too long."""
+    if len(hops) > MAX_HOPS:
+        raise WireError(reasons.NOT_ENCODABLE, f"{len(hops)} hops are over the limit of {MAX_HOPS}")
+    out = bytearray((VERSION, len(hops)))
+    for hop in hops:
+        out += _prefixes.get(hop.stage) or _prefix(hop.stage)
+        for number in (hop.epoch, hop.partition, hop.sequence, hop.committed):
+            if not 0 <= number <= _MOST:
+                raise WireError(reasons.NOT_ENCODABLE, f"{hop} has a number that is negative or over 63 bits")
+            rest = number
+            while rest >= _MORE:
+                out.append(rest & 0x7F | _MORE)
+                rest >>= 7
+            out.append(rest)
+    return bytes(out)
+
+
+def decode(data: bytes) -> tuple[Hop, ...]:
+    """The hops in the header's bytes. Raises WireError(BAD_HEADERS) for anything that `encode` could not have made."""
+    try:
+        if data[0] != VERSION:
+            raise _bad(f"their version is {data[0]}, not {VERSION}")
+        count = data[1]
+        if count > MAX_HOPS:
+            raise _bad(f"{count} are over the limit of {MAX_HOPS}")
+        hops, at = [], 2
+        for _ in range(count):
+            hop, at = _hop(data, at)
+            hops.append(hop)
+    except IndexError as error:
+        raise _bad("they end early") from error
+    if at != len(data):
+        raise _bad(f"{len(data) - at} bytes follow them")
+    return tuple(hops)
+
+
+def _hop(data: bytes, at: int) -> tuple[Hop, int]:
+    size, at = _number(data, at)
+    if size > MAX_STAGE_BYTES:
+        raise _bad(f"a stage's name has {size} bytes")
+    name = data[at : at + size]
+    stage = _names.get(name) or _name(name)
+    epoch, at = _number(data, at + size)
+    partition, at = _number(data, at)
+    sequence, at = _number(data, at)
+    committed, at = _number(data, at)
+    return Hop(stage, epoch, partition, sequence, committed), at
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < _MORE:
+        return byte, at + 1
+    value = shift = 0
+    for position in range(at, at + _MAX_VARINT_BYTES):
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < _MORE:
+            return value, position + 1
+        shift += 7
+    raise _bad("a number is over 63 bits")
+
+
+def _prefix(stage: str) -> bytes:
+    """A stage's name as it stands in the header, remembered: names are few."""
+    try:
+        name = stage.encode()
+    except UnicodeEncodeError as error:
+        raise WireError(reasons.NOT_ENCODABLE, f"the stage name {stage!r} is not UTF-8") from error
+    if not 0 < len(name) <= MAX_STAGE_BYTES:
+        raise WireError(reasons.NOT_ENCODABLE, f"a stage's name must have 1 to {MAX_STAGE_BYTES} bytes: {stage!r}")
+    size = len(name)
+    prefix = (bytes((size,)) if size < _MORE else bytes((size & 0x7F | _MORE, size >> 7))) + name
+    if len(_prefixes) < _CACHED:
+        _prefixes[stage] = prefix
+    return prefix
+
+
+def _name(name: bytes) -> str:
+    """A stage's name from the wire, remembered: equal names then are one object."""
+    if not name:
+        raise _bad("a stage's name is empty")
+    try:
+        stage = name.decode()
+    except UnicodeDecodeError as error:
+        raise _bad("a stage's name is not UTF-8") from error
+    if len(_names) >= _CACHED:
+        _names.clear()  # a hostile writer's names must not keep ours out for good
+    _names[name] = stage
+    return stage
+
+
+def _bad(what: str) -> WireError:
+    return WireError(reasons.BAD_HEADERS, f"the header spillway-hops cannot be read: {what}")

@@ -1,0 +1,195 @@
+"""The headers of every message: identity, times, the last hop, the choices made, what was lost, trace, passthrough.
+
+Foreign headers, whatever their keys, are left alone: only `x-*` travels on. Of our own headers given twice the last
+counts, as with Kafka's `lastHeader`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lineage import hops, reasons, trace
+from lineage.errors import WireError
+from lineage.ids import MAX_REQUEST_ID, is_request_id
+from lineage.paths import Path, decode_lost, decode_path, encode_lost, encode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lineage.hops import Hop
+    from lineage.trace import TraceContext
+
+REQUEST_ID: Final = "x-request-id"
+SENT: Final = "spillway-sent"
+DEADLINE: Final = "spillway-deadline"
+HOPS: Final = "spillway-hops"
+PATH: Final = "spillway-path"
+LOST: Final = "spillway-lost"
+PASSTHROUGH: Final = "x-"
+
+MAX_EXTRA: Final = 32
+MAX_EXTRA_BYTES: Final = 8_192  # keys and values of the passthrough together
+_MAX_MICROSECONDS: Final = (1 << 63) - 1
+_MAX_DIGITS: Final = 19
+
+_OWN: Final = frozenset(
+    {REQUEST_ID, SENT, DEADLINE, HOPS, PATH, LOST, trace.TRACEPARENT, trace.TRACESTATE, trace.BAGGAGE}
+)
+
+Pair = tuple[str, bytes]
+
+
+@dataclass(slots=True)
+class Headers:
+    """What the headers of one message say. Times in unix microseconds, as the sender has put them."""
+
+    request_id: str
+    sent_us: int
+    deadline_us: int
+    hop: Hop | None = None  # the emitter; None where a client sent the message
+    path: Path = field(default_factory=dict)  # chooser -> the successors it chose
+    lost: tuple[str, ...] = ()  # for a tombstone: the predecessors, or terminals, that will not deliver
+    trace: TraceContext | None = None  # `decode` always gives one
+    extra: list[Pair] = field(default_factory=list)  # x-*, in order
+
+
+def encode(headers: Headers) -> list[Pair]:
+    """The headers as Kafka takes them. Raises WireError(NOT_ENCODABLE) for what `decode` would not take back."""
+    if not is_request_id(headers.request_id):
+        raise _not_encodable(
+            f"a request id must have 1 to {MAX_REQUEST_ID} visible ASCII characters: {headers.request_id!r:.200}"
+        )
+    if not (0 <= headers.sent_us <= _MAX_MICROSECONDS and 0 <= headers.deadline_us <= _MAX_MICROSECONDS):
+        raise _not_encodable(f"sent {headers.sent_us} and deadline {headers.deadline_us} must be unix microseconds")
+    pairs = [
+        (REQUEST_ID, headers.request_id.encode()),
+        (SENT, b"%d" % headers.sent_us),
+        (DEADLINE, b"%d" % headers.deadline_us),
+    ]
+    if headers.hop is not None:
+        pairs.append((HOPS, hops.encode((headers.hop,))))
+    if headers.path:
+        pairs.append((PATH, encode_path(headers.path)))
+    if headers.lost:
+        pairs.append((LOST, encode_lost(headers.lost)))
+    context = headers.trace
+    if context is not None:
+        pairs.append((trace.TRACEPARENT, context.traceparent()))
+        if context.state:
+            pairs.append((trace.TRACESTATE, context.state))
+        if context.baggage:
+            pairs.append((trace.BAGGAGE, context.baggage))
+    if headers.extra:
+        pairs.extend(_checked_extra(headers.extra))
+    return pairs
+
+
+def decode(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> Headers:
+    """The headers of a message from Kafka.
+
+    Raises WireError(BAD_HEADERS), whose `request_id` holds the id where one could be had: a header of ours is missing
+    or absurd, or the passthrough is over its bounds.
+    """
+    own: dict[str, bytes] = {}
+    extra: list[Pair] = []
+    for raw_key, value in pairs or ():
+        key = raw_key if type(raw_key) is str else _text_key(raw_key)
+        if key in _OWN:
+            if value is not None:
+                own[key] = _combined(key, own[key], value) if key in own else value
+        elif key.startswith(PASSTHROUGH) and _is_sendable(key):
+            extra.append((key, b"" if value is None else value))
+    request_id = _request_id(own.get(REQUEST_ID))
+    try:
+        sent, deadline = _microseconds(SENT, own), _microseconds(DEADLINE, own)
+        raw_hops, raw_path, raw_lost = own.get(HOPS), own.get(PATH), own.get(LOST)
+        chain = hops.decode(raw_hops) if raw_hops is not None else ()
+        path = decode_path(raw_path) if raw_path else {}
+        lost = decode_lost(raw_lost) if raw_lost else ()
+        if extra:
+            _check_bounds(extra)
+    except WireError as error:
+        error.request_id = request_id
+        raise
+    context = trace.read(request_id, own.get(trace.TRACEPARENT), own.get(trace.TRACESTATE), own.get(trace.BAGGAGE))
+    return Headers(request_id, sent, deadline, chain[-1] if chain else None, path, lost, context, extra)
+
+
+def _text_key(key: str | bytes) -> str:
+    """A key as text; a foreign one that is no UTF-8 becomes one that is nobody's."""
+    if isinstance(key, str):
+        return key
+    try:
+        return bytes(key).decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _is_sendable(key: str) -> bool:
+    """Whether a key can be written again: one with the marks of a failed decoding in it cannot."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _combined(key: str, before: bytes, value: bytes) -> bytes:
+    """What a header that is given again comes to."""
+    if key in {trace.TRACESTATE, trace.BAGGAGE}:
+        return before + b"," + value  # lists, to be joined in order
+    if key == trace.TRACEPARENT:
+        return b""  # two parents are none
+    return value
+
+
+def _request_id(raw: bytes | None) -> str:
+    if raw is None:
+        raise WireError(reasons.BAD_HEADERS, f"the header {REQUEST_ID} is missing")
+    try:
+        request_id = raw.decode("ascii") if len(raw) <= MAX_REQUEST_ID else ""
+    except UnicodeDecodeError:
+        request_id = ""
+    if not is_request_id(request_id):
+        raise WireError(
+            reasons.BAD_HEADERS,
+            f"the header {REQUEST_ID} must have 1 to {MAX_REQUEST_ID} visible ASCII characters: {raw[:64]!r}",
+        )
+    return request_id
+
+
+def _microseconds(key: str, own: dict[str, bytes]) -> int:
+    raw = own.get(key)
+    if raw is None:
+        raise WireError(reasons.BAD_HEADERS, f"the header {key} is missing")
+    if raw.isdigit() and len(raw) <= _MAX_DIGITS:
+        value = int(raw)
+        if value <= _MAX_MICROSECONDS:
+            return value
+    raise WireError(reasons.BAD_HEADERS, f"the header {key} must be unix microseconds in decimal: {raw[:32]!r}")
+
+
+def _check_bounds(extra: list[Pair]) -> None:
+    if len(extra) > MAX_EXTRA:
+        raise WireError(reasons.BAD_HEADERS, f"{len(extra)} {PASSTHROUGH}* headers are over the limit of {MAX_EXTRA}")
+    size = sum(len(key.encode()) + len(value) for key, value in extra)
+    if size > MAX_EXTRA_BYTES:
+        raise WireError(
+            reasons.BAD_HEADERS, f"{size} bytes of {PASSTHROUGH}* headers are over the limit of {MAX_EXTRA_BYTES}"
+        )
+
+
+def _checked_extra(extra: list[Pair]) -> list[Pair]:
+    for key, value in extra:
+        if key in _OWN or not key.startswith(PASSTHROUGH) or not _is_sendable(key) or not isinstance(value, bytes):
+            raise _not_encodable(f"{key!r:.80}={value!r:.80} is no {PASSTHROUGH}* header that can be passed on")
+    try:
+        _check_bounds(extra)
+    except WireError as error:
+        raise _not_encodable(str(error)) from error
+    return extra
+
+
+def _not_encodable(text: str) -> WireError:
+    return WireError(reasons.NOT_ENCODABLE, text)

@@ -1,0 +1,41 @@
+"""The names of every metric and label, in one place: stages, the gate, `spillway status` and dashboards share them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PIPELINE: Final = "pipeline"
+STAGE: Final = "stage"
+REPLICA: Final = "replica"
+KIND: Final = "kind"
+REASON: Final = "reason"
+PARTITION: Final = "partition"
+LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
+GATE: Final = "gate"
+
+# A stage's.
+RECEIVED_TOTAL: Final = "spillway_received_total"
+DUPLICATES_TOTAL: Final = "spillway_duplicates_total"
+BATCHES_TOTAL: Final = "spillway_batches_total"
+BATCHED_QUERIES_TOTAL: Final = "spillway_batched_queries_total"
+DEAD_LETTERS_TOTAL: Final = "spillway_dead_letters_total"  # by reason
+QUEUE_DEPTH: Final = "spillway_queue_depth"
+QUEUE_LIMIT: Final = "spillway_queue_limit"
+QUEUE_SECONDS: Final = "spillway_queue_seconds"
+BATCH_WAIT_SECONDS: Final = "spillway_batch_wait_seconds"
+EXECUTION_SECONDS: Final = "spillway_execution_seconds"
+BUSY_SECONDS_TOTAL: Final = "spillway_busy_seconds_total"
+EMITTED_TOTAL: Final = "spillway_emitted_total"
+COMMITTED_OFFSET: Final = "spillway_committed_offset"  # by partition
+CLOCK_SKEW_TOTAL: Final = "spillway_clock_skew_total"
+MODEL_INSTANCES: Final = "spillway_model_instances"
+
+# The stages' and the gate's.
+OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
+
+# The gate's.
+GOOD_TOTAL: Final = "spillway_good_total"
+LATE_TOTAL: Final = "spillway_late_total"
+LATENCY_SECONDS: Final = "spillway_latency_seconds"
+HELD: Final = "spillway_held"
+TRANSACTION_SECONDS: Final = "spillway_transaction_seconds"
