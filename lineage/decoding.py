@@ -151,23 +151,24 @@ class OwnDecoder:
             return self._text(buffer, at, self._max_string)
         if branch == _LONG:
             return read_long(buffer, at)
+        if branch == _NULL:
+            return None, at
+        if branch in {_MAP, _ARRAY}:
+            if depth == self._limits.max_depth:
+                raise too_large("the message's nesting", depth)
+            return (self._map if branch == _MAP else self._items)(buffer, at, depth + 1, left)
+        return self._rare_value(branch, buffer, at)
+
+    def _rare_value(self, branch: int, buffer: bytes, at: int) -> tuple[Any, int]:
         if branch == _BOOLEAN:
             if buffer[at] > 1:
                 raise WireError(reasons.CORRUPT, "a boolean is neither 0 nor 1")
             return buffer[at] == 1, at + 1
-        if branch == _NULL:
-            return None, at
         if branch == _BYTES:
             size, at = read_length(buffer, at)
             if size > self._max_string:
                 raise too_large(f"a bytes value of {size} bytes", self._max_string)
             return buffer[at : at + size], at + size
-        if depth == self._limits.max_depth:
-            raise too_large(f"nesting deeper than {depth}", depth)
-        if branch == _MAP:
-            return self._map(buffer, at, depth + 1, left)
-        if branch == _ARRAY:
-            return self._items(buffer, at, depth + 1, left)
         raise WireError(reasons.CORRUPT, f"a value is of the unknown branch {branch}")
 
     def _items(self, buffer: bytes, at: int, depth: int, left: list[int]) -> tuple[list[Any], int]:

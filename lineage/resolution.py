@@ -182,7 +182,7 @@ def _value(value: Any, limits: Limits, depth: int) -> Any:
         raise too_large(f"a bytes value of {len(value)} bytes", limits.max_string_bytes)
     if isinstance(value, (list, dict)):
         if depth == limits.max_depth:
-            raise too_large(f"nesting deeper than {depth}", limits.max_depth)
+            raise too_large("the message's nesting", limits.max_depth)
         if isinstance(value, dict):
             return _map(value, limits, depth + 1)
         return [_value(item["of"], limits, depth + 1) for item in value]

@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
     from lineage.limits import Limits
 
-_NAMES = (
-    ("bool",)
-    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-    + ("float16", "float32", "float64", "complex64", "complex128")
-)
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_NAMES = ("bool", *_INTEGERS, "float16", "float32", "float64", "complex64", "complex128")
 BFLOAT16: Final = "bfloat16"
 DTYPES: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(name).newbyteorder("<") for name in _NAMES}
 DTYPE_NAMES: Final[frozenset[str]] = frozenset((*DTYPES, BFLOAT16))

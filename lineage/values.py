@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
     from lineage.limits import Limits
 
-_TENSOR = "spillway.Tensor"
-_NULL = {"of": ("null", None)}
-_TRUE = {"of": ("boolean", True)}
-_FALSE = {"of": ("boolean", False)}
-_LONG_LEAST, _LONG_MOST = -(1 << 63), (1 << 63) - 1
-
 Packed = dict[str, Any]
+
+_TENSOR = "spillway.Tensor"
+_CONSTANTS: dict[Any, Packed] = {
+    None: {"of": ("null", None)},
+    True: {"of": ("boolean", True)},
+    False: {"of": ("boolean", False)},
+}
+_LONG_LEAST, _LONG_MOST = -(1 << 63), (1 << 63) - 1
 
 
 def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: int = 0) -> Packed:
@@ -48,10 +50,8 @@ def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
         return {"of": (_TENSOR, tensors.pack(value, limits))}
     if kind is float:
         return {"of": ("double", value)}
-    if value is None:
-        return _NULL
-    if kind is bool:
-        return _TRUE if value else _FALSE
+    if value is None or kind is bool:
+        return _CONSTANTS[value]
     if kind is int:
         if not _LONG_LEAST <= value <= _LONG_MOST:
             raise WireError(reasons.NOT_ENCODABLE, "an int does not fit 64 bits")
@@ -70,7 +70,7 @@ def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Pack
         return {"of": ("bytes", bytes(value))}
     if isinstance(value, (list, tuple, dict)):
         if depth == limits.max_depth:
-            raise too_large(f"nesting deeper than {depth}", limits.max_depth)
+            raise too_large("the message's nesting", limits.max_depth)
         if isinstance(value, dict):
             return {"of": ("map", pack_map(value, limits, left, depth + 1))}
         return {"of": ("array", _pack_items(value, limits, left, depth + 1))}
