@@ -188,7 +188,7 @@ def _messages(container: Container) -> Iterator[Recorded]:
         while True:
             try:
                 record = next(records, None)
-            except Exception as error:  # noqa: BLE001 (on damaged bytes fastavro raises what it happens to run into)
+            except Exception as error:  # on damaged bytes fastavro raises what it happens to run into
                 raise UsageError(f"{container.path} is damaged: {error}") from error
             if record is None:
                 return

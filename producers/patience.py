@@ -1,0 +1,59 @@
+"""Blocking calls to a cluster that may be starting, electing or restarting: asked again, for a bounded time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
+
+_SLICE_SECONDS = 1.0  # how long one call may block before the clock is looked at again
+_PAUSE_SECONDS = 0.02
+
+# Errors that pass by themselves, beyond those that librdkafka marks as retriable (it does so in transactions only).
+_PASSING = frozenset(
+    {
+        KafkaError._TIMED_OUT,  # noqa: SLF001 (librdkafka's local codes have underscores)
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+    }
+)
+
+
+def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
+    """Return `call(timeout)`, asked again while it fails with an error that passes, for at most `within` seconds.
+
+    Raises `BrokerError`, saying that one could not `what`.
+    """
+    until = time.monotonic() + within
+    while True:
+        try:
+            return call(_SLICE_SECONDS)
+        except KafkaException as error:
+            cause = error.args[0]
+            if not passes(cause):
+                raise BrokerError(f"could not {what}: {cause.str()} ({cause.name()})") from error
+            if time.monotonic() >= until:
+                raise BrokerError(f"could not {what} within {within:.0f} s: {cause.str()}") from error
+            time.sleep(_PAUSE_SECONDS)
+
+
+def passes(cause: KafkaError) -> bool:
+    """Whether this error is one that time may heal."""
+    return bool(cause.retriable() or cause.code() in _PASSING)

@@ -1,0 +1,119 @@
+"""The tap on a real broker: what passes is recorded, nothing is left behind, a killed recorder loses little."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lineage.errors import BrokerError
+from producers.connection import ClientSettings
+from producers.recording import About, RecordingWriter, read_recording
+from producers.tap import Tap
+
+
+@pytest.fixture
+def pair(broker):
+    """Two topics of three partitions: ingress and egress."""
+    name = f"tap-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker})
+    topics = [f"{name}.ingress", f"{name}.egress"]
+    for future in admin.create_topics([NewTopic(topic, 3) for topic in topics]).values():
+        future.result()
+    return topics
+
+
+def about(pair):
+    return About(pipeline="tap", spec="name: tap\n", ingress=pair[0], egress=pair[1], started=time.time())
+
+
+def produce(producer, topic, number, **changes):
+    fields = {"key": b"k%d" % number, "headers": [("x-request-id", b"%d" % number)], "value": b"v%d" % number}
+    producer.produce(topic, **fields | changes)
+
+
+def test_everything_after_the_start_is_recorded_and_no_group_is_left(broker, pair, tmp_path):
+    producer = Producer({"bootstrap.servers": broker})
+    produce(producer, pair[0], 0)
+    producer.flush()
+    tap = Tap(ClientSettings(bootstrap=broker), pair)
+    with RecordingWriter(tmp_path / "r", about(pair)) as writer:
+        copying = threading.Thread(target=tap.copy, args=(writer, time.monotonic() + 30, lambda: writer.written >= 200))
+        copying.start()
+        for number in range(1, 101):
+            produce(producer, pair[0], number)
+            produce(producer, pair[1], number, headers=None, key=None, value=None if number == 1 else b"o")
+        producer.flush()
+        copying.join()
+    tap.close()
+    recording = read_recording(tmp_path / "r")
+    queries, outcomes = recording.queries(), recording.outcomes()
+    assert sorted(int(dict(q.headers)["x-request-id"]) for q in queries) == list(range(1, 101))
+    assert all(q.value == b"v" + dict(q.headers)["x-request-id"] for q in queries)
+    assert len(outcomes) == 100
+    assert outcomes[0].headers == ()
+    assert {o.value for o in outcomes} == {None, b"o"}
+    groups = AdminClient({"bootstrap.servers": broker}).list_consumer_groups().result().valid
+    assert "spillway.record" not in {group.group_id for group in groups}
+
+
+def test_aborted_outcomes_are_not_recorded(broker, pair, tmp_path):
+    tap = Tap(ClientSettings(bootstrap=broker), pair)
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": pair[0]})
+    producer.init_transactions()
+    for number, end in ((1, producer.abort_transaction), (2, producer.commit_transaction)):
+        producer.begin_transaction()
+        produce(producer, pair[1], number, partition=0)
+        producer.flush()
+        end()
+    with RecordingWriter(tmp_path / "r", about(pair)) as writer:
+        tap.copy(writer, time.monotonic() + 30, lambda: writer.written >= 1)
+    tap.close()
+    assert [o.value for o in read_recording(tmp_path / "r").outcomes()] == [b"v2"]
+
+
+def test_a_killed_recorder_leaves_what_is_older_than_its_last_block(broker, pair, tmp_path):
+    directory = tmp_path / "r"
+    script = f"""
+        import time
+        from pathlib import Path
+        from producers.connection import ClientSettings
+        from producers.recording import About, RecordingWriter
+        from producers.tap import Tap
+        tap = Tap(ClientSettings(bootstrap={broker!r}), {pair!r})
+        about = About(pipeline="tap", spec="", ingress={pair[0]!r}, egress={pair[1]!r})
+        with RecordingWriter(Path({str(directory)!r}), about, rotate_bytes=20_000) as writer:
+            print("recording", flush=True)
+            tap.copy(writer, time.monotonic() + 120, lambda: False)
+    """
+    recorder = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE)
+    try:
+        assert recorder.stdout.readline() == b"recording\n"
+        producer = Producer({"bootstrap.servers": broker})
+        acknowledged = []
+        deadline = time.monotonic() + 60
+        while len(list(directory.iterdir())) < 3:
+            assert time.monotonic() < deadline
+            for number in range(len(acknowledged), len(acknowledged) + 50):
+                produce(producer, pair[0], number, partition=0)
+            producer.flush()
+            acknowledged += [time.time()] * 50
+    finally:
+        os.kill(recorder.pid, signal.SIGKILL)
+        recorder.wait()
+    recording = read_recording(directory)
+    read = [int(dict(q.headers)["x-request-id"]) for q in recording.queries()]
+    assert read == list(range(len(read)))  # no hole, nothing twice
+    assert len(read) >= 50
+
+
+def test_a_pipeline_that_is_not_there_is_named(broker):
+    with pytest.raises(BrokerError, match=r"has no topic absent\.egress: start the pipeline"):
+        Tap(ClientSettings(bootstrap=broker), ["absent.egress"])
