@@ -1,0 +1,122 @@
+"""The four charts of a run, as SVG text: arrivals and goodput, latency, its distribution, drops per stage."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("svg")  # no display is needed, nor looked for
+from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+GOOD, LATE, LOST, LOAD = "#2a7f62", "#d98e04", "#b3392f", "#4a5568"
+STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """What happened to each query of a run, in the order in which they were due.
+
+    `due`: seconds from the run's start. `latency`: seconds from due to outcome, NaN where none came. `prediction`:
+    whether the outcome was one. `stage`: where a dropped or failed one ended, "" otherwise. All have the same length.
+    """
+
+    due: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    prediction: NDArray[np.bool_]
+    stage: list[str]
+    slo: float
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        """Predictions within the SLO."""
+        return self.prediction & (self.latency <= self.slo)
+
+
+def per_second(times: NDArray[np.float64], seconds: int) -> NDArray[np.int64]:
+    """Counts in 1 s bins from 0 to `seconds`; what lies outside is left out."""
+    return np.histogram(times, bins=np.arange(seconds + 1))[0]
+
+
+def _rates(axes: Axes, run: RunSeries) -> None:
+    seconds = max(1, int(np.ceil(run.due.max() + 1e-9))) if len(run.due) else 1
+    at = np.arange(seconds) + 0.5
+    axes.fill_between(at, per_second(run.due, seconds), step="mid", color=LOAD, alpha=0.25, label="arrivals")
+    axes.step(at, per_second(run.due[run.good], seconds), where="mid", color=GOOD, label="good (by arrival)")
+    lost = per_second(run.due[~run.good], seconds)
+    axes.step(at, lost, where="mid", color=LOST, linewidth=0.9, label="dropped, failed or late")
+    axes.set(xlabel="seconds", ylabel="queries per second", xlim=(0, seconds), ylim=(0, None))
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _latencies(axes: Axes, run: RunSeries) -> None:
+    good, late = run.good, run.prediction & ~run.good
+    axes.scatter(run.due[good], 1e3 * run.latency[good], s=3, color=GOOD, linewidths=0, label="good", rasterized=False)
+    axes.scatter(run.due[late], 1e3 * run.latency[late], s=3, color=LATE, linewidths=0, label="late")
+    axes.axhline(1e3 * run.slo, color=LOST, linewidth=0.9, linestyle="--", label="SLO")
+    axes.set(xlabel="seconds", ylabel="latency, ms", ylim=(0, None))
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _distribution(axes: Axes, run: RunSeries) -> None:
+    ordered = np.sort(run.latency[run.prediction])
+    if len(ordered):
+        share = np.arange(1, len(ordered) + 1) / len(run.due)
+        axes.step(1e3 * ordered, 100 * share, where="post", color=GOOD)
+    axes.axvline(1e3 * run.slo, color=LOST, linewidth=0.9, linestyle="--", label="SLO")
+    axes.set(xlabel="latency, ms", ylabel="% of all queries answered within", ylim=(0, 100), xlim=(0, None))
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _losses(axes: Axes, run: RunSeries, stages: list[str]) -> None:
+    counts = [sum(1 for stage in run.stage if stage == name) for name in stages]
+    bars = axes.barh(stages, counts, color=LOST, alpha=0.8)
+    axes.bar_label(bars, padding=3, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="queries dropped or failed", xlim=(0, max([*counts, 1]) * 1.15))
+    axes.grid(visible=False)
+
+
+def thinned(run: RunSeries, most: int = 4000) -> RunSeries:
+    """At most `most` queries, evenly picked: a scatter plot of more is only a larger file."""
+    if len(run.due) <= most:
+        return run
+    keep = np.linspace(0, len(run.due) - 1, most).astype(int)
+    return RunSeries(run.due[keep], run.latency[keep], run.prediction[keep], [run.stage[i] for i in keep], run.slo)
+
+
+def draw(run: RunSeries, stages: list[str]) -> dict[str, str]:
+    """Charts by name (`rates`, `latencies`, `distribution`, `losses`), each an <svg> element."""
+    plans = {
+        "rates": lambda axes: _rates(axes, run),
+        "latencies": lambda axes: _latencies(axes, thinned(run)),
+        "distribution": lambda axes: _distribution(axes, run),
+        "losses": lambda axes: _losses(axes, run, stages),
+    }
+    charts = {}
+    with mpl.rc_context(STYLE):
+        for name, plan in plans.items():
+            figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+            try:
+                plan(axes)
+                text = io.StringIO()
+                figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+            finally:
+                plt.close(figure)
+            svg = text.getvalue()
+            charts[name] = svg[svg.index("<svg") :]
+    return charts
