@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ _COUNTER = itertools.count()
 @pytest.fixture(scope="session")
 def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """The session's Kafka, started when the first test asks; it ends with the session, even a killed one."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("kafka")) as broker:
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), cache_dir=cache_dir()) as broker:
         yield broker
 
 

@@ -45,7 +45,7 @@ def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Pa
         raise BrokerError(
             "Kafka's jars are not what the lock file pins, so they are not run:\n  "
             + "\n  ".join(problems)
-            + f"\nWhat the repository serves is another build, or was changed on the way. Delete {repository} and retry."
+            + f"\nThe repository serves another build, or it was changed on the way. Delete {repository} and retry."
         )
     return tuple(paths.values())
 

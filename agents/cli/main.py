@@ -1,0 +1,120 @@
+"""The root of the `spillway` command: its subcommands, imported only when called, and what its exit codes mean."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+import click
+
+import checkpoint
+import lineage
+import producers
+import topology
+from lineage.errors import SpillwayError
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+# name -> what `spillway --help` says of it. Each is the click command `name` in the module `agents.cli.<name>`; the
+# texts stand here so that help need not import what the commands need (some need torch or Faust).
+COMMANDS = {
+    "broker": "Start, stop, inspect or reset a local Kafka.",
+    "check": "Check a pipeline file and draw its graph.",
+    "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
+    "status": "Show what the processes of a served pipeline do.",
+    "predict": "Send one query and print its outcome.",
+    "record": "Record what goes in and out of a running pipeline.",
+    "replay": "Drive a pipeline with a trace or a recording and report.",
+    "simulate": "Run a trace through the simulator and report.",
+    "bench": "Measure, side by side with other ways of doing the same.",
+}
+
+EXIT_CODES = """
+\b
+Exit codes:
+  0    fine
+  1    the pipeline, or the broker, failed
+  2    bad use or bad input
+  130  interrupted
+
+\b
+Environment:
+  SPILLWAY_BOOTSTRAP      host:port of the Kafka cluster to use
+  SPILLWAY_CLIENT_CONFIG  file of client settings (SASL, TLS) for it
+  SPILLWAY_RUN_DIR        where running processes are registered (.spillway/run)
+  SPILLWAY_BROKER_DIR     where the local Kafka keeps its data (.spillway/broker)
+  XDG_CACHE_HOME          where the local Kafka's jars are cached (~/.cache)
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of `agents.cli`, imported when called and not listed where absent."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names of the commands that are there."""
+        return [name for name in COMMANDS if importlib.util.find_spec(f"agents.cli.{name}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = getattr(importlib.import_module(f"agents.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="spillway", message="spillway %(version)s")
+def root() -> None:
+    """Prediction serving as a dataflow on Kafka: pipelines of models under a latency target.
+
+    \b
+    Example:
+      spillway serve examples/hello/pipeline.yaml
+      echo '{"name": "Ada"}' | spillway predict examples/hello/pipeline.yaml -
+    """  # noqa: D301 - click's own marks
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code. Errors go to stderr as text, without a traceback."""
+    try:
+        result: Any = root.main(arguments, prog_name="spillway", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return MISUSED
+    except SpillwayError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """Entry point of the `spillway` script; finds users' models in the working directory."""
+    # Our own rooms are imported above, so that a folder of the user's with the same name cannot take their place.
+    assert checkpoint and lineage and producers and topology  # noqa: PT018 - names them so that they stay imported
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Options that several commands share; with the commands themselves, the only place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
+
+DEFAULT_RUN_DIR = Path(".spillway/run")
+DEFAULT_BROKER_DIR = Path(".spillway/broker")
+
+_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+def cache_dir() -> Path:
+    """Where what was fetched is kept: Spillway's folder in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spillway"
+
+
+def pipeline_argument(command: _Command) -> _Command:
+    """PIPELINE: a pipeline file."""
+    return click.argument("pipeline", type=_FILE)(command)
+
+
+def bootstrap_option(command: _Command) -> _Command:
+    """--bootstrap: the cluster."""
+    text = "Kafka cluster to use.  [default: $SPILLWAY_BOOTSTRAP]"
+    return click.option("--bootstrap", envvar="SPILLWAY_BOOTSTRAP", metavar="HOST:PORT,...", help=text)(command)
+
+
+def client_config_option(command: _Command) -> _Command:
+    """--client-config: how to authenticate there."""
+    text = "File of client settings (SASL, TLS).  [default: $SPILLWAY_CLIENT_CONFIG]"
+    return click.option("--client-config", envvar="SPILLWAY_CLIENT_CONFIG", type=_FILE, metavar="FILE", help=text)(
+        command
+    )
+
+
+def run_dir_option(command: _Command) -> _Command:
+    """--run-dir: where processes are registered."""
+    text = "Where running processes are registered."
+    return _folder_option("--run-dir", "SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text)(command)
+
+
+def broker_dir_option(name: str) -> Callable[[_Command], _Command]:
+    """`name` (--data-dir or --broker-dir): where the local Kafka keeps its data."""
+    return _folder_option(name, "SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, "Where the local Kafka keeps its data.")
+
+
+def json_option(command: _Command) -> _Command:
+    """--json: for machines."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _folder_option(name: str, variable: str, default: Path, text: str) -> Callable[[_Command], _Command]:
+    shown = f"{text}  [default: ${variable}, else {default}]"
+    return click.option(name, envvar=variable, type=_FOLDER, default=default, metavar="DIR", help=shown)
