@@ -14,23 +14,21 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from lineage.errors import BrokerError
+from producers.patience import passes, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
-
-_SLICE_SECONDS = 1.0  # how long one call into librdkafka may block before the clock is looked at again
 _READ_AT_ONCE = 500
 
 
@@ -133,34 +131,6 @@ def _reached(message: Any, span: Span, topic: str) -> bool:
         return bool(message.offset() + 1 >= span.end)
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's local codes have underscores)
         return bool(message.offset() >= span.end)
-    if error.retriable():
+    if passes(error):
         return False
     raise BrokerError(f"cannot read {topic}[{message.partition()}]: {error.str()}")
-
-
-def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
-    """Call with short timeouts until it answers; what librdkafka says can be tried again is, within `within` s."""
-    until = time.monotonic() + within
-    while True:
-        try:
-            return call(_SLICE_SECONDS)
-        except KafkaException as error:
-            cause = error.args[0]
-            if not (cause.retriable() or cause.code() in _PASSING):
-                raise BrokerError(f"the gate cannot {what}: {cause.str()} ({cause.name()})") from error
-            if time.monotonic() >= until:
-                raise BrokerError(f"the gate could not {what} within {within:.0f} s: {cause.str()}") from error
-
-
-_PASSING = frozenset(
-    {
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._WAIT_COORD,  # noqa: SLF001
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-    }
-)

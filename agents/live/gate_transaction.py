@@ -119,10 +119,8 @@ class TransactionalWriter:
             for record in turn.records:
                 self._produce(record, until)
             if turn.positions:
-                send = self._producer.send_offsets_to_transaction
-                self._patiently(
-                    lambda s: send(turn.positions, group, s), "commit its offsets", until - time.monotonic()
-                )
+                send = partial(self._producer.send_offsets_to_transaction, turn.positions, group)
+                self._patiently(send, "commit its offsets", until - time.monotonic())
             self._patiently(self._producer.commit_transaction, "commit", until - time.monotonic())
         except KafkaException as error:
             self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
