@@ -15,7 +15,7 @@ import fastavro
 from lineage import reasons
 from lineage.decoding import OwnDecoder
 from lineage.errors import WireError
-from lineage.limits import DEFAULT_LIMITS, Limits
+from lineage.limits import DEFAULT_LIMITS, Limits, too_large
 from lineage.message import DeadLetter, Outcome, Query
 from lineage.resolution import resolve
 from lineage.schemas import (
@@ -28,12 +28,12 @@ from lineage.schemas import (
     QUERY,
     SchemaBook,
 )
-from lineage.tensors import too_large
-from lineage.values import pack_map
+from lineage.values import check_length, pack_map
 
 if TYPE_CHECKING:
     from lineage.message import StageTiming
 
+_MAX_TEXT: Final = 4_096  # characters of an explanation
 _HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 _QUERY_HEADER: Final = _HEADERS[QUERY]
 _OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
@@ -42,40 +42,36 @@ _OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
 def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """A query as a message's value."""
     left = [limits.max_values]
-    return _write(
-        QUERY,
-        {
-            "inputs": pack_map(query.inputs, limits, left),
-            "parameters": pack_map(query.parameters, limits, left),
-            "timings": _pack_timings(query.timings, limits),
-        },
-        limits,
-    )
+    record = {
+        "inputs": pack_map(query.inputs, limits, left),
+        "parameters": pack_map(query.parameters, limits, left),
+        "timings": _pack_timings(query.timings, limits),
+    }
+    return _write(QUERY, record, limits.max_message_bytes)
 
 
 def encode_outcome(outcome: Outcome, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """An outcome as a message's value."""
+    """An outcome as a message's value. A very long text is cut."""
     left = [limits.max_values]
-    return _write(
-        OUTCOME,
-        {
-            "kind": outcome.kind,
-            "outputs": pack_map(outcome.outputs, limits, left),
-            "reason": outcome.reason,
-            "text": outcome.text,
-            "stage": outcome.stage,
-            "timings": _pack_timings(outcome.timings, limits),
-            "flags": pack_map(outcome.flags, limits, left),
-        },
-        limits,
-    )
+    record = {
+        "kind": outcome.kind,
+        "outputs": pack_map(outcome.outputs, limits, left),
+        "reason": outcome.reason,
+        "text": _readable(outcome.text),
+        "stage": outcome.stage,
+        "timings": _pack_timings(outcome.timings, limits),
+        "flags": pack_map(outcome.flags, limits, left),
+    }
+    _check_names(limits, outcome.reason, outcome.stage)
+    return _write(OUTCOME, record, limits.max_message_bytes)
 
 
 def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """A dead letter as a message's value."""
+    """A dead letter as a message's value, of `limits.max_letter_bytes` at most. A very long text is cut."""
     record = {name: getattr(letter, name) for name in DeadLetter.__slots__}
+    record["text"] = _readable(letter.text)
     record["headers"] = [{"key": key, "value": value} for key, value in letter.headers]
-    return _write(DEAD_LETTER, record, limits)
+    return _write(DEAD_LETTER, record, limits.max_letter_bytes)
 
 
 class Decoder:
@@ -109,23 +105,23 @@ class Decoder:
 
     def message(self, message: bytes) -> Query | Outcome:
         """The query or outcome in `message`: what a stage's input carries."""
-        decoded = self._decode(message)
+        decoded = self._decode(message, self._limits.max_message_bytes)
         if isinstance(decoded, DeadLetter):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is a dead letter, neither a query nor an outcome")
         return decoded
 
     def dead_letter(self, message: bytes) -> DeadLetter:
         """The dead letter in `message`."""
-        decoded = self._decode(message)
+        decoded = self._decode(message, self._limits.max_letter_bytes)
         if not isinstance(decoded, DeadLetter):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no dead letter")
         return decoded
 
-    def _decode(self, message: bytes) -> Query | Outcome | DeadLetter:
+    def _decode(self, message: bytes, most: int) -> Query | Outcome | DeadLetter:
         if type(message) is not bytes:
             raise WireError(reasons.NOT_AVRO, f"a message's value must be bytes, not {type(message).__name__}")
-        if len(message) > self._limits.max_message_bytes:
-            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes)
+        if len(message) > most:
+            raise too_large(f"a message of {len(message)} bytes", most)
         header = message[:HEADER_BYTES]
         decoded: Query | Outcome
         try:
@@ -156,6 +152,8 @@ class Decoder:
 def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, Any]]:
     if len(timings) > limits.max_timings:
         raise too_large(f"{len(timings)} stage timings", limits.max_timings)
+    for timing in timings:
+        _check_names(limits, timing.stage, timing.model, timing.version)
     return [
         {
             "stage": timing.stage,
@@ -170,7 +168,20 @@ def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, 
     ]
 
 
-def _write(name: str, record: dict[str, Any], limits: Limits) -> bytes:
+def _check_names(limits: Limits, *names: str) -> None:
+    for name in names:
+        if type(name) is not str:
+            raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
+        check_length("a name", name, limits.max_name_bytes)
+
+
+def _readable(text: str) -> str:
+    """An explanation that can be sent, whatever exception it comes from: cut, and with no half characters in it."""
+    text = text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _write(name: str, record: dict[str, Any], most: int) -> bytes:
     stream = io.BytesIO()
     stream.write(_HEADERS[name])
     try:
@@ -178,6 +189,6 @@ def _write(name: str, record: dict[str, Any], limits: Limits) -> bytes:
     except (TypeError, ValueError, OverflowError, AttributeError) as error:
         raise WireError(reasons.NOT_ENCODABLE, f"not a {name}: {str(error)[:200]}") from error
     message = stream.getvalue()
-    if len(message) > limits.max_message_bytes:
-        raise too_large(f"a message of {len(message)} bytes", limits.max_message_bytes)
+    if len(message) > most:
+        raise too_large(f"a message of {len(message)} bytes", most)
     return message

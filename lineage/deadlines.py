@@ -23,8 +23,8 @@ class Times:
     clamped: bool = False  # the time it asked for was implausible
 
 
-def effective(sent_us: int, deadline_us: int, appended_us: int | None, slo_us: int) -> Times:
-    """The times to go by for a query that the broker appended at `appended_us` (None: not known).
+def effective(sent_us: int, deadline_us: int, appended_us: int, slo_us: int) -> Times:
+    """The times to go by for a query that the broker appended at `appended_us` (0 or less: not known).
 
     A budget (deadline - sent) is plausible from 0 to one hour, or ten times the SLO where that is more, and is
     clamped to that. Where the sender's clock is more than a second off the broker's, in either direction, the query
@@ -32,6 +32,6 @@ def effective(sent_us: int, deadline_us: int, appended_us: int | None, slo_us: i
     """
     asked = deadline_us - sent_us
     budget = min(max(asked, 0), max(MAX_BUDGET_US, MAX_BUDGET_SLOS * slo_us))
-    skewed = appended_us is not None and abs(appended_us - sent_us) > SKEW_US
-    start = appended_us if skewed and appended_us is not None else sent_us
+    skewed = appended_us > 0 and abs(appended_us - sent_us) > SKEW_US
+    start = appended_us if skewed else sent_us
     return Times(start, start + budget, skewed, budget != asked)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons, tensors
 from lineage.errors import WireError
+from lineage.limits import too_large
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, OutcomeKind, Query, StageTiming
-from lineage.tensors import too_large
 
 if TYPE_CHECKING:
     from lineage.limits import Limits
@@ -185,8 +185,10 @@ class OwnDecoder:
                 items.append(item)
 
     def _tensor(self, buffer: bytes, at: int) -> tuple[Any, int]:
-        # Every dtype's name is shorter than 64 bytes: a longer one, whose length takes two, is found unknown.
-        end = at + 1 + (buffer[at] >> 1)
+        size = buffer[at]
+        if size & _NOT_SMALL:  # every dtype's name is shorter than 64 bytes, so its length takes one
+            raise WireError(reasons.BAD_INPUT, "a tensor has an unknown dtype")
+        end = at + 1 + (size >> 1)
         dtype = buffer[at + 1 : end]
         shape: list[int] = []
         at = end

@@ -33,6 +33,10 @@ class TopicError(BrokerError):
     """A topic on the cluster is not as the topic plan requires."""
 
 
+class CheckpointError(SpillwayError):
+    """What was kept for recovery cannot be used."""
+
+
 class WireError(SpillwayError):
     """Bytes or headers from the wire are not what they should be.
 

@@ -138,7 +138,8 @@ def _is_sendable(key: str) -> bool:
 def _combined(key: str, before: bytes, value: bytes) -> bytes:
     """What a header that is given again comes to."""
     if key in {trace.TRACESTATE, trace.BAGGAGE}:
-        return before + b"," + value  # lists, to be joined in order
+        # Lists, to be joined in order; one that is too long already will not be taken.
+        return before + b"," + value if len(before) <= trace.MAX_BAGGAGE_BYTES else before
     if key == trace.TRACEPARENT:
         return b""  # two parents are none
     return value

@@ -32,8 +32,9 @@ class Hop:
     """One stage's mark on a message it produced.
 
     `sequence` is the offset, in partition `partition` of the stage's input, of the message that this one answers (the
-    last one to arrive, where several were joined). `committed` is the input offset that the stage had committed on
-    that partition when it produced: it cannot repeat any sequence below it.
+    first one to arrive, where several were joined: it is the same whatever came after it, also when a join runs out of
+    time). `committed` is the input offset that the stage had committed on that partition when it produced: it cannot
+    repeat any sequence below it.
     """
 
     stage: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from lineage.errors import UsageError
+from lineage import reasons
+from lineage.errors import UsageError, WireError
 
 _NUMPY_RANK = 64
+_LETTER_BYTES = 64 << 10
 _DEEPEST = 100  # the decoders recurse once a level; the interpreter's own limit is 1,000
 
 
@@ -36,5 +38,15 @@ class Limits:
             if getattr(self, name) > most:
                 raise UsageError(f"limit {name} must be at most {most}, not {getattr(self, name)}")
 
+    @property
+    def max_letter_bytes(self) -> int:
+        """Of a dead letter: any message within the limits fits into one, with its headers and the reason."""
+        return self.max_message_bytes + _LETTER_BYTES
+
 
 DEFAULT_LIMITS = Limits()
+
+
+def too_large(what: str, most: int) -> WireError:
+    """The error for something over a limit."""
+    return WireError(reasons.TOO_LARGE, f"{what} is over the limit of {most}")

@@ -16,7 +16,8 @@ from lineage.errors import WireError
 Path = dict[str, tuple[str, ...]]
 
 MAX_PATH_BYTES: Final = 4_096
-_CACHED: Final = 1_024
+_CACHED: Final = 256
+_MAX_CACHED_BYTES: Final = 256
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _paths: dict[bytes, Path] = {}
@@ -32,7 +33,7 @@ def encode_path(path: Path) -> bytes:
         for chooser, chosen in key:
             _check((chooser, *chosen), reasons.NOT_ENCODABLE)
         text = _bounded(";".join(f"{chooser}={','.join(chosen)}" for chooser, chosen in key).encode())
-        _remember(_path_texts, key, text)
+        _remember(_path_texts, key, text, len(text))
     return text
 
 
@@ -48,7 +49,7 @@ def decode_path(raw: bytes) -> Path:
                 raise _bad(raw)
             _check((chooser, *chosen), reasons.BAD_HEADERS)
             path[chooser] = chosen
-        _remember(_paths, raw, path)
+        _remember(_paths, raw, path, len(raw))
     return dict(path)
 
 
@@ -64,7 +65,7 @@ def decode_lost(raw: bytes) -> tuple[str, ...]:
     if lost is None:
         lost = tuple(_text(raw).split(","))
         _check(lost, reasons.BAD_HEADERS)
-        _remember(_losses, raw, lost)
+        _remember(_losses, raw, lost, len(raw))
     return lost
 
 
@@ -86,7 +87,9 @@ def _check(names: tuple[str, ...], reason: str) -> None:
             raise WireError(reason, f"{name!r:.80} is no stage's name")
 
 
-def _remember(cache: dict[Any, Any], key: object, value: object) -> None:
+def _remember(cache: dict[Any, Any], key: object, value: object, size: int) -> None:
+    if size > _MAX_CACHED_BYTES:
+        return
     if len(cache) >= _CACHED:
         cache.clear()  # a hostile writer's paths must not keep ours out for good
     cache[key] = value

@@ -15,9 +15,9 @@ import fastavro
 from lineage import reasons, tensors
 from lineage.decoding import read_count, read_length, read_long
 from lineage.errors import WireError
+from lineage.limits import too_large
 from lineage.message import DeadLetter, Outcome, Query, StageTiming
 from lineage.schemas import FAST_READERS
-from lineage.tensors import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,33 +28,37 @@ if TYPE_CHECKING:
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
 _LEVELS_EACH: Final = 4
+# Schema nodes visited for each value: ours has six in a tensor of rank two.
+_STEPS_EACH: Final = 16
 
 
 def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter:
     """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
-    end = _Scan(schema.canonical, limits).scan(buffer, at)
+    end = _Scan(schema, limits).scan(buffer, at)
     if end != len(buffer):
         raise WireError(reasons.CORRUPT, f"{len(buffer) - end} bytes follow the message's end")
     stream = io.BytesIO(buffer)
     stream.seek(at)
     try:
         record = fastavro.schemaless_reader(stream, schema.fast, FAST_READERS[schema.name], return_record_name=True)
-    # fastavro's errors have no common root, and a writer's schema can make many of them.
+        return _BUILDERS[schema.name](record, limits)
+    except WireError:
+        raise
+    # fastavro's errors have no common root, and a foreign writer's schema can make many of them.
     except Exception as error:
         raise WireError(reasons.CORRUPT, f"not a {schema.name}: {str(error)[:200]}") from error
-    return _BUILDERS[schema.name](record, limits)
 
 
 class _Scan:
     """Walks bytes by a schema in canonical form, checks every length, counts every item, builds nothing."""
 
-    def __init__(self, schema: Any, limits: Limits) -> None:
-        self._schema = schema
+    def __init__(self, schema: WriterSchema, limits: Limits) -> None:
+        self._schema = schema.canonical
+        self._named = schema.named
         self._limits = limits
-        self._named: dict[str, Any] = {}
-        self._left = limits.max_values + limits.max_timings * 8
+        self._items = limits.max_values + limits.max_timings  # may be left: what takes memory
+        self._steps = self._items * _STEPS_EACH  # may be left: what takes time and, as empty fields do, no bytes
         self._deepest = (limits.max_depth + 2) * _LEVELS_EACH
-        _collect_names(schema, self._named)
 
     def scan(self, buffer: bytes, at: int) -> int:
         """The position after the message that starts at `at`."""
@@ -69,6 +73,9 @@ class _Scan:
     def _walk(self, schema: Any, buffer: bytes, at: int, depth: int) -> int:
         if depth > self._deepest:
             raise too_large("the message's nesting", self._limits.max_depth)
+        self._steps -= 1
+        if self._steps < 0:
+            raise too_large("the number of values in the message", self._limits.max_values)
         if isinstance(schema, list):
             branch, at = read_long(buffer, at)
             if not 0 <= branch < len(schema):
@@ -89,7 +96,6 @@ class _Scan:
     def _walk_named(self, kind: str, schema: Any, buffer: bytes, at: int, depth: int) -> int:
         if kind == "record":
             for part in schema["fields"]:
-                self._left -= 1  # a record of many empty fields costs memory and no bytes
                 at = self._walk(part["type"], buffer, at, depth)
             return at
         if kind == "enum":
@@ -108,28 +114,14 @@ class _Scan:
             count, at = read_count(buffer, at)
             if not count:
                 return at
-            self._left -= count
-            if self._left < 0:
+            self._items -= count
+            if self._items < 0:
                 raise too_large("the number of values in the message", self._limits.max_values)
             for _ in range(count):
                 if is_map:
                     size, at = read_length(buffer, at)
                     at += size
                 at = self._walk(items, buffer, at, depth)
-
-
-def _collect_names(schema: Any, named: dict[str, Any]) -> None:
-    if isinstance(schema, list):
-        for branch in schema:
-            _collect_names(branch, named)
-    elif isinstance(schema, dict):
-        if "name" in schema:
-            named[schema["name"]] = schema
-        for part in schema.get("fields", ()):
-            _collect_names(part["type"], named)
-        for key in ("items", "values"):
-            if key in schema:
-                _collect_names(schema[key], named)
 
 
 def _query(record: dict[str, Any], limits: Limits) -> Query:

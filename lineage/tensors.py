@@ -7,6 +7,7 @@ with the bits, and torch is never imported for its sake.
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +16,11 @@ import numpy as np
 
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.limits import too_large
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import torch
 
     from lineage.limits import Limits
@@ -56,8 +60,9 @@ def is_tensor(value: Any) -> bool:
     """Whether `value` is one of the tensors that `pack` takes. Imports nothing."""
     if isinstance(value, (np.ndarray, Bfloat16)):
         return True
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    # None too where another thread is in the middle of importing torch: then nobody holds a tensor yet.
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return kind is not None and isinstance(value, kind)
 
 
 def pack(value: Any, limits: Limits) -> dict[str, Any]:
@@ -69,8 +74,9 @@ def pack(value: Any, limits: Limits) -> dict[str, Any]:
         if found is None or isinstance(value, np.ma.MaskedArray):
             found, value = _little_endian(value)
         name, array = found, value
-    if array.nbytes > limits.max_tensor_bytes:
-        raise too_large(f"a tensor of {array.nbytes} bytes", limits.max_tensor_bytes)
+    size = array.nbytes or _spread(array.shape) * array.itemsize
+    if size > limits.max_tensor_bytes:
+        raise too_large(f"a tensor of shape {array.shape}", limits.max_tensor_bytes)
     if array.ndim > limits.max_rank:
         raise too_large(f"a tensor of rank {array.ndim}", limits.max_rank)
     return {"dtype": name, "shape": array.shape, "data": array.tobytes()}
@@ -87,29 +93,24 @@ def view(message: bytes, at: int, size: int, dtype: bytes, shape: list[int], lim
         raise WireError(reasons.BAD_INPUT, f"a tensor has the unknown dtype {dtype[:32]!r}")
     if len(shape) > limits.max_rank:
         raise too_large(f"a tensor of rank {len(shape)}", limits.max_rank)
-    count = spread = 1
-    for length in shape:
-        if length < 0:
-            raise WireError(reasons.CORRUPT, f"a tensor has a negative dimension, {length}")
-        count *= length
-        spread *= length or 1
-    # `spread` bounds what numpy computes with where another dimension is 0.
-    if spread * element.itemsize > limits.max_tensor_bytes:
+    if shape and min(shape) < 0:
+        raise WireError(reasons.CORRUPT, f"a tensor has a negative dimension: {shape}")
+    if _spread(shape) * element.itemsize > limits.max_tensor_bytes:
         raise too_large(f"a tensor of shape {shape}", limits.max_tensor_bytes)
-    if count * element.itemsize != size:
+    if math.prod(shape) * element.itemsize != size:
         raise WireError(reasons.CORRUPT, f"a tensor of {dtype.decode()} and shape {shape} has {size} bytes of data")
     array = np.ndarray(shape, element, message, at)
     if dtype == _WIRE_BOOL and size and array.view(np.uint8).max() > 1:
         raise WireError(reasons.CORRUPT, "a bool tensor has elements that are neither 0 nor 1")
     if dtype == _WIRE_BFLOAT16:
         bits = Bfloat16(array)
-        return bits.torch() if "torch" in sys.modules else bits
+        return bits if sys.modules.get("torch") is None else bits.torch()
     return array
 
 
-def too_large(what: str, most: int) -> WireError:
-    """The error for something over a limit."""
-    return WireError(reasons.TOO_LARGE, f"{what} is over the limit of {most}")
+def _spread(shape: Iterable[int]) -> int:
+    """The number of elements if no dimension were 0: numpy computes with it even where there are none."""
+    return math.prod([length or 1 for length in shape])
 
 
 def _little_endian(array: np.ndarray[Any, Any]) -> tuple[str, np.ndarray[Any, Any]]:

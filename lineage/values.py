@@ -8,7 +8,7 @@ import numpy as np
 
 from lineage import reasons, tensors
 from lineage.errors import WireError
-from lineage.tensors import too_large
+from lineage.limits import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ _CONSTANTS: dict[Any, Packed] = {
     True: {"of": ("boolean", True)},
     False: {"of": ("boolean", False)},
 }
+_PLAIN_KINDS = frozenset("biufSU")  # not datetimes, whose `item` may be a bare number
 _LONG_LEAST, _LONG_MOST = -(1 << 63), (1 << 63) - 1
 
 
@@ -39,7 +40,7 @@ def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: 
     for name, value in values.items():
         if not isinstance(name, str):
             raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
-        _check_length("a name", name, most)
+        check_length("a name", name, most)
         packed[name] = _pack(value, limits, left, depth)
     return packed
 
@@ -57,7 +58,7 @@ def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
             raise WireError(reasons.NOT_ENCODABLE, "an int does not fit 64 bits")
         return {"of": ("long", value)}
     if kind is str:
-        _check_length("a string", value, limits.max_string_bytes)
+        check_length("a string", value, limits.max_string_bytes)
         return {"of": ("string", value)}
     return _pack_other(value, limits, left, depth)
 
@@ -76,12 +77,7 @@ def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Pack
         return {"of": ("array", _pack_items(value, limits, left, depth + 1))}
     if tensors.is_tensor(value):
         return {"of": (_TENSOR, tensors.pack(value, limits))}
-    if isinstance(value, np.generic):
-        return _pack_scalar(value, limits, left, depth)
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return _pack(kind(value), limits, left, depth)
-    raise WireError(reasons.NOT_ENCODABLE, f"a value of type {type(value).__qualname__} cannot travel")
+    return _pack_scalar(value, limits, left, depth)
 
 
 def _pack_items(items: Sequence[Any], limits: Limits, left: list[int], depth: int) -> list[Packed]:
@@ -89,12 +85,19 @@ def _pack_items(items: Sequence[Any], limits: Limits, left: list[int], depth: in
     return [_pack(item, limits, left, depth) for item in items]
 
 
-def _pack_scalar(scalar: np.generic, limits: Limits, left: list[int], depth: int) -> Packed:
-    """A numpy scalar: as Python's where nothing is lost, else as a tensor of rank 0."""
-    value = scalar.item()
-    if isinstance(value, (bool, float, str, bytes)) or (isinstance(value, int) and value <= _LONG_MOST):
-        return _pack(value, limits, left, depth)
-    return {"of": (_TENSOR, tensors.pack(np.asarray(scalar), limits))}
+def _pack_scalar(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
+    """Numpy's scalars, as Python's where nothing is lost, else as tensors of rank 0; subclasses of Python's."""
+    if isinstance(value, np.generic):
+        plain = value.item() if value.dtype.kind in _PLAIN_KINDS else None
+        if isinstance(plain, (bool, float, str, bytes)) or (isinstance(plain, int) and plain <= _LONG_MOST):
+            return _pack(plain, limits, left, depth)
+        return {"of": (_TENSOR, tensors.pack(np.asarray(value), limits))}
+    if isinstance(value, str):
+        return _pack(str.__str__(value), limits, left, depth)  # not str(value): an enum's is its name
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return _pack(kind(value), limits, left, depth)
+    raise WireError(reasons.NOT_ENCODABLE, f"a value of type {type(value).__qualname__} cannot travel")
 
 
 def _take(count: int, left: list[int], limits: Limits) -> None:
@@ -103,7 +106,8 @@ def _take(count: int, left: list[int], limits: Limits) -> None:
         raise too_large("the number of values in the message", limits.max_values)
 
 
-def _check_length(what: str, text: str, most: int) -> None:
+def check_length(what: str, text: str, most: int) -> None:
+    """Raise WireError(TOO_LARGE) for a text of more than `most` bytes."""
     size = len(text)
     # A character takes at most four bytes: only a text near the limit needs counting.
     if size * 4 > most and (size > most or len(text.encode("utf-8", "surrogatepass")) > most):

@@ -12,13 +12,14 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.limits import too_large
 from lineage.schemas.own import OWN_FINGERPRINTS, OWN_PARSED, OWN_TEXTS, fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_SCHEMA_BYTES: Final = 64 << 10
-MAX_SCHEMAS: Final = 256
+MAX_SCHEMA_BYTES: Final = 16 << 10
+MAX_SCHEMAS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class WriterSchema:
 
     name: str  # the reader's, e.g. lineage.schemas.QUERY
     canonical: Any  # its parsing canonical form, as parsed JSON
-    fast: Any  # the same, parsed by fastavro
+    named: Mapping[str, Any]  # the named types in it
+    fast: Any  # the canonical form as parsed by fastavro
 
 
 class SchemaBook:
@@ -39,7 +41,7 @@ class SchemaBook:
     def __init__(self) -> None:
         self._schemas: dict[bytes, WriterSchema] = {}
         for name, schema in OWN_PARSED.items():
-            self._enter(name, schema)
+            self._schemas[fingerprint_of(schema)] = _writer_schema(name, schema)
 
     def __len__(self) -> int:
         return len(self._schemas)
@@ -59,34 +61,51 @@ class SchemaBook:
         be read as one, and WireError(TOO_LARGE) when it or the book would be over its bound.
         """
         if len(text) > MAX_SCHEMA_BYTES:
-            raise WireError(reasons.TOO_LARGE, f"a schema of {len(text)} characters is over {MAX_SCHEMA_BYTES}")
+            raise too_large(f"a schema of {len(text)} characters", MAX_SCHEMA_BYTES)
         try:
             schema = avro.schema.parse(text)
             fingerprint = fingerprint_of(schema)
             if fingerprint in self._schemas:
                 return fingerprint
-            name = _reader_of(schema)
+            learnt = _writer_schema(_reader_of(schema), schema)
         # Hostile JSON makes the parser fail in ways without a common root (KeyError, TypeError, RecursionError, ...).
         except Exception as error:
             if isinstance(error, WireError):
                 raise
             raise WireError(reasons.UNKNOWN_SCHEMA, f"not an Avro schema: {str(error)[:200]}") from error
         if len(self._schemas) >= MAX_SCHEMAS:
-            raise WireError(reasons.TOO_LARGE, f"more than {MAX_SCHEMAS} writers' schemas")
-        self._enter(name, schema)
+            raise too_large(f"a book of {MAX_SCHEMAS + 1} writers' schemas", MAX_SCHEMAS)
+        self._schemas[fingerprint] = learnt
         return fingerprint
-
-    def _enter(self, name: str, schema: avro.schema.Schema) -> None:
-        # The canonical form, which the fingerprint stands for, has no logical types, aliases and defaults: none of
-        # these may change how the bytes are read.
-        canonical = schema.to_canonical_json()
-        self._schemas[fingerprint_of(schema)] = WriterSchema(name, canonical, fastavro.parse_schema(canonical))
 
 
 FAST_READERS: Final[Mapping[str, Any]] = {
     name: fastavro.parse_schema(avro.schema.parse(text).to_json()) for name, text in OWN_TEXTS.items()
 }
 """Our own schemas as fastavro has them, by name."""
+
+
+def _writer_schema(name: str, schema: avro.schema.Schema) -> WriterSchema:
+    # The canonical form, which the fingerprint stands for, has no logical types, aliases and defaults: none of
+    # these may change how the bytes are read.
+    canonical = schema.to_canonical_json()
+    named: dict[str, Any] = {}
+    _collect_names(canonical, named)
+    return WriterSchema(name, canonical, named, fastavro.parse_schema(canonical))
+
+
+def _collect_names(schema: Any, named: dict[str, Any]) -> None:
+    if isinstance(schema, list):
+        for branch in schema:
+            _collect_names(branch, named)
+    elif isinstance(schema, dict):
+        if "name" in schema:
+            named[schema["name"]] = schema
+        for part in schema.get("fields", ()):
+            _collect_names(part["type"], named)
+        for key in ("items", "values"):
+            if key in schema:
+                _collect_names(schema[key], named)
 
 
 def _reader_of(schema: avro.schema.Schema) -> str:
