@@ -1,0 +1,159 @@
+"""The life of one supervised process, as a table: when it is started, restarted, given up, stopped or killed.
+
+Pure: the supervisor says what it sees and what time it is, and does what it is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MISUSED = 2  # a child's exit code: its input is wrong, so that starting it again changes nothing
+
+
+class State(StrEnum):
+    """Where a child is in its life."""
+
+    BACKING_OFF = "backing off"  # not running; will be started when its delay is over (none at first)
+    STARTING = "starting"  # running, has not said yet that it is ready
+    RUNNING = "running"
+    STOPPING = "stopping"  # was asked to end
+    STOPPED = "stopped"
+    FAILED = "failed"  # given up
+
+
+class Event(StrEnum):
+    """What can happen to a child."""
+
+    DUE = "due"  # its delay is over
+    READY = "ready"
+    LATE = "late"  # it should have been ready by now
+    STALLED = "stalled"  # the watchdog saw no progress
+    DIED = "died"
+    HOPELESS = "hopeless"  # it died once too often, or says that another try is no use
+    STOP = "stop"
+    GRACE_OVER = "grace over"  # it should have ended by now
+
+
+class Action(StrEnum):
+    """What the supervisor is to do."""
+
+    NOTHING = "nothing"
+    START = "start"
+    TERMINATE = "terminate"
+    KILL = "kill"
+
+
+# What is not in the table changes nothing. A kill leaves the state as it is: the death that follows moves it on.
+TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
+    (State.BACKING_OFF, Event.DUE): (State.STARTING, Action.START),
+    (State.BACKING_OFF, Event.STOP): (State.STOPPED, Action.NOTHING),
+    (State.STARTING, Event.READY): (State.RUNNING, Action.NOTHING),
+    (State.STARTING, Event.LATE): (State.STARTING, Action.KILL),
+    (State.STARTING, Event.DIED): (State.BACKING_OFF, Action.NOTHING),
+    (State.STARTING, Event.HOPELESS): (State.FAILED, Action.NOTHING),
+    (State.STARTING, Event.STOP): (State.STOPPING, Action.TERMINATE),
+    (State.RUNNING, Event.STALLED): (State.RUNNING, Action.KILL),
+    (State.RUNNING, Event.DIED): (State.BACKING_OFF, Action.NOTHING),
+    (State.RUNNING, Event.HOPELESS): (State.FAILED, Action.NOTHING),
+    (State.RUNNING, Event.STOP): (State.STOPPING, Action.TERMINATE),
+    (State.STOPPING, Event.DIED): (State.STOPPED, Action.NOTHING),
+    (State.STOPPING, Event.HOPELESS): (State.STOPPED, Action.NOTHING),
+    (State.STOPPING, Event.GRACE_OVER): (State.STOPPING, Action.KILL),
+}
+ALIVE = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+ENDED = frozenset({State.STOPPED, State.FAILED})
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """How hard to try. Durations in seconds.
+
+    The n-th death within `window` is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
+    less up to the share `jitter` of it, so that several that died together do not come back together. The
+    `max_deaths`-th gives up.
+    """
+
+    max_deaths: int = 5
+    window: float = 60.0
+    first_delay: float = 0.2
+    longest_delay: float = 10.0
+    jitter: float = 0.5
+    start_timeout: float = 180.0  # a model may be large
+    grace: float = 15.0  # between asking to end and ending by force
+
+    def delay(self, deaths: int, chance: float) -> float:
+        """The delay after so many deaths within the window; `chance` is in [0, 1)."""
+        full = min(self.longest_delay, self.first_delay * 2.0 ** (deaths - 1))
+        return full * (1.0 - self.jitter * chance)
+
+
+class Lifecycle:
+    """One child's state. `chance` gives numbers in [0, 1) for the jitter."""
+
+    def __init__(self, policy: RestartPolicy, now: float, chance: Callable[[], float]) -> None:
+        self.state = State.BACKING_OFF
+        self.since = now  # when it came into this state
+        self.due = now  # when it is to be started, while it backs off
+        self.restarts = 0
+        self.exit_code: int | None = None  # of the last death
+        self.deaths: list[float] = []  # within the window
+        self._policy = policy
+        self._chance = chance
+        self._killed = False
+
+    def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
+        """Look at the child: `exit_code` is None while its process runs."""
+        event = self._seen(now, exit_code, ready)
+        return Action.NOTHING if event is None else self._take(now, event)
+
+    def stop(self, now: float) -> Action:
+        """Ask the child to end for good."""
+        return self._take(now, Event.STOP)
+
+    def stalled(self, now: float) -> Action:
+        """The watchdog found that the child does nothing while there is work for it."""
+        return self._take(now, Event.STALLED)
+
+    @property
+    def deaths_left(self) -> int:
+        """How many more deaths within the window it may die before it is given up."""
+        return self._policy.max_deaths - len(self.deaths)
+
+    def _seen(self, now: float, exit_code: int | None, ready: bool) -> Event | None:  # noqa: FBT001 - from step
+        waited = now - self.since
+        if self.state is State.BACKING_OFF:
+            return Event.DUE if now >= self.due else None
+        if self.state not in ALIVE:
+            return None
+        if exit_code is not None:
+            return self._death(now, exit_code)
+        if self.state is State.STARTING:
+            return Event.READY if ready else Event.LATE if waited >= self._policy.start_timeout else None
+        if self.state is State.STOPPING and waited >= self._policy.grace:
+            return Event.GRACE_OVER
+        return None
+
+    def _death(self, now: float, exit_code: int) -> Event:
+        self.exit_code = exit_code
+        self.deaths = [death for death in self.deaths if now - death < self._policy.window] + [now]
+        hopeless = exit_code == MISUSED or len(self.deaths) >= self._policy.max_deaths
+        self.due = now + self._policy.delay(len(self.deaths), self._chance())
+        return Event.HOPELESS if hopeless else Event.DIED
+
+    def _take(self, now: float, event: Event) -> Action:
+        state, action = TRANSITIONS.get((self.state, event), (self.state, Action.NOTHING))
+        if action is Action.KILL:
+            if self._killed:
+                return Action.NOTHING
+            self._killed = True
+        if action is Action.START:
+            self._killed = False
+            self.restarts += bool(self.deaths) or self.exit_code is not None
+        if state is not self.state:
+            self.state, self.since = state, now
+        return action

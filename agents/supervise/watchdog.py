@@ -1,0 +1,85 @@
+"""Which replicas are wedged: alive, but without progress while there is work. Pure; seen from outside, at the broker.
+
+A process that hangs cannot be asked, so it is judged by what its consumer group commits. A partition is stuck when its
+committed offset has not moved for `stall` seconds while there were records after it. A replica that runs but has not
+been a member of its group for `stall` seconds is wedged as well: the broker has put it out, and it does not come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class PartitionSight:
+    """One input partition: the next offset to commit, its end, and the replica that has it, if any."""
+
+    committed: int
+    end: int
+    owner: int | None
+
+
+@dataclass(frozen=True)
+class GroupSight:
+    """A stage's consumer group at one moment, as the broker tells it."""
+
+    partitions: Mapping[int, PartitionSight]
+    members: frozenset[int] = field(default_factory=frozenset)  # replicas
+
+    @property
+    def lag(self) -> int:
+        """Records that are not committed yet."""
+        return sum(max(0, sight.end - sight.committed) for sight in self.partitions.values())
+
+
+def blame(owner: int | None, running: frozenset[int], members: frozenset[int]) -> frozenset[int]:
+    """Whom a stuck partition is due to: its owner; else those who left the group; else all, as none of them takes it.
+
+    Only running replicas can be blamed: one that starts, or backs off, is being dealt with.
+    """
+    if owner is not None:
+        return running & {owner}
+    return running - members or running
+
+
+class Watchdog:
+    """Judges the replicas of one stage, from what is seen of its group now and then."""
+
+    def __init__(self, stall: float, longest_gap: float) -> None:
+        """`longest_gap`: after seeing nothing for longer, as while the broker is away, all clocks start anew."""
+        self._stall = stall
+        self._longest_gap = longest_gap
+        self._seen_at: float | None = None
+        self._stuck: dict[int, tuple[int, float]] = {}  # partition -> committed offset, since when
+        self._absent: dict[int, float] = {}  # replica -> since when
+
+    def observe(self, now: float, sight: GroupSight, running_since: Mapping[int, float]) -> frozenset[int]:
+        """The replicas to restart, of those that run (since when each has been ready is `running_since`)."""
+        if self._seen_at is not None and now - self._seen_at > self._longest_gap:
+            self._stuck.clear()
+            self._absent.clear()
+        self._seen_at = now
+        self._note(now, sight, running_since)
+        ripe = frozenset(replica for replica, since in running_since.items() if now - since >= self._stall)
+        wedged = {replica for replica, since in self._absent.items() if now - since >= self._stall}
+        for partition, (_, since) in self._stuck.items():
+            if now - since >= self._stall:
+                wedged |= blame(sight.partitions[partition].owner, ripe, sight.members)
+        wedged &= ripe
+        for replica in wedged:  # it gets as long again after its restart
+            self._absent.pop(replica, None)
+        return frozenset(wedged)
+
+    def _note(self, now: float, sight: GroupSight, running_since: Mapping[int, float]) -> None:
+        behind = {p: seen.committed for p, seen in sight.partitions.items() if seen.end > seen.committed}
+        before = self._stuck
+        self._stuck = {
+            partition: before[partition] if before.get(partition, (None,))[0] == committed else (committed, now)
+            for partition, committed in behind.items()
+        }
+        outside = running_since.keys() - sight.members
+        self._absent = {replica: self._absent.get(replica, now) for replica in outside}

@@ -1,0 +1,169 @@
+"""A child's life: restarts with growing delays, giving up, stopping, with the clock in the test's hands."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.supervise.lifecycle import ALIVE, ENDED, TRANSITIONS, Action, Lifecycle, RestartPolicy, State
+
+POLICY = RestartPolicy(
+    max_deaths=3, window=60.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0
+)
+
+
+def born(policy=POLICY, now=0.0):
+    life = Lifecycle(policy, now, lambda: 0.0)
+    assert life.step(now, exit_code=None, ready=False) is Action.START
+    return life
+
+
+def look(life, now, exit_code=None, ready=False):
+    return life.step(now, exit_code=exit_code, ready=ready)
+
+
+def test_starts_at_once_and_runs_when_ready():
+    life = born()
+    assert life.state is State.STARTING
+    assert look(life, 1.0) is Action.NOTHING
+    assert look(life, 2.0, ready=True) is Action.NOTHING
+    assert (life.state, life.since, life.restarts) == (State.RUNNING, 2.0, 0)
+
+
+def test_restarts_after_delays_that_double():
+    life = born(RestartPolicy(max_deaths=10, first_delay=1.0, longest_delay=3.0, jitter=0.0))
+    now, delays = 0.0, []
+    for _ in range(4):
+        look(life, now, exit_code=1)
+        delays.append(life.due - now)
+        assert life.state is State.BACKING_OFF
+        assert look(life, life.due - 0.01) is Action.NOTHING
+        now = life.due
+        assert look(life, now) is Action.START
+    assert delays == [1.0, 2.0, 3.0, 3.0]
+    assert life.restarts == 4
+
+
+def test_gives_up_after_the_last_death_within_the_window():
+    life = born()
+    for now in (1.0, 5.0):
+        look(life, now, exit_code=-9)
+        look(life, life.due)
+    look(life, 10.0, exit_code=-9)
+    assert life.state is State.FAILED
+    assert life.exit_code == -9
+    assert look(life, 1000.0) is Action.NOTHING
+
+
+def test_deaths_outside_the_window_are_forgiven():
+    life = born()
+    for n in range(10):
+        look(life, n * 40.0, ready=True)
+        look(life, n * 40.0 + 1, exit_code=1)
+        assert life.state is State.BACKING_OFF, n
+        assert look(life, life.due) is Action.START
+    assert life.restarts == 10
+
+
+def test_bad_input_is_not_tried_again():
+    life = born()
+    look(life, 1.0, exit_code=2)
+    assert life.state is State.FAILED
+
+
+def test_a_clean_exit_that_nobody_asked_for_is_a_death():
+    life = born()
+    look(life, 1.0, ready=True)
+    look(life, 2.0, exit_code=0)
+    assert life.state is State.BACKING_OFF
+
+
+def test_one_that_never_gets_ready_is_killed_once():
+    life = born()
+    assert look(life, 29.9) is Action.NOTHING
+    assert look(life, 30.0) is Action.KILL
+    assert look(life, 30.1) is Action.NOTHING
+    look(life, 30.2, exit_code=-9)
+    assert life.state is State.BACKING_OFF
+
+
+def test_a_stalled_one_is_killed_and_comes_back():
+    life = born()
+    look(life, 1.0, ready=True)
+    assert life.stalled(40.0) is Action.KILL
+    assert life.stalled(40.1) is Action.NOTHING
+    look(life, 40.2, exit_code=-9)
+    assert look(life, life.due) is Action.START
+    look(life, 50.0, ready=True)
+    assert life.stalled(90.0) is Action.KILL
+
+
+def test_one_that_starts_is_not_stalled():
+    assert born().stalled(10.0) is Action.NOTHING
+
+
+def test_stop_asks_then_forces():
+    life = born()
+    look(life, 1.0, ready=True)
+    assert life.stop(2.0) is Action.TERMINATE
+    assert life.stop(3.0) is Action.NOTHING
+    assert look(life, 11.9) is Action.NOTHING
+    assert look(life, 12.0) is Action.KILL
+    look(life, 12.1, exit_code=-9)
+    assert life.state is State.STOPPED
+
+
+def test_stop_while_backing_off_is_immediate():
+    life = born()
+    look(life, 1.0, exit_code=1)
+    assert life.stop(1.1) is Action.NOTHING
+    assert life.state is State.STOPPED
+
+
+def test_a_failed_one_stays_failed_when_all_is_stopped():
+    life = born()
+    look(life, 1.0, exit_code=2)
+    life.stop(2.0)
+    assert life.state is State.FAILED
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
+def test_jitter_only_shortens_the_delay(chance):
+    policy = RestartPolicy(first_delay=1.0, longest_delay=10.0, jitter=0.5)
+    assert 0.5 <= policy.delay(1, chance) <= 1.0
+    assert 5.0 <= policy.delay(30, chance) <= 10.0
+
+
+def test_the_table_never_leaves_an_end():
+    assert not [state for state, _ in TRANSITIONS if state in ENDED]
+    started = [target for target, action in TRANSITIONS.values() if action is Action.START]
+    assert set(started) <= ALIVE
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 20.0), st.sampled_from(["look", "ready", "die", "misuse", "stall", "stop"]))))
+def test_whatever_happens_it_never_runs_twice_and_stopping_ends_it(steps):
+    life = Lifecycle(POLICY, 0.0, lambda: 0.0)
+    now, alive = 0.0, False
+    finale = [(POLICY.grace, "stop"), (POLICY.grace + 1, "look"), (0.1, "look"), (0.1, "look")]
+    for pause, what in itertools.chain(steps, finale):
+        now += pause
+        exit_code = {"die": 1, "misuse": 2}.get(what) if alive else None
+        if exit_code is not None:
+            alive = False
+        if what == "stop":
+            action = life.stop(now)
+        elif what == "stall":
+            action = life.stalled(now)
+        else:
+            action = life.step(now, exit_code=exit_code if alive or exit_code else None, ready=what == "ready")
+        if action is Action.START:
+            assert not alive
+            alive = True
+        if action is Action.KILL:
+            alive = False
+            life.step(now, exit_code=-9, ready=False)
+        assert alive == (life.state in ALIVE)
+    assert life.state in ENDED

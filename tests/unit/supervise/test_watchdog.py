@@ -1,0 +1,86 @@
+"""The watchdog's judgement, with the clock and the broker's view in the test's hands."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.supervise.watchdog import GroupSight, PartitionSight, Watchdog, blame
+
+
+def sight(*partitions, members=(0,)):
+    return GroupSight({n: PartitionSight(*p) for n, p in enumerate(partitions)}, frozenset(members))
+
+
+def watch(sights, running=None, stall=30.0, every=5.0):
+    """Feed the sights one after another; returns (time, replicas) of each verdict that names somebody."""
+    dog = Watchdog(stall, longest_gap=every * 3)
+    verdicts = []
+    for n, seen in enumerate(sights):
+        now = n * every
+        wedged = dog.observe(now, seen, running or {0: -100.0})
+        if wedged:
+            verdicts.append((now, set(wedged)))
+    return verdicts
+
+
+def test_progress_is_fine_however_long_the_lag():
+    assert watch([sight((n, 1000, 0)) for n in range(50)]) == []
+
+
+def test_no_lag_is_fine_however_long_the_silence():
+    assert watch([sight((7, 7, 0))] * 50) == []
+
+
+def test_lag_without_progress_for_the_stall_time_is_wedged():
+    assert watch([sight((7, 9, 0))] * 7) == [(30.0, {0})]
+
+
+def test_records_that_arrive_after_a_long_silence_start_the_clock():
+    assert watch([sight((7, 7, 0))] * 20 + [sight((7, 8, 0))] * 6) == []
+
+
+def test_one_stuck_partition_is_enough_and_its_owner_is_blamed():
+    sights = [sight((n, 1000, 0), (5, 6, 1), members=(0, 1)) for n in range(7)]
+    assert watch(sights, running={0: -100.0, 1: -100.0}) == [(30.0, {1})]
+
+
+def test_a_restarted_replica_gets_the_stall_time_again():
+    assert watch([sight((7, 9, 0))] * 8, running={0: 20.0}) == []
+
+
+def test_one_that_is_not_running_is_not_blamed():
+    assert watch([sight((7, 9, 0))] * 8, running={1: -100.0}) == [(30.0, {1})]  # 1 is absent from the group
+    assert watch([sight((7, 9, 0), members=(0, 1))] * 8, running={1: -100.0}) == []
+
+
+def test_one_put_out_of_its_group_is_wedged_even_without_lag():
+    sights = [sight((7, 7, 0), members=(0,))] * 7
+    assert watch(sights, running={0: -100.0, 1: -100.0}) == [(30.0, {1})]
+
+
+def test_a_gap_in_sight_starts_the_clocks_anew():
+    dog = Watchdog(30.0, longest_gap=15.0)
+    stuck = sight((7, 9, 0))
+    assert not dog.observe(0.0, stuck, {0: -100.0})
+    assert not dog.observe(100.0, stuck, {0: -100.0})
+    assert not dog.observe(110.0, stuck, {0: -100.0})
+    assert not dog.observe(120.0, stuck, {0: -100.0})
+    assert dog.observe(130.0, stuck, {0: -100.0}) == {0}
+
+
+@pytest.mark.parametrize(
+    ("owner", "running", "members", "blamed"),
+    [
+        (0, {0, 1}, {0, 1}, {0}),
+        (0, {1}, {0, 1}, set()),
+        (None, {0, 1}, {1}, {0}),
+        (None, {0, 1}, {0, 1}, {0, 1}),
+        (None, {0, 1}, set(), {0, 1}),
+    ],
+)
+def test_blame(owner, running, members, blamed):
+    assert blame(owner, frozenset(running), frozenset(members)) == blamed
+
+
+def test_lag_counts_what_is_not_committed():
+    assert sight((7, 9, 0), (9, 9, 0), (12, 9, 0)).lag == 2
