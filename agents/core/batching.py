@@ -75,8 +75,10 @@ class Batcher:
         "completed",
         "drops",
         "removed",
+        "reports",
         "started",
         "starts",
+        "timed",
         "total_drops",
     )
 
@@ -97,6 +99,8 @@ class Batcher:
         self._fill = policy.fill
         self._judge = policy.judge if kind.judge is not Policy.judge else None
         self._expires = kind.next_expiry is not Policy.next_expiry
+        self.timed = delay > 0 or self._expires  # whether `next_wake` can ever be anything but None
+        self.reports = kind.report is not Policy.report  # whether it takes part in the synchronisation
         self.starts: list[Batch] = []
         self.drops: list[tuple[Request, Refusal]] = []
         self.arrived = self.started = self.completed = self.total_drops = self.removed = self.batches = 0
