@@ -1,0 +1,132 @@
+"""What a stage's core asks its driver to do, and what the driver tells it of an execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from agents.core.request import Request
+from lineage.message import DROPPED, FAILED, OutcomeKind, StageTiming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agents.core.request import Delivery, Path
+    from lineage.hops import Hop
+
+__all__ = ["DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
+
+
+@dataclass(slots=True, frozen=True)
+class Loss:
+    """Why a request does not go on from this stage."""
+
+    kind: OutcomeKind  # dropped or failed
+    reason: str  # a code of lineage.reasons
+    text: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Ok:
+    """A request that was executed. `payloads`: what goes to each successor; None for the gate. At least one."""
+
+    payloads: Mapping[str | None, Any]
+    chosen: tuple[str, ...] | None = None  # at a stage that chooses: its choice, maybe empty; else None
+
+
+@dataclass(slots=True, frozen=True)
+class Failed:
+    """A request that the model or what surrounds it could not serve."""
+
+    reason: str
+    text: str = ""
+
+
+Result = Ok | Failed
+
+
+class EmitKind(Enum):
+    """What a message that a stage sends is."""
+
+    RESULT = "result"  # to a successor's input
+    TOMBSTONE = "tombstone"  # to a join's input: the senders in `lost` will not deliver
+    OUTCOME = "outcome"  # to the gate: a sink's result, or, with `lost`, a loss
+    DEAD_LETTER = "dead-letter"  # the message in `source`, which could not be taken as it was
+
+
+@dataclass(slots=True)
+class Work(Request):
+    """A request with what the core has to remember of it. Policies and drivers see the Request."""
+
+    share: Any = None  # the partition's state when it was taken; the core's own
+    sequence: int = 0  # the first of `offsets`: the identity of the request at this stage
+    offsets: tuple[int, ...] = ()  # the input records that are done when all its emits are acknowledged
+    pending: int = 0  # emits that are not
+
+
+class Emit:
+    """One message to produce. The driver encodes it, sends it to `partition`, and calls `acked` with it."""
+
+    __slots__ = ("destination", "hop", "kind", "loss", "lost", "path", "payload", "source", "work")
+
+    def __init__(
+        self,
+        kind: EmitKind,
+        destination: str | None,
+        hop: Hop,
+        path: Path,
+        payload: Any,
+        source: Request | Delivery,
+        work: Work,
+        lost: tuple[str, ...] = (),
+        loss: Loss | None = None,
+    ) -> None:
+        self.kind = kind
+        self.destination = destination  # the successor, None for the gate (and for a dead letter)
+        self.hop = hop
+        self.path = path
+        self.payload = payload  # a result: as the execution gave it; a loss passed on: the tombstone's payload
+        self.source = source  # whose headers go on: the request, or the record that was never made one
+        self.lost = lost
+        self.loss = loss  # of this stage's own making; None where another stage's loss is passed on
+        self.work: Work | None = work  # None once acknowledged
+
+    @property
+    def request_id(self) -> str:
+        """The request's id; empty for a dead letter of a message that has none."""
+        return self.source.request_id
+
+    @property
+    def partition(self) -> int:
+        """The partition to produce to: a request keeps its own along its whole way."""
+        return self.source.partition
+
+    def __repr__(self) -> str:
+        return f"Emit({self.kind.value}, {self.request_id!r} to {self.destination or 'the gate'}, {self.hop})"
+
+
+@dataclass(slots=True)
+class StageStats:
+    """What a stage's core counted since it began."""
+
+    received: int = 0  # records, repetitions included
+    duplicates: int = 0  # repetitions, by the hop or by the id, and parts that came late to their join
+    stray: int = 0  # of a partition that is not ours (any more), or taken before: not counted as received
+    dropped: dict[str, int] = field(default_factory=dict)  # by reason
+    failed: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    emitted: int = 0
+
+
+def timing_of(stage: str, request: Request, now: float, executed: float = 0.0, batch: int = 0) -> StageTiming:
+    """Give Q, W and D of PARD's eq. 2 for a request, as far as it came by `now` (a dropped one never started)."""
+    entered = request.entered or now
+    started = request.started or now
+    return StageTiming(
+        stage=stage,
+        queued=max(0.0, entered - request.arrived),
+        waited=max(0.0, started - entered),
+        executed=executed,
+        batch=batch,
+    )

@@ -1,0 +1,294 @@
+"""Where the parts of a request meet: the join of a stage's predecessors, and, at the gate, of the terminals.
+
+Each expected sender delivers one thing per request, a result or (by itself, or in a tombstone that names it) a loss;
+the first one counts for it. The table below says what a join makes of what it has heard. Invariants:
+
+* A request closes exactly once: ready, lost, or failed because time or room ran out. What comes for it later is late,
+  and changes nothing.
+* A closed request is remembered until every expected sender was heard *and* the consumer's own committed offset has
+  passed all that was heard of it. Then every further copy is a repetition that deduplication catches; before, a crash
+  makes some of the parts come again, and `spans` names where the others lie (they are given to `remember`).
+* A sender may be heard no more (its stage gave up, or re-executed the request with another result): such requests are
+  evicted oldest first, beyond a bound. Those forgotten most recently are recognised still; this is no part of the
+  guarantee, it keeps a contradicting late report from waiting for partners that will not come again.
+* An id that comes again with another time of sending is another query (clients may use an id again after 10 minutes).
+* Waiting requests are bounded in number (the oldest fails) and in time: their deadline and a grace, 30 s at least.
+
+One table belongs to one partition, as all messages of a request share it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.request import Delivery, Path
+    from checkpoint.dedup import Span
+
+MIN_WAIT_SECONDS = 30.0
+GRACE_SECONDS = 5.0  # past the deadline
+WAITING_LIMIT = 10_000
+INCOMPLETE_LIMIT = 10_000  # closed requests of which a sender was not heard
+RECENT_LIMIT = 4_096
+REUSE_SECONDS = 300.0  # half of the ingress's memory: ids sent further apart than this are two queries
+
+
+class Verdict(Enum):
+    """What became of a request when something was heard of it, or when time or room ran out."""
+
+    WAITING = "waiting"
+    READY = "ready"
+    LOST = "lost"
+    TIMEOUT = "timeout"
+    OVERFLOW = "overflow"
+    LATE = "late"  # it was closed before
+
+
+@dataclass(slots=True, frozen=True)
+class Rule:
+    """How parts make a whole: wait for `all`, or for `any` of them, and what a loss does."""
+
+    mode: Literal["all", "any"] = "all"
+    on_loss: Literal["drop", "partial"] = "drop"
+
+
+_W, _R, _L = Verdict.WAITING, Verdict.READY, Verdict.LOST
+# Rows: what was heard so far. Columns: not yet everybody heard; everybody heard; the time is over.
+_TABLES: dict[tuple[str, str], dict[tuple[bool, bool], tuple[Verdict, Verdict, Verdict]]] = {
+    ("all", "drop"): {
+        # (a result, a loss)
+        (False, False): (_W, _W, Verdict.TIMEOUT),
+        (True, False): (_W, _R, Verdict.TIMEOUT),
+        (False, True): (_L, _L, _L),
+        (True, True): (_L, _L, _L),
+    },
+    ("all", "partial"): {
+        (False, False): (_W, _W, Verdict.TIMEOUT),
+        (True, False): (_W, _R, _R),
+        (False, True): (_W, _L, Verdict.TIMEOUT),
+        (True, True): (_W, _R, _R),
+    },
+    ("any", "drop"): {
+        (False, False): (_W, _W, Verdict.TIMEOUT),
+        (True, False): (_R, _R, _R),
+        (False, True): (_W, _L, Verdict.TIMEOUT),
+        (True, True): (_R, _R, _R),
+    },
+}
+_TABLES["any", "partial"] = _TABLES["any", "drop"]  # the first result is never partial
+_OPEN, _COMPLETE, _OVER = 0, 1, 2
+
+
+class Entry:
+    """What was heard of one request."""
+
+    __slots__ = ("deadline", "expected", "first", "last", "losses", "offsets", "path", "request_id", "results", "sent")
+
+    def __init__(self, delivery: Delivery, expected: set[str]) -> None:
+        self.request_id = delivery.request_id
+        self.sent = delivery.sent
+        self.deadline = delivery.deadline
+        self.path: Path = dict(delivery.path)
+        self.expected = expected  # those not heard yet
+        self.first = delivery.offset
+        self.last = delivery.offset
+        self.offsets: list[int] = []  # of the parts, until it closes; then nothing more is added
+        self.results: list[Delivery] = []
+        self.losses: list[Delivery] = []
+
+    def hand_over(self) -> tuple[list[Delivery], list[Delivery]]:
+        """Give the results and losses of a closed request away; only who was heard is remembered, no payloads."""
+        results, losses = self.results, self.losses
+        self.results, self.losses = [], []
+        return results, losses
+
+
+class JoinTable:
+    """The requests of one partition of which something was heard."""
+
+    __slots__ = (
+        "_entries",
+        "_expected",
+        "_expiries",
+        "_incomplete",
+        "_recent",
+        "_retiring",
+        "_serial",
+        "_table",
+        "_waiting",
+        "evicted",
+        "limit",
+    )
+
+    def __init__(self, rule: Rule, expected: Callable[[Path], tuple[str, ...]], limit: int = WAITING_LIMIT) -> None:
+        """`expected` gives whom a request with that path will be heard from."""
+        self._table = _TABLES[rule.mode, rule.on_loss]
+        self._expected = expected
+        self.limit = limit
+        self._entries: dict[str, Entry] = {}  # all, in the order of their first parts
+        self._waiting: dict[str, Entry] = {}  # the open ones, in the same order
+        self._incomplete: dict[str, Entry] = {}  # closed ones with somebody not heard
+        self._retiring: deque[tuple[int, Entry]] = deque()  # everybody heard, by the offset of the last one
+        self._expiries: list[tuple[float, int, Entry]] = []  # a heap; entries that closed meanwhile are skipped
+        self._recent: dict[str, float] = {}  # forgotten a short while ago: id -> time of sending
+        self._serial = 0
+        self.evicted = 0  # closed requests forgotten for the bound although somebody was not heard
+
+    # What happens ----------------------------------------------------------------------------------------------
+
+    def hear(self, now: float, delivery: Delivery) -> tuple[Verdict, Entry | None]:
+        """Take one sender's first copy; say what becomes of its request. The entry is None only where it is LATE."""
+        entry = self._entries.get(delivery.request_id)
+        if entry is not None and not self._same(entry, delivery):
+            self._forget(entry)
+            entry = None
+        if entry is None:
+            if self._forgotten(delivery):
+                return Verdict.LATE, None
+            entry = self._open(now, delivery)
+        waiting = delivery.request_id in self._waiting
+        news = self._note(entry, delivery)
+        if not waiting or not news:
+            return Verdict.LATE, None
+        entry.offsets.append(delivery.offset)
+        if delivery.lost:
+            entry.losses.append(delivery)
+        else:
+            entry.results.append(delivery)
+            entry.deadline = min(entry.deadline, delivery.deadline)
+        if delivery.path:
+            entry.path.update(delivery.path)
+        verdict = self._judge(entry, _OPEN if entry.expected else _COMPLETE)
+        if verdict is not Verdict.WAITING:
+            self._close(entry)
+        return verdict, entry
+
+    def expire(self, now: float) -> list[tuple[Verdict, Entry]]:
+        """Close what has waited too long."""
+        closed = []
+        expiries = self._expiries
+        while expiries and expiries[0][0] <= now:
+            _, _, entry = heapq.heappop(expiries)
+            if self._waiting.get(entry.request_id) is entry:
+                self._close(entry)
+                closed.append((self._judge(entry, _OVER), entry))
+        return closed
+
+    def shed(self) -> Entry | None:
+        """Close the request that has waited longest, for want of room; None if none waits."""
+        entry = next(iter(self._waiting.values()), None)
+        if entry is not None:
+            self._close(entry)
+        return entry
+
+    def next_expiry(self) -> float | None:
+        """When `expire` may next have something to do."""
+        return self._expiries[0][0] if self._expiries else None
+
+    # What recovery needs ---------------------------------------------------------------------------------------
+
+    def remember(self, delivery: Delivery) -> None:
+        """Note a first copy from below the committed offset: its request was closed."""
+        entry = self._entries.get(delivery.request_id)
+        if entry is not None and not self._same(entry, delivery):
+            self._forget(entry)
+            entry = None
+        if entry is None:
+            entry = Entry(delivery, set(self._expected(delivery.path)))
+            self._entries[entry.request_id] = entry
+            self._keep(entry)
+        self._note(entry, delivery)
+
+    def committed(self, offset: int) -> None:
+        """Forget the requests that nothing at or above `offset`, our committed one, can belong to."""
+        retiring = self._retiring
+        while retiring and retiring[0][0] < offset:
+            _, entry = retiring.popleft()
+            if self._entries.get(entry.request_id) is entry:
+                self._forget(entry)
+                self._recent[entry.request_id] = entry.sent
+                if len(self._recent) > RECENT_LIMIT:
+                    del self._recent[next(iter(self._recent))]
+
+    def spans(self) -> list[Span]:
+        """Where the records lie from which the closed requests can be rebuilt, in order."""
+        waiting = self._waiting
+        return [(e.first, e.last + 1) for e in self._entries.values() if e.request_id not in waiting]
+
+    def knows(self, request_id: str) -> bool:
+        """Whether something of this request is remembered."""
+        return request_id in self._entries
+
+    @property
+    def oldest(self) -> int | None:
+        """The first offset of the request that has waited longest."""
+        entry = next(iter(self._waiting.values()), None)
+        return entry.first if entry is not None else None
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a part."""
+        return len(self._waiting)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _open(self, now: float, delivery: Delivery) -> Entry:
+        entry = Entry(delivery, set(self._expected(delivery.path)))
+        # A sender that its own path does not announce is one all the same.
+        entry.expected.update(delivery.lost or (delivery.predecessor,))
+        self._entries[entry.request_id] = self._waiting[entry.request_id] = entry
+        self._serial += 1
+        expires = max(now + MIN_WAIT_SECONDS, delivery.deadline + GRACE_SECONDS)
+        heapq.heappush(self._expiries, (expires, self._serial, entry))
+        if len(self._expiries) > 2 * len(self._waiting) + 256:
+            self._expiries = [e for e in self._expiries if self._waiting.get(e[2].request_id) is e[2]]
+            heapq.heapify(self._expiries)
+        return entry
+
+    def _note(self, entry: Entry, delivery: Delivery) -> bool:
+        """Cross the senders that this delivery speaks for off the list; say whether any of them was on it."""
+        expected = entry.expected
+        before = len(expected)
+        expected.difference_update(delivery.lost or (delivery.predecessor,))
+        if len(expected) == before:
+            return False
+        entry.last = max(entry.last, delivery.offset)
+        if not expected:
+            self._incomplete.pop(entry.request_id, None)
+            self._retiring.append((delivery.offset, entry))
+        return True
+
+    def _judge(self, entry: Entry, column: int) -> Verdict:
+        return self._table[bool(entry.results), bool(entry.losses)][column]
+
+    def _close(self, entry: Entry) -> None:
+        del self._waiting[entry.request_id]
+        if entry.expected:
+            self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
+        self._incomplete[entry.request_id] = entry
+        if len(self._incomplete) > INCOMPLETE_LIMIT:
+            self._forget(next(iter(self._incomplete.values())))
+            self.evicted += 1
+
+    def _forget(self, entry: Entry) -> None:
+        del self._entries[entry.request_id]
+        self._incomplete.pop(entry.request_id, None)
+
+    def _same(self, entry: Entry, delivery: Delivery) -> bool:
+        """Whether both are of one query; an open request is never taken for another's."""
+        return abs(delivery.sent - entry.sent) <= REUSE_SECONDS or entry.request_id in self._waiting
+
+    def _forgotten(self, delivery: Delivery) -> bool:
+        sent = self._recent.get(delivery.request_id)
+        return sent is not None and abs(delivery.sent - sent) <= REUSE_SECONDS

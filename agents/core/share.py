@@ -1,0 +1,88 @@
+"""One assigned partition as a core knows it: its offsets, what was already taken of it, the requests that meet in it.
+
+Invariant: `commit` pairs an offset with a note such that every decision about records at or above the offset follows
+from the records in the note's spans, which lie below it. All three parts keep to it: they forget by the committed
+offset that the broker has confirmed, never by how far reading has come.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from checkpoint.dedup import PartitionMemory
+from checkpoint.notes import Note, merge
+from checkpoint.offsets import PartitionOffsets
+
+if TYPE_CHECKING:
+    from agents.core.joins import JoinTable
+    from agents.core.request import Delivery
+
+
+class Taken(Enum):
+    """What a record is to the core that it was delivered to."""
+
+    FIRST = "first"  # the first copy: the core owes it `done`
+    REPEATED = "repeated"  # a later copy: done already
+    STRAY = "stray"  # taken before, or below the start: not to be touched
+
+
+class Share:
+    """What is known of one partition; dropped as a whole when the partition is revoked."""
+
+    __slots__ = ("committed", "joins", "live", "memory", "offsets", "partition")
+
+    offsets_type = PartitionOffsets
+    memory_type = PartitionMemory
+
+    def __init__(self, partition: int, committed: int, joins: JoinTable | None) -> None:
+        self.partition = partition
+        self.committed = committed  # as confirmed by the broker
+        self.joins = joins
+        self.offsets = self.offsets_type(committed)
+        self.memory = self.memory_type()
+        self.live = True  # until it is revoked
+
+    def take(self, delivery: Delivery) -> Taken:
+        """Take one record. One without an id (it cannot be read) counts as a first copy."""
+        offset = delivery.offset
+        if not self.offsets.taken(offset):
+            return Taken.STRAY
+        request_id = delivery.request_id
+        if not request_id or self.memory.fresh(
+            request_id, offset, delivery.predecessor, delivery.hop, delivery.appended
+        ):
+            return Taken.FIRST
+        self.offsets.done(offset)
+        return Taken.REPEATED
+
+    def remember(self, delivery: Delivery) -> None:
+        """Note a record below the committed offset."""
+        fresh = self.memory.fresh(
+            delivery.request_id, delivery.offset, delivery.predecessor, delivery.hop, delivery.appended
+        )
+        if fresh and self.joins is not None:
+            self.joins.remember(delivery)
+
+    def commit(self, egress: int | None = None) -> tuple[int, str]:
+        """Give the offset that may be committed and the note beside it."""
+        position = self.offsets.position
+        spans = self.memory.spans()
+        if self.joins is not None:
+            spans += self.joins.spans()
+        return position, Note(merge(spans, position), egress).encode(position)
+
+    def confirm(self, offset: int) -> bool:
+        """Note that the broker has the commit of `offset`; False if that is no news."""
+        if offset <= self.committed:
+            return False
+        self.committed = offset
+        self.memory.committed(offset)
+        if self.joins is not None:
+            self.joins.committed(offset)
+        return True
+
+    @property
+    def evicted(self) -> int:
+        """How many entries were forgotten for a bound although they mattered."""
+        return self.memory.evicted + (self.joins.evicted if self.joins is not None else 0)

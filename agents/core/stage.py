@@ -1,0 +1,336 @@
+"""A stage's core: from the records of its input to the messages that it sends, and the offsets it may commit.
+
+    record -> taken -> first copy? -> (joined with its other parts) -> queue and batches -> executed -> emits -> done
+
+Invariants:
+
+* An input record is done when everything that it led to is acknowledged by the broker: every successor's message, every
+  tombstone, the outcome, the dead letter. A repetition is done at once: what the first copy led to holds the commit
+  back, if that is still under way, as it has a lower offset.
+* Every first copy leads to at least one message, or completes a join's entry that did. Nothing ends silently.
+* A record waits in a join without taking room: back-pressure, which stops the reading, could otherwise keep away the
+  very part that it waits for. What bounds joins is the number of entries, their time, and the span of records that
+  they hold back (`window`); beyond these the one that has waited longest fails.
+* A loss is sent to every next join that would wait for this stage in vain, and to the gate in place of every terminal
+  that will not report: `graph.losses`. A join takes a loss as that sender's delivery and decides by its own rule.
+* What is known of a partition lives in one `Share`. Revoking the partition drops it: its queued requests leave the
+  queue, its running ones end without emits, and acknowledgements for it change nothing. Its next owner starts from what
+  was committed and repeats the rest; receivers know the repetitions by their hops.
+
+Order of calls: `assign` a partition, `remember` the records in the spans that it returns, in offset order, then
+`deliver` from the committed offset on. After every call the driver drains `take_runs` and `take_emits`.
+`now` is in unix seconds and never goes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.actions import DROPPED, FAILED, Loss, Ok, Work
+from agents.core.joins import WAITING_LIMIT, JoinTable, Rule, Verdict
+from agents.core.outbox import Outbox
+from agents.core.share import Share, Taken
+from checkpoint.notes import decode
+from lineage import reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from topology.routing import Graph
+
+    from agents.core.actions import Emit, Result
+    from agents.core.batching import Batch, Batcher
+    from agents.core.joins import Entry
+    from agents.core.request import Delivery, Path
+    from checkpoint.dedup import Span
+
+QUEUE_LIMIT = 1_024
+WINDOW = 100_000  # records of one partition that may be taken and not committed
+_UNSETTLED_PER_QUEUED = 4  # requests that may be under way in all, per place in the queue
+
+_ENDS = {
+    Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
+    Verdict.OVERFLOW: Loss(FAILED, reasons.JOIN_OVERFLOW, "too many requests waited for their parts"),
+}
+
+
+class StageCore:
+    """One replica of one stage."""
+
+    share_type = Share
+    joins_type = JoinTable
+
+    def __init__(
+        self,
+        graph: Graph,
+        stage: str,
+        batcher: Batcher,
+        *,
+        rule: Rule | None = None,
+        epoch: int = 0,
+        queue_limit: int = QUEUE_LIMIT,
+        waiting_limit: int = WAITING_LIMIT,
+        window: int = WINDOW,
+    ) -> None:
+        """`rule`: how this stage joins; needed if it has several predecessors. `waiting_limit` is per partition."""
+        if graph.is_join(stage) and rule is None:
+            raise ValueError(f"stage {stage} joins: it needs a rule")
+        self.stage = stage
+        self.epoch = epoch
+        self.queue_limit = queue_limit
+        self._graph = graph
+        self._batcher = batcher
+        self._rule = rule if graph.is_join(stage) else None
+        self._waiting_limit = waiting_limit
+        self._window = window
+        self._shares: dict[int, Share] = {}
+        self._runs: list[Batch] = []
+        self._outbox = Outbox(graph, stage, epoch)
+        self.stats = self._outbox.stats
+
+    # Partitions come and go ------------------------------------------------------------------------------------
+
+    def assign(self, partition: int, committed: int, note: str = "") -> tuple[Span, ...]:
+        """Start on a partition at its committed offset (or where reading starts, if nothing was committed).
+
+        Returns the spans of offsets below it to read again and to `remember`. Raises CheckpointError for a note
+        that was not written by `commits`.
+        """
+        joins = None
+        if self._rule is not None:
+            joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
+        self._shares[partition] = self.share_type(partition, committed, joins)
+        return decode(note, committed).spans
+
+    def remember(self, delivery: Delivery) -> None:
+        """Take note of a record below the committed offset; its request is done."""
+        self._shares[delivery.partition].remember(delivery)
+
+    def revoke(self, now: float, partition: int) -> None:
+        """Let a partition go. What was taken and not committed is its next owner's to repeat."""
+        share = self._shares.pop(partition, None)
+        if share is None:
+            return
+        share.live = False
+        removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and request.share is share)
+        self._outbox.unsettled -= len(removed)
+        self._drain()
+
+    def committed(self, partition: int, offset: int) -> None:
+        """Note that the broker has the commit of `offset`."""
+        share = self._shares.get(partition)
+        if share is not None:
+            share.confirm(offset)
+
+    def commits(self) -> dict[int, tuple[int, str]]:
+        """Give what can be committed and is not yet: the offset and the note to commit with it, by partition."""
+        return {p: share.commit() for p, share in self._shares.items() if share.offsets.position > share.committed}
+
+    # Records come ----------------------------------------------------------------------------------------------
+
+    def deliver(self, now: float, delivery: Delivery) -> None:
+        """Take one record."""
+        share = self._take(delivery)
+        if share is None:
+            return
+        if share.joins is not None:
+            self._join(now, share, delivery)
+        elif delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
+            self._outbox.lose(self._work(now, share, delivery), None, delivery)
+        else:
+            self._outbox.unsettled += 1
+            offset = delivery.offset
+            work = Work(
+                delivery.request_id, delivery.partition, delivery.sent, delivery.deadline, now, (delivery,),
+                delivery.path, 0.0, 0.0, share, offset, (offset,),
+            )  # fmt: skip
+            self._batcher.push(now, work)
+        self._drain()
+
+    def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
+        """Take one record that cannot be used as it is; its id is empty where none could be had."""
+        share = self._take(delivery)
+        if share is None:
+            return
+        loss = Loss(FAILED, reason, text)
+        work = self._work(now, share, delivery)
+        self._outbox.bury(work, delivery, loss)
+        if not delivery.request_id:
+            return
+        # The record is done with its letter and with what it leads to; both hold its offset.
+        share.offsets.hold(delivery.offset)
+        if share.joins is None:
+            self._outbox.lose(self._work(now, share, delivery), loss, delivery)
+            return
+        known = delivery.hop is not None
+        delivery.payload = loss
+        delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
+        self._join(now, share, delivery)
+        self._drain()
+
+    # Time goes on ----------------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """Do what time alone brings: batching delays, joins that waited too long."""
+        self._batcher.advance(now)
+        if self._rule is not None:
+            for share in self._shares.values():
+                joins = share.joins
+                expiry = joins.next_expiry() if joins is not None else None
+                if joins is not None and expiry is not None and expiry <= now:
+                    for verdict, entry in joins.expire(now):
+                        self._closed(now, share, verdict, entry)
+        self._drain()
+
+    def next_wake(self, now: float) -> float | None:
+        """When `advance` next has something to do; None if only records and completions bring anything."""
+        wake = self._batcher.next_wake(now)
+        if self._rule is not None:
+            for share in self._shares.values():
+                expiry = share.joins.next_expiry() if share.joins is not None else None
+                if expiry is not None and (wake is None or expiry < wake):
+                    wake = expiry
+        return wake
+
+    # Executions and acknowledgements ---------------------------------------------------------------------------
+
+    def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
+        """Take the results of a batch, one for each of its requests in their order; it ran for `executed` s."""
+        if len(results) != len(batch.requests):
+            raise ValueError(f"{len(batch.requests)} requests, {len(results)} results")
+        self._batcher.complete(now, batch.instance, executed)
+        outbox = self._outbox
+        for request, result in zip(batch.requests, results, strict=True):
+            assert isinstance(request, Work)  # the core pushed it
+            if not request.share.live:
+                outbox.unsettled -= 1
+            elif isinstance(result, Ok):
+                outbox.result(request, result)
+            else:
+                outbox.failure(request, result)
+        self._drain()
+
+    def acked(self, emit: Emit) -> None:
+        """Note that the broker has a message. A second time is ignored."""
+        self._outbox.acked(emit)
+
+    def acked_all(self, emits: Iterable[Emit]) -> None:
+        """Note that the broker has several messages."""
+        for emit in emits:
+            self._outbox.acked(emit)
+
+    def take_runs(self) -> list[Batch]:
+        """Give the batches to run now, each on its instance; every one is answered by `complete`."""
+        runs, self._runs = self._runs, []
+        return runs
+
+    def take_emits(self) -> list[Emit]:
+        """Give the messages to produce, in order; every one is answered by `acked`."""
+        return self._outbox.take()
+
+    # What the driver looks at ----------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> bool:
+        """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
+        limit = self.queue_limit
+        return self._batcher.depth < limit and self._outbox.unsettled < _UNSETTLED_PER_QUEUED * limit
+
+    @property
+    def depth(self) -> int:
+        """How many requests wait for an instance."""
+        return self._batcher.depth
+
+    @property
+    def unsettled(self) -> int:
+        """How many requests are under way: queued, running, or with messages not yet acknowledged."""
+        return self._outbox.unsettled
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a part."""
+        return sum(share.joins.waiting for share in self._shares.values() if share.joins is not None)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are ours at present."""
+        return tuple(self._shares)
+
+    def evicted(self) -> int:
+        """How many times memory was bounded at the cost of recognising a repetition."""
+        return sum(share.evicted for share in self._shares.values())
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _take(self, delivery: Delivery) -> Share | None:
+        """Take a record if it is ours and the first copy; a repetition is done at once."""
+        share = self._shares.get(delivery.partition)
+        taken = Taken.STRAY if share is None else share.take(delivery)
+        stats = self.stats
+        if taken is Taken.STRAY:
+            stats.stray += 1
+            return None
+        stats.received += 1
+        if taken is Taken.FIRST:
+            return share
+        stats.duplicates += 1
+        return None
+
+    def _expected(self, path: Path) -> tuple[str, ...]:
+        expected: tuple[str, ...] = self._graph.expected(self.stage, path)
+        return expected
+
+    def _work(self, now: float, share: Share, source: Delivery, entry: Entry | None = None) -> Work:
+        """Make a request of one record, or of all that a join heard."""
+        self._outbox.unsettled += 1
+        if entry is None:
+            return Work(
+                source.request_id, share.partition, source.sent, source.deadline, now, (source,), source.path,
+                share=share, sequence=source.offset, offsets=(source.offset,),
+            )  # fmt: skip
+        return Work(
+            entry.request_id, share.partition, entry.sent, entry.deadline, now, (), entry.path,
+            share=share, sequence=entry.first, offsets=tuple(entry.offsets),
+        )  # fmt: skip
+
+    def _join(self, now: float, share: Share, delivery: Delivery) -> None:
+        joins = share.joins
+        assert joins is not None  # the caller has looked
+        verdict, entry = joins.hear(now, delivery)
+        if entry is None:
+            self.stats.duplicates += 1
+            share.offsets.done(delivery.offset)
+        elif verdict is not Verdict.WAITING:
+            self._closed(now, share, verdict, entry)
+        elif joins.waiting > joins.limit or (
+            share.offsets.held > self._window and joins.oldest == share.offsets.lowest_unfinished
+        ):
+            oldest = joins.shed()
+            assert oldest is not None  # this one waits at least
+            self._closed(now, share, Verdict.OVERFLOW, oldest)
+
+    def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
+        """Go on with a request that its join has closed."""
+        results, losses = entry.hand_over()
+        source = losses[0] if verdict is Verdict.LOST else (results or losses)[0]
+        work = self._work(now, share, source, entry)
+        if verdict is Verdict.READY:
+            work.parts = tuple(results)
+            self._batcher.push(now, work)
+        elif verdict is Verdict.LOST:
+            own = source.payload if isinstance(source.payload, Loss) else None  # a poisoned part
+            self._outbox.lose(work, own, source)
+        else:
+            self._outbox.lose(work, _ENDS[verdict], source)
+
+    def _drain(self) -> None:
+        """Collect what the batcher decided."""
+        batcher = self._batcher
+        if batcher.starts:
+            self._runs += batcher.starts
+            batcher.starts.clear()
+        if batcher.drops:
+            for request, refusal in batcher.drops:
+                assert isinstance(request, Work)  # the core pushed it
+                self._outbox.lose(request, Loss(DROPPED, refusal.reason, refusal.text), request)
+            batcher.drops.clear()

@@ -1,0 +1,187 @@
+"""Which records of an input partition were already taken, and from where that knowledge can be read again.
+
+A stage that crashed repeats what it had not committed, and a paused one that comes back (a zombie) repeats what its
+successor has done since; so whatever a predecessor sends may come more than once. What keeps it apart:
+
+* **Between stages**: a message carries its sender's hop: the sequence of the input that it answers and the offset that
+  the sender had committed. All of a sender's messages for sequences below its committed offset stand in the log before
+  the first message that states that offset. So a sequence below the highest committed offset seen, the *watermark*, is
+  a repetition; one at or above it is looked up by request id. Memory is the sender's uncommitted window, no clock.
+* **At the ingress**, whose sender is a client: an id that was seen within 10 minutes of append time is the same query,
+  looking back over a bounded number of records.
+
+Invariants that make recovery exact (the decisions are a function of the log, wherever reading starts):
+
+* A decision about a record depends on earlier records only, and every record counts, taken or repeated. At the ingress
+  a repetition prolongs the memory of its id; otherwise two root stages, or one before and after a restart, could
+  decide differently.
+* Memory goes by the consumer's *own committed offset*: a watermark raised, or an append time reached, by a record that
+  is not yet committed forgets nothing, because after a crash that record has not been seen yet.
+* `spans` covers every record below the committed offset whose memory matters to a record at or above it. The record
+  that raised a watermark to W has a sequence of at least W, so it is remembered itself and the watermark with it.
+  (A lane gives a span of its own, so that a predecessor that has been silent for long does not make all that came
+  since be read again.)
+* With each id the hop of the copy that was taken is kept: a stateful neighbour needs its lineage to tell a dead copy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lineage.hops import Hop
+
+INGRESS_SECONDS = 600.0
+INGRESS_RECORDS = 20_000  # per partition
+
+Span = tuple[int, int]  # offsets from the first to before the second
+
+
+class HopLane:
+    """What came from one predecessor on one partition."""
+
+    __slots__ = ("_entries", "_floor", "_ids", "_rises", "watermark")
+
+    def __init__(self) -> None:
+        self.watermark = 0  # a sequence below it was taken before
+        self._floor = 0  # the watermark as the records below our committed offset give it
+        self._rises: deque[tuple[int, int]] = deque()  # (our offset, watermark that its record raised)
+        self._entries: deque[tuple[int, str, Hop]] = deque()  # (our offset, id, hop) of what was taken, in order
+        self._ids: dict[str, Hop] = {}
+
+    def fresh(self, request_id: str, offset: int, hop: Hop) -> bool:
+        """Whether this is the first copy; if so it is remembered."""
+        if self.watermark < hop.committed <= hop.sequence:  # no stage sends what it has committed past
+            self.watermark = hop.committed
+            self._rises.append((offset, hop.committed))
+        if hop.sequence < self.watermark:
+            return False
+        known = self._ids.get(request_id)
+        if known is not None and known.sequence >= self.watermark:
+            return False
+        self._ids[request_id] = hop
+        self._entries.append((offset, request_id, hop))
+        return True
+
+    def taken_copy(self, request_id: str) -> Hop | None:
+        """The hop of the copy that was taken, while it is remembered."""
+        return self._ids.get(request_id)
+
+    def committed(self, offset: int) -> None:
+        """Forget what no record at or above `offset`, our committed one, can repeat."""
+        rises = self._rises
+        while rises and rises[0][0] < offset:
+            self._floor = rises.popleft()[1]
+        entries, ids, floor = self._entries, self._ids, self._floor
+        while entries and entries[0][2].sequence < floor:
+            _, request_id, hop = entries.popleft()
+            if ids.get(request_id) is hop:
+                del ids[request_id]
+
+    def span(self) -> Span | None:
+        """Where the remembered records lie."""
+        return (self._entries[0][0], self._entries[-1][0] + 1) if self._entries else None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class IngressLane:
+    """What came from clients on one partition.
+
+    The n-th record repeats an earlier one, the m-th, if they have the same id, n - m is at most `limit`, and their
+    append times differ by at most `seconds`.
+    """
+
+    __slots__ = ("_ahead", "_below", "_ids", "_limit", "_newest", "_records", "_seconds", "_seen", "evicted")
+
+    def __init__(self, seconds: float = INGRESS_SECONDS, limit: int = INGRESS_RECORDS) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._records: deque[tuple[int, int, float, str]] = deque()  # (number, offset, appended, id), in order
+        self._ids: dict[str, tuple[int, float]] = {}  # the last record with that id: its number and append time
+        self._seen = 0
+        self._ahead: deque[tuple[int, float]] = deque()  # (offset, appended) of the records not yet committed
+        self._below = 0  # how many records lie below the committed offset
+        self._newest = float("-inf")  # the highest append time of those
+        self.evicted = 0  # records forgotten for the limit, not for their age
+
+    def fresh(self, request_id: str, offset: int, appended: float) -> bool:
+        """Whether this is no repetition; it is remembered in any case."""
+        number = self._seen
+        self._seen = number + 1
+        known = self._ids.get(request_id)
+        self._ids[request_id] = (number, appended)
+        self._records.append((number, offset, appended, request_id))
+        self._ahead.append((offset, appended))
+        return known is None or number - known[0] > self._limit or appended - known[1] > self._seconds
+
+    def committed(self, offset: int) -> None:
+        """Forget what no record at or above `offset`, our committed one, is compared with."""
+        ahead, records, ids = self._ahead, self._records, self._ids
+        while ahead and ahead[0][0] < offset:
+            self._newest = max(self._newest, ahead.popleft()[1])
+            self._below += 1
+        while records:
+            number, _, appended, request_id = records[0]
+            old = self._newest - appended > self._seconds
+            if number >= self._below or not (old or self._below - number > self._limit):
+                return
+            self.evicted += not old
+            records.popleft()
+            if ids[request_id][0] == number:
+                del ids[request_id]
+
+    def span(self) -> Span | None:
+        """Where the remembered records lie."""
+        return (self._records[0][1], self._records[-1][1] + 1) if self._records else None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+class PartitionMemory:
+    """All lanes of one input partition."""
+
+    __slots__ = ("_ingress", "_lanes")
+
+    def __init__(self, ingress: IngressLane | None = None) -> None:
+        self._ingress = ingress if ingress is not None else IngressLane()
+        self._lanes: dict[str, HopLane] = {}
+
+    def fresh(self, request_id: str, offset: int, predecessor: str, hop: Hop | None, appended: float) -> bool:
+        """Whether this record is the first copy of what it says. Every record is asked about once, in offset order.
+
+        Without a hop (a client's record, or one whose headers cannot be read) the id alone decides.
+        """
+        if hop is None:
+            return self._ingress.fresh(request_id, offset, appended)
+        lane = self._lanes.get(predecessor)
+        if lane is None:
+            lane = self._lanes[predecessor] = HopLane()
+        return lane.fresh(request_id, offset, hop)
+
+    def lane(self, predecessor: str) -> HopLane | None:
+        """What is remembered of one predecessor."""
+        return self._lanes.get(predecessor)
+
+    def committed(self, offset: int) -> None:
+        """Forget what our committed offset makes superfluous."""
+        self._ingress.committed(offset)
+        for lane in self._lanes.values():
+            lane.committed(offset)
+
+    def spans(self) -> list[Span]:
+        """Where the records lie from which this memory can be rebuilt; may reach beyond the committed offset."""
+        found = [lane.span() for lane in self._lanes.values()]
+        found.append(self._ingress.span())
+        return [span for span in found if span is not None]
+
+    @property
+    def evicted(self) -> int:
+        """Client records forgotten for the limit rather than for their age."""
+        return self._ingress.evicted
+
+    def __len__(self) -> int:
+        return len(self._ingress) + sum(map(len, self._lanes.values()))

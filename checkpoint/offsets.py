@@ -1,0 +1,129 @@
+"""Which input offset may be committed, when records are finished in any order.
+
+Invariants, per partition:
+
+* `position` is the offset after the last record of the longest run of finished records from the start: every record
+  that was taken below it is finished, the record at `lowest_unfinished` is not. It never goes back.
+* Offsets are taken in increasing order; gaps are normal (compaction, markers of transactions), so the position after
+  a finished run is the last finished offset plus one, never "the next one taken".
+* A record that was taken once is not taken again (`taken` says so), however often the consumer hands it out.
+* A record is finished when `done` was called once for it, and once more for every `hold`.
+
+Every operation is O(1) amortised; memory is one entry per record between `position` and the last one taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class PartitionOffsets:
+    """One partition's taken and finished offsets."""
+
+    __slots__ = ("_finished", "_holds", "_last", "_open", "position")
+
+    def __init__(self, position: int) -> None:
+        """`position`: the committed offset, or where reading starts if nothing was committed."""
+        self.position = position
+        self._last = position - 1
+        self._open: deque[int] = deque()  # taken, at or above position, in order
+        self._finished: set[int] = set()  # the finished ones among them; never the first
+        self._holds: dict[int, int] = {}  # how often `done` is still to be called before the call that finishes
+
+    def taken(self, offset: int) -> bool:
+        """Note that a record was taken. False: it was before, or lies below the start; leave it alone."""
+        if offset <= self._last:
+            return False
+        self._last = offset
+        self._open.append(offset)
+        return True
+
+    def hold(self, offset: int) -> None:
+        """Ask for one more `done` before this unfinished record is finished."""
+        self._holds[offset] = self._holds.get(offset, 0) + 1
+
+    def done(self, offset: int) -> None:
+        """Note that a taken record is finished: all that it led to is acknowledged."""
+        if self._holds and offset in self._holds:
+            self._holds[offset] -= 1
+            if not self._holds[offset]:
+                del self._holds[offset]
+            return
+        pending = self._open
+        if not pending or offset < pending[0] or offset > self._last or offset in self._finished:
+            raise ValueError(f"offset {offset} is not taken and unfinished")
+        if offset != pending[0]:
+            self._finished.add(offset)
+            return
+        pending.popleft()
+        finished = self._finished
+        while pending and pending[0] in finished:
+            offset = pending.popleft()
+            finished.remove(offset)
+        self.position = offset + 1
+
+    @property
+    def held(self) -> int:
+        """How many taken records lie at or above `position`, finished or not."""
+        return len(self._open)
+
+    @property
+    def unfinished(self) -> int:
+        """How many taken records are not finished."""
+        return len(self._open) - len(self._finished)
+
+    @property
+    def lowest_unfinished(self) -> int | None:
+        """The offset that holds `position` where it is; None if nothing does."""
+        return self._open[0] if self._open else None
+
+
+class OffsetTracker:
+    """The offsets of all partitions that a consumer has at present."""
+
+    __slots__ = ("_committed", "_partitions")
+
+    def __init__(self) -> None:
+        self._partitions: dict[int, PartitionOffsets] = {}
+        self._committed: dict[int, int] = {}
+
+    def assign(self, partition: int, position: int) -> PartitionOffsets:
+        """Start on a partition, from its committed offset; what was known of it before is forgotten."""
+        offsets = self._partitions[partition] = PartitionOffsets(position)
+        self._committed[partition] = position
+        return offsets
+
+    def revoke(self, partition: int) -> None:
+        """Forget a partition: another consumer goes on from what was committed."""
+        self._partitions.pop(partition, None)
+        self._committed.pop(partition, None)
+
+    def taken(self, partition: int, offset: int) -> bool:
+        """Note that a record was taken; False if it was before, or if the partition is not ours."""
+        offsets = self._partitions.get(partition)
+        return offsets is not None and offsets.taken(offset)
+
+    def done(self, partition: int, offset: int) -> None:
+        """Note that a record is finished. One of a partition that was revoked meanwhile is ignored."""
+        offsets = self._partitions.get(partition)
+        if offsets is not None:
+            offsets.done(offset)
+
+    def committable(self) -> dict[int, int]:
+        """Positions that lie beyond what was committed."""
+        return {p: o.position for p, o in self._partitions.items() if o.position > self._committed[p]}
+
+    def committed(self, partition: int, offset: int) -> None:
+        """Note that the broker has the commit."""
+        if offset > self._committed.get(partition, offset):
+            self._committed[partition] = offset
+
+    def held(self, partition: int) -> int:
+        """How many taken records a commit still waits for or behind."""
+        offsets = self._partitions.get(partition)
+        return offsets.held if offsets is not None else 0
+
+    def lowest_unfinished(self, partition: int) -> int | None:
+        """The offset that holds the partition's commit back; None if nothing does."""
+        offsets = self._partitions.get(partition)
+        return offsets.lowest_unfinished if offsets is not None else None
