@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.core.actions import Loss
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
 
@@ -100,9 +101,9 @@ class Entry:
         self.last = delivery.offset
         self.offsets: list[int] = []  # of the parts, until it closes; then nothing more is added
         self.results: list[Delivery] = []
-        self.losses: list[Delivery] = []
+        self.losses: list[tuple[Delivery, Loss | None]] = []
 
-    def hand_over(self) -> tuple[list[Delivery], list[Delivery]]:
+    def hand_over(self) -> tuple[list[Delivery], list[tuple[Delivery, Loss | None]]]:
         """Give the results and losses of a closed request away; only who was heard is remembered, no payloads."""
         results, losses = self.results, self.losses
         self.results, self.losses = [], []
@@ -142,8 +143,11 @@ class JoinTable:
 
     # What happens ----------------------------------------------------------------------------------------------
 
-    def hear(self, now: float, delivery: Delivery) -> tuple[Verdict, Entry | None]:
-        """Take one sender's first copy; say what becomes of its request. The entry is None only where it is LATE."""
+    def hear(self, now: float, delivery: Delivery, loss: Loss | None = None) -> tuple[Verdict, Entry | None]:
+        """Take one sender's first copy; say what becomes of its request. The entry is None only where it is LATE.
+
+        `loss` tells why a record that could not be used counts as a loss; a tombstone's own is in its payload.
+        """
         entry = self._entries.get(delivery.request_id)
         if entry is not None and not self._same(entry, delivery):
             self._forget(entry)
@@ -158,7 +162,7 @@ class JoinTable:
             return Verdict.LATE, None
         entry.offsets.append(delivery.offset)
         if delivery.lost:
-            entry.losses.append(delivery)
+            entry.losses.append((delivery, loss))
         else:
             entry.results.append(delivery)
             entry.deadline = min(entry.deadline, delivery.deadline)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lineage.hops import Hop
+if TYPE_CHECKING:
+    from lineage.hops import Hop
 
 # The choices made so far: chooser stage -> the successors it chose (empty: the request ends there).
 Path = dict[str, tuple[str, ...]]

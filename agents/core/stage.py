@@ -162,10 +162,10 @@ class StageCore:
         if share.joins is None:
             self._outbox.lose(self._work(now, share, delivery), loss, delivery)
             return
-        known = delivery.hop is not None
-        delivery.payload = loss
-        delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-        self._join(now, share, delivery)
+        if not delivery.lost:
+            known = delivery.hop is not None
+            delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
+        self._join(now, share, delivery, loss)
         self._drain()
 
     # Time goes on ----------------------------------------------------------------------------------------------
@@ -293,10 +293,10 @@ class StageCore:
             share=share, sequence=entry.first, offsets=tuple(entry.offsets),
         )  # fmt: skip
 
-    def _join(self, now: float, share: Share, delivery: Delivery) -> None:
+    def _join(self, now: float, share: Share, delivery: Delivery, loss: Loss | None = None) -> None:
         joins = share.joins
         assert joins is not None  # the caller has looked
-        verdict, entry = joins.hear(now, delivery)
+        verdict, entry = joins.hear(now, delivery, loss)
         if entry is None:
             self.stats.duplicates += 1
             share.offsets.done(delivery.offset)
@@ -312,14 +312,17 @@ class StageCore:
     def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
         """Go on with a request that its join has closed."""
         results, losses = entry.hand_over()
-        source = losses[0] if verdict is Verdict.LOST else (results or losses)[0]
+        lost, why = losses[0] if losses else (None, None)
+        source = results[0] if results else lost
+        assert source is not None  # nothing closes unheard
+        if verdict is Verdict.LOST:
+            assert lost is not None  # only a loss loses
+            self._outbox.lose(self._work(now, share, lost, entry), why, lost)
+            return
         work = self._work(now, share, source, entry)
         if verdict is Verdict.READY:
             work.parts = tuple(results)
             self._batcher.push(now, work)
-        elif verdict is Verdict.LOST:
-            own = source.payload if isinstance(source.payload, Loss) else None  # a poisoned part
-            self._outbox.lose(work, own, source)
         else:
             self._outbox.lose(work, _ENDS[verdict], source)
 

@@ -1,0 +1,303 @@
+"""The gate's core: from the stages' reports to exactly one outcome per query.
+
+It is the join of the pipeline's terminals, with the parts that a stage has (`Share`), and two things of its own: it
+remembers the queries that it has decided (`ReleasedMemory`), and it asks `Durability` before an outcome leaves.
+
+Invariants:
+
+* A query is decided once. Every later report of it, by whichever way, is done without an effect.
+* A decided outcome is given to the driver by exactly one `collect`; the transaction of that turn holds its egress
+  record together with the input offsets of `commits`, so both stand or neither does. After an abort the driver drops
+  this core and builds a new one from what was committed: nothing here is ever rolled back.
+* An outcome whose versions are not durable is held, and its input offsets with it, but never those of others.
+
+Order of calls for a partition that comes: read the committed offset and note (after a predecessor's transactions are
+settled), `assign`, `recall` every committed egress record from the returned position on, `remember` the input records
+of the returned spans, `deliver` from the committed offset on. Order of a turn: `collect`, `commits`, then the
+transaction that writes both, then `written` for each egress record and `committed` for each partition.
+`now` is in unix seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.joins import WAITING_LIMIT, JoinTable, Rule, Verdict
+from agents.core.outcomes import GateStats, Release, merged
+from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
+from agents.core.share import Share, Taken
+from checkpoint.durability import Stateless
+from checkpoint.notes import decode
+from lineage import reasons
+from lineage.message import FAILED, PREDICTION, Outcome
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from topology.routing import Graph
+
+    from agents.core.joins import Entry
+    from agents.core.request import Delivery, Path
+    from checkpoint.dedup import Span
+    from checkpoint.durability import Durability
+
+GATE = "gate"
+HELD_LIMIT = 20_000
+WINDOW = 100_000  # records of one partition that may be taken and not committed
+
+_TEXTS = {
+    Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
+    Verdict.OVERFLOW: (reasons.JOIN_OVERFLOW, "too many queries waited for their sinks"),
+}
+
+
+class _GateShare(Share):
+    __slots__ = ("released", "settled")
+
+    def __init__(
+        self, partition: int, committed: int, joins: JoinTable | None, released: ReleasedMemory, *, settled: bool
+    ) -> None:
+        super().__init__(partition, committed, joins)
+        self.released = released
+        self.settled = settled  # whether a gate's commit stands
+
+    def confirm(self, offset: int) -> bool:
+        self.settled = True
+        news = super().confirm(offset)
+        if news:
+            self.released.committed(offset)
+        return news
+
+
+class GateCore:
+    """One gate."""
+
+    released_type = ReleasedMemory
+    joins_type = JoinTable
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        sinks: Literal["any", "all"] | None,
+        durability: Durability | None = None,
+        released_seconds: float = RELEASED_SECONDS,
+        released_limit: int = RELEASED_LIMIT,
+        waiting_limit: int = WAITING_LIMIT,
+        window: int = WINDOW,
+    ) -> None:
+        """`sinks`: which of several terminals make the outcome; None where a query always has one."""
+        self.stats = GateStats()
+        self._graph = graph
+        self._rule = None if sinks is None else Rule(sinks)
+        self._merges = sinks == "all"
+        self._durability: Durability = durability if durability is not None else Stateless()
+        self._released_seconds = released_seconds
+        self._released_limit = released_limit
+        self._waiting_limit = waiting_limit
+        self._window = window
+        self._shares: dict[int, _GateShare] = {}
+        self._decided: list[Release] = []  # not collected: new, or held
+
+    # Partitions come and go ------------------------------------------------------------------------------------
+
+    def assign(self, partition: int, committed: int, note: str = "") -> tuple[tuple[Span, ...], int]:
+        """Start on a partition at its committed offset (or where reading starts, if nothing was committed).
+
+        Returns the spans of input below it to `remember` and the egress position to `recall` from. Raises
+        CheckpointError for a note that was not written by `commits`.
+        """
+        place = decode(note, committed)
+        egress = place.egress or 0
+        joins = None
+        if self._rule is not None:
+            joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
+        released = self.released_type(egress, self._released_seconds, self._released_limit)
+        self._shares[partition] = _GateShare(partition, committed, joins, released, settled=bool(note))
+        return place.spans, egress
+
+    def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
+        """Take note of a committed egress record."""
+        self._shares[partition].released.recall(offset, request_id, sent, appended)
+
+    def remember(self, delivery: Delivery) -> None:
+        """Take note of an input record below the committed offset; its query is decided."""
+        self._shares[delivery.partition].remember(delivery)
+
+    def revoke(self, partition: int) -> None:
+        """Let a partition go; what was not committed is its next owner's."""
+        if self._shares.pop(partition, None) is not None:
+            self._decided = [release for release in self._decided if release.partition != partition]
+
+    # Reports come ----------------------------------------------------------------------------------------------
+
+    def deliver(self, now: float, delivery: Delivery) -> None:
+        """Take one report; its payload is a `Report`. One that cannot be decoded comes as a failed outcome."""
+        share = self._shares.get(delivery.partition)
+        taken = Taken.STRAY if share is None else share.take(delivery)
+        if share is None or taken is Taken.STRAY:
+            self.stats.stray += 1
+            return
+        self.stats.received += 1
+        share.released.taken(delivery.offset, delivery.appended)
+        if taken is Taken.REPEATED:
+            self.stats.duplicates += 1
+        elif share.released.knows(delivery.request_id, delivery.sent) and not (
+            share.joins is not None and share.joins.knows(delivery.request_id)
+        ):
+            self._surplus(share, delivery)
+        elif share.joins is not None:
+            if not delivery.lost and delivery.payload.outcome.kind != PREDICTION:  # it could not be read
+                known = delivery.hop is not None
+                delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
+            self._join(now, share, share.joins, delivery)
+        else:
+            self._decide(share, delivery, (delivery,), (delivery.offset,), None)
+
+    def skip(self, partition: int, offset: int) -> None:
+        """Take a record that belongs to no query, as it cannot be read; its dead letter goes with the next turn."""
+        share = self._shares.get(partition)
+        if share is not None and share.offsets.taken(offset):
+            share.offsets.done(offset)
+
+    def advance(self, now: float) -> None:
+        """Decide what has waited too long for its sinks."""
+        for share in self._shares.values():
+            joins = share.joins
+            expiry = joins.next_expiry() if joins is not None else None
+            if joins is not None and expiry is not None and expiry <= now:
+                for verdict, entry in joins.expire(now):
+                    self._closed(share, verdict, entry)
+
+    def next_wake(self) -> float | None:
+        """When `advance` next has something to do."""
+        expiries = [share.joins.next_expiry() for share in self._shares.values() if share.joins is not None]
+        return min((expiry for expiry in expiries if expiry is not None), default=None)
+
+    # Outcomes leave --------------------------------------------------------------------------------------------
+
+    def collect(self, now: float, limit: int = 10_000) -> list[Release]:
+        """Give the outcomes that may leave now. They count as written with this turn's transaction."""
+        leaving: list[Release] = []
+        held: list[Release] = []
+        may_release = self._durability.may_release
+        for release in self._decided:
+            if len(leaving) < limit and may_release([part.hop for part in release.parts if part.hop is not None]):
+                self._score(now, release)
+                leaving.append(release)
+                done = self._shares[release.partition].offsets.done
+                for offset in release.offsets:
+                    done(offset)
+            else:
+                held.append(release)
+        self._decided = held
+        return leaving
+
+    def commits(self) -> dict[int, tuple[int, str]]:
+        """Give the offset and note to commit in this turn's transaction, by partition.
+
+        A partition that has never committed comes too, so that its note tells where its egress starts.
+        """
+        return {
+            partition: share.commit(share.released.egress)
+            for partition, share in self._shares.items()
+            if share.offsets.position > share.committed or not share.settled
+        }
+
+    def written(self, partition: int, offset: int) -> None:
+        """Note where the broker has put an egress record."""
+        share = self._shares.get(partition)
+        if share is not None:
+            share.released.written(offset)
+
+    def committed(self, partition: int, offset: int) -> None:
+        """Note that this turn's transaction stands."""
+        share = self._shares.get(partition)
+        if share is not None:
+            share.confirm(offset)
+
+    # What the driver looks at ----------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """How many outcomes are decided and not collected."""
+        return len(self._decided)
+
+    @property
+    def waiting(self) -> int:
+        """How many queries wait for a sink."""
+        return sum(share.joins.waiting for share in self._shares.values() if share.joins is not None)
+
+    @property
+    def room(self) -> bool:
+        """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
+        return len(self._decided) < HELD_LIMIT
+
+    @property
+    def evicted(self) -> int:
+        """How many entries were forgotten for a bound although they mattered."""
+        return sum(share.evicted + share.released.evicted for share in self._shares.values())
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _expected(self, path: Path) -> tuple[str, ...]:
+        expected: tuple[str, ...] = self._graph.terminals(path)
+        return expected
+
+    def _surplus(self, share: _GateShare, delivery: Delivery) -> None:
+        self.stats.duplicates += 1
+        share.offsets.done(delivery.offset)
+
+    def _join(self, now: float, share: _GateShare, joins: JoinTable, delivery: Delivery) -> None:
+        verdict, entry = joins.hear(now, delivery)
+        if entry is None:
+            self._surplus(share, delivery)
+        elif verdict is not Verdict.WAITING:
+            self._closed(share, verdict, entry)
+        elif joins.waiting > joins.limit or (
+            share.offsets.held > self._window and joins.oldest == share.offsets.lowest_unfinished
+        ):
+            oldest = joins.shed()
+            assert oldest is not None  # this one waits at least
+            self._closed(share, Verdict.OVERFLOW, oldest)
+
+    def _closed(self, share: _GateShare, verdict: Verdict, entry: Entry) -> None:
+        results, losses = entry.hand_over()
+        lost = [delivery for delivery, _ in losses]
+        parts = (*results, *lost)
+        offsets = tuple(entry.offsets)
+        if verdict is Verdict.READY and not self._merges:
+            self._decide(share, results[0], parts, offsets, None)
+        elif verdict is Verdict.READY:
+            reports: list[tuple[str, Outcome]] = [(part.predecessor, part.payload.outcome) for part in results]
+            self._decide(share, results[-1], parts, offsets, merged(reports))
+        elif verdict is Verdict.LOST:
+            self._decide(share, lost[0], parts, offsets, None)
+        else:
+            reason, text = _TEXTS[verdict]
+            self._decide(share, parts[0], parts, offsets, Outcome(FAILED, reason=reason, text=text, stage=GATE))
+
+    def _decide(
+        self,
+        share: _GateShare,
+        source: Delivery,
+        parts: tuple[Delivery, ...],
+        offsets: tuple[int, ...],
+        own: Outcome | None,
+    ) -> None:
+        outcome: Outcome = own if own is not None else source.payload.outcome
+        share.released.decide(source.request_id, source.sent, max(part.appended for part in parts))
+        self._decided.append(
+            Release(source.request_id, share.partition, outcome, source, own is not None, parts, offsets)
+        )
+
+    def _score(self, now: float, release: Release) -> None:
+        """Fill in and count what the release is worth."""
+        source, outcome, stats = release.source, release.outcome, self.stats
+        release.latency = now - source.sent
+        key = (outcome.kind, outcome.reason)
+        stats.outcomes[key] = stats.outcomes.get(key, 0) + 1
+        if outcome.kind == PREDICTION:
+            release.good = now <= source.deadline
+            stats.good += release.good
+            stats.late += not release.good

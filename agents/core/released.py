@@ -1,0 +1,101 @@
+"""What the gate has decided: the memory that makes an outcome the only one of its query.
+
+Deduplication by hops tells copies of one message. It cannot tell two *different* reports of one query that reach the
+gate by different ways: a stage that crashed after it had sent a request on may drop the same request when it takes it
+again, as it is late by then. So the gate remembers the queries themselves: for a time in which no stage should be away
+that long, and for a number that bounds memory.
+
+Invariants:
+
+* `knows` is true of a query from the moment its outcome is decided until, by the append times of committed input,
+  `seconds` have passed, or more than `limit` have been decided since.
+* `egress` is a position in the egress partition, at or below which nothing that is remembered has been written: a gate
+  that reads from there on, and calls `recall`, knows what its predecessor knew. In particular everything decided whose
+  input is not yet committed is read again, so nothing is released twice after a crash.
+* An id that was sent at another time is another query.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from agents.core.joins import REUSE_SECONDS
+
+RELEASED_SECONDS = 300.0
+RELEASED_LIMIT = 20_000  # per partition
+
+
+@dataclass(slots=True)
+class _Decided:
+    request_id: str
+    sent: float
+    appended: float  # of the input that decided it, or of its egress record where that was read again
+    egress: int  # its egress record lies here or later
+
+
+class ReleasedMemory:
+    """The queries of one partition whose outcome is decided."""
+
+    __slots__ = ("_ahead", "_decided", "_ids", "_limit", "_newest", "_seconds", "egress_next", "evicted")
+
+    def __init__(self, egress: int, seconds: float = RELEASED_SECONDS, limit: int = RELEASED_LIMIT) -> None:
+        """`egress`: where in the egress partition reading starts."""
+        self.egress_next = egress  # nothing is written at or above it yet, as far as is known
+        self._seconds = seconds
+        self._limit = limit
+        self._decided: deque[_Decided] = deque()  # in the order of decision
+        self._ids: dict[str, _Decided] = {}
+        self._ahead: deque[tuple[int, float]] = deque()  # (offset, appended) of input that is not yet committed
+        self._newest = float("-inf")  # the highest append time of committed input
+        self.evicted = 0  # forgotten for the limit
+
+    def knows(self, request_id: str, sent: float) -> bool:
+        """Whether this query's outcome is decided."""
+        decided = self._ids.get(request_id)
+        return decided is not None and abs(decided.sent - sent) <= REUSE_SECONDS
+
+    def taken(self, offset: int, appended: float) -> None:
+        """Note that an input record was taken; time goes by these, once they are committed."""
+        self._ahead.append((offset, appended))
+
+    def decide(self, request_id: str, sent: float, appended: float) -> None:
+        """Note that the outcome of a query is decided; it will be written to the egress from now on."""
+        self._add(_Decided(request_id, sent, appended, self.egress_next))
+
+    def written(self, offset: int) -> None:
+        """Note that a record was written to the egress partition at `offset`."""
+        self.egress_next = max(self.egress_next, offset + 1)
+
+    def recall(self, offset: int, request_id: str, sent: float, appended: float) -> None:
+        """Note an egress record that a predecessor wrote."""
+        self._add(_Decided(request_id, sent, appended, offset))
+        self.written(offset)
+
+    def committed(self, offset: int) -> None:
+        """Forget what is old, or over the limit; never what input at or above the committed `offset` can bring."""
+        ahead = self._ahead
+        while ahead and ahead[0][0] < offset:
+            self._newest = max(self._newest, ahead.popleft()[1])
+        decided, ids = self._decided, self._ids
+        while decided:
+            first = decided[0]
+            old = first.appended < self._newest - self._seconds
+            if not old and not (len(decided) > self._limit and first.appended < self._newest):
+                return
+            self.evicted += not old
+            decided.popleft()
+            if ids.get(first.request_id) is first:
+                del ids[first.request_id]
+
+    @property
+    def egress(self) -> int:
+        """From where a successor has to read the egress partition."""
+        return self._decided[0].egress if self._decided else self.egress_next
+
+    def __len__(self) -> int:
+        return len(self._decided)
+
+    def _add(self, decided: _Decided) -> None:
+        self._decided.append(decided)
+        self._ids[decided.request_id] = decided
