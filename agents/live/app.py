@@ -45,6 +45,9 @@ class StageApp(faust.App):  # type: ignore[misc]
 
     BootStrategy = _ConsumerOnly
 
+    def _create_directories(self) -> None:
+        """Make none: there are no tables to keep."""
+
     @property
     def stage_consumer(self) -> StageConsumer:
         """The consumer, as what it is here."""
@@ -91,7 +94,7 @@ def build(
     @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
     async def stage(stream: Any) -> None:
         async for event in stream.noack().events():
-            app.stage_consumer.hungry.set()  # the next chunk may be fetched while this one is worked on
+            app.stage_consumer.picked_up()  # the next chunk may come while this one is worked on
             await take(event.value)
 
     return app

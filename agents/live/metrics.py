@@ -63,9 +63,7 @@ class _Families:
         family.add_metric(self.labels, value)
         return family
 
-    def counters(
-        self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], float]
-    ) -> Metric:
+    def counters(self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
         family = CounterMetricFamily(name.removesuffix("_total"), text, labels=(*_LABELS, *extra))
         for labels, value in sorted(values.items()):
             family.add_metric((*self.labels, *labels), value)
@@ -106,16 +104,20 @@ class StageMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
         make = _Families(self.pipeline, self.stage, self.replica)
-        yield make.counter(names.RECEIVED, "Messages taken from the stage's input", self.received)
-        yield make.counter(names.DUPLICATES, "Repeated messages that were suppressed", self.duplicates())
-        yield make.counter(names.BATCHES, "Batches executed", self.batches)
-        yield make.counter(names.BATCHED_QUERIES, "Queries in executed batches", self.batched)
-        yield make.counter(names.BUSY_SECONDS, "Seconds of model execution, summed over instances", self.busy)
-        yield make.counter(names.EMITTED, "Messages produced to the next topics", self.emitted)
-        yield make.counter(names.CLOCK_SKEW, "Queries whose sender's clock was more than 1 s off", self.clock_skew)
+        yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received)
+        yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
+        yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.batches)
+        yield make.counter(names.BATCHED_QUERIES_TOTAL, "Queries in executed batches", self.batched)
+        yield make.counter(names.BUSY_SECONDS_TOTAL, "Seconds of model execution, summed over instances", self.busy)
+        yield make.counter(names.EMITTED_TOTAL, "Messages produced to the next topics", self.emitted)
+        yield make.counter(
+            names.CLOCK_SKEW_TOTAL, "Queries whose sender's clock was more than 1 s off", self.clock_skew
+        )
         outcomes = dict(self.outcomes)
-        yield make.counters(names.OUTCOMES, "Queries that ended here", ("kind", "reason"), outcomes)
-        yield make.counters(names.DEAD_LETTERS, "Messages that could not be taken", ("reason",), dict(self.dead_letters))
+        yield make.counters(names.OUTCOMES_TOTAL, "Queries that ended here", ("kind", "reason"), outcomes)
+        yield make.counters(
+            names.DEAD_LETTERS_TOTAL, "Messages that could not be taken", ("reason",), dict(self.dead_letters)
+        )
         yield make.gauge(names.QUEUE_DEPTH, "Queries that wait", self.depth())
         yield make.gauge(names.QUEUE_LIMIT, "Queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
@@ -149,14 +151,16 @@ class GateMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
         make = _Families(self.pipeline, self.stage, self.replica)
-        yield make.counter(names.RECEIVED, "Messages taken from the outcomes topic", self.received)
-        yield make.counter(names.DUPLICATES, "Repeated messages that were suppressed", self.duplicates())
-        yield make.counter(names.EMITTED, "Outcomes released to egress", self.emitted)
-        yield make.counter(names.GOOD, "Predictions within the SLO", self.good)
-        yield make.counter(names.LATE, "Predictions after their deadline", self.late)
+        yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the outcomes topic", self.received)
+        yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
+        yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
+        yield make.counter(names.GOOD_TOTAL, "Predictions within the SLO", self.good)
+        yield make.counter(names.LATE_TOTAL, "Predictions after their deadline", self.late)
         outcomes = dict(self.outcomes)
-        yield make.counters(names.OUTCOMES, "Outcomes released", ("kind", "reason"), outcomes)
-        yield make.counters(names.DEAD_LETTERS, "Messages that could not be taken", ("reason",), dict(self.dead_letters))
+        yield make.counters(names.OUTCOMES_TOTAL, "Outcomes released", ("kind", "reason"), outcomes)
+        yield make.counters(
+            names.DEAD_LETTERS_TOTAL, "Messages that could not be taken", ("reason",), dict(self.dead_letters)
+        )
         yield make.gauge(names.HELD, "Outcomes held back", self.held())
         yield make.distribution(names.LATENCY_SECONDS, "From the query's sending to its release", self.latency)
         yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)

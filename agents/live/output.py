@@ -1,14 +1,12 @@
 """What a stage produces: a librdkafka producer whose delivery reports come back to the loop in bunches.
 
-librdkafka sends on threads of its own; a thread here serves its delivery reports. Reports are gathered and given to the
-loop once per wake-up, because waking the loop costs more than a message does.
+librdkafka sends on threads of its own, at once. Its delivery reports only move offsets on, so the loop collects them
+every few milliseconds while there are any to come: waking it for each would cost more than the message does.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
@@ -22,6 +20,7 @@ log = logging.getLogger(__name__)
 Headers = list[tuple[str, bytes]]
 
 _POLL = 0.1
+_COLLECT = 0.005
 _QUEUE = 100_000  # messages librdkafka may hold; `room` keeps us far below
 
 
@@ -47,10 +46,8 @@ class Output:
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._limit = in_flight_limit
-        self._stored: deque[Any] = deque()
-        self._failure: str | None = None
-        self._woken = False
-        self._lock = threading.Lock()
+        self._stored: list[Any] = []
+        self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
         self._producer = Producer(
             {
@@ -66,9 +63,6 @@ class Output:
             },
             logger=log,
         )
-        self._running = True
-        self._thread = threading.Thread(target=self._serve, name="output", daemon=True)
-        self._thread.start()
 
     @property
     def room(self) -> bool:
@@ -84,49 +78,41 @@ class Output:
             self._delivered(error, topic, token)
 
         self.in_flight += 1
+        if self._timer is None:
+            self._timer = self._loop.call_later(_COLLECT, self._collect)
         try:
             self._producer.produce(topic, value, key, partition, delivered, headers=headers)
         except BufferError:
             self._producer.poll(_POLL)  # bytes, not messages, fill it: only huge values get here, so waiting is right
             self._producer.produce(topic, value, key, partition, delivered, headers=headers)
         except KafkaException as error:
-            self._report_lost(f"{topic}: {error}")
+            self._lost(f"{topic}: {error}")
 
     def _delivered(self, error: Any, topic: str, token: Any) -> None:
-        if error is not None:
-            self._failure = f"{topic}: {error}"
-        else:
+        if error is None:
             self._stored.append(token)
-        with self._lock:
-            if self._woken:
-                return
-            self._woken = True
-        self._loop.call_soon_threadsafe(self._collect)
+        else:
+            self._lost(f"{topic}: {error}")
 
     def _collect(self) -> None:
-        with self._lock:
-            self._woken = False
-        stored = self._stored
-        tokens = [stored.popleft() for _ in range(len(stored))]
-        self.in_flight -= len(tokens)
-        if tokens:
-            self._on_stored(tokens)
-        if self._failure is not None:
-            self._report_lost(self._failure)
+        """Serve the delivery reports that have come."""
+        self._timer = None
+        self._producer.poll(0)
+        stored, self._stored = self._stored, []
+        self.in_flight -= len(stored)
+        if self.in_flight:
+            self._timer = self._loop.call_later(_COLLECT, self._collect)
+        if stored:
+            self._on_stored(stored)
 
-    def _report_lost(self, text: str) -> None:
-        self._failure = None
+    def _lost(self, text: str) -> None:
         self._on_lost(f"A message could not be delivered to {text}")
-
-    def _serve(self) -> None:
-        while self._running:
-            self._producer.poll(_POLL)
 
     def flush(self, timeout: float) -> int:
         """Wait until everything is stored, at most `timeout` seconds; return how many messages still are not."""
         return int(self._producer.flush(timeout))
 
     def close(self) -> None:
-        """Stop serving delivery reports. Call after `flush`."""
-        self._running = False
-        self._thread.join(2 * _POLL + 1.0)
+        """Serve no more delivery reports. Call after `flush`."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_POLL = 0.25  # seconds that one wait for records lasts; stopping waits for it, nothing else does
+_POLL = 0.25  # seconds that one wait for records lasts
+_AHEAD = 2  # chunks that may wait for the agent
 
 
 class Chunk(NamedTuple):
@@ -81,7 +82,9 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread that fetches, heartbeats and commits."""
 
     leave_on_stop = True
-    _drain: Drain | None = None
+    handed = 0  # chunks given to the application's loop
+    _idle = False
+    _pulling: asyncio.Task[None] | None = None
 
     def _create_worker_consumer(self, transport: StageTransport) -> AIOKafkaConsumer:
         member = transport.membership
@@ -106,25 +109,45 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def on_start(self) -> None:
         """Start the consumer, then take over its fetcher's output."""
         await super().on_start()
-        transport = self.transport
-        self._drain = Drain(self._ensure_consumer(), transport.membership.chunk_records)
+        self._woken = asyncio.Event()
+        self._pulling = asyncio.create_task(self._pull())
 
     async def on_thread_stop(self) -> None:
         """Leave the group first where this replica stops for good: its partitions move on at once."""
         if self.leave_on_stop and self._consumer is not None and self._consumer._coordinator is not None:
             # aiokafka sends no LeaveGroup for a static member, and asks for this name in that place only
             self._consumer._coordinator._group_instance_id = None
+        if self._pulling is not None:
+            self._pulling.cancel()
         await super().on_thread_stop()
 
-    async def take(self, epoch: int, timeout: float) -> Drained:
-        """Return what is fetched for the active partitions, unless the flow has left `epoch`."""
-        return await self.call_thread(self._take, epoch, timeout)  # type: ignore[no-any-return]
-
-    async def _take(self, epoch: int, timeout: float) -> Drained:
+    async def _pull(self) -> None:
+        """Hand over what is fetched, chunk by chunk, for as long as the thread lives."""
         consumer: StageConsumer = self.consumer
-        if self._drain is None:
-            raise ConsumerStoppedError
-        return await self._drain.take(lambda: consumer.active_in(epoch), timeout)
+        drain = Drain(self._ensure_consumer(), self.transport.membership.chunk_records)
+        try:
+            while True:
+                epoch = consumer.epoch
+                if self.handed - consumer.taken >= _AHEAD or not consumer.active_in(epoch):
+                    self._idle = True
+                    if self.handed - consumer.taken >= _AHEAD or not consumer.active_in(consumer.epoch):
+                        await self._woken.wait()
+                    self._idle = False
+                    self._woken.clear()
+                    continue
+                drained = await drain.take(lambda epoch=epoch: consumer.active_in(epoch), _POLL)  # type: ignore[misc]
+                if drained:
+                    self.handed += 1
+                    self.parent_loop.call_soon_threadsafe(consumer.receive, epoch, drained)
+        except ConsumerStoppedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, the stage is deaf now and must end
+            self.parent_loop.call_soon_threadsafe(consumer.owner.crashed, error)
+
+    def wake(self) -> None:
+        """Look again whether anything may be handed over. Called from the application's loop."""
+        if self._idle:
+            self.thread_loop.call_soon_threadsafe(self._woken.set)
 
     async def commit_metadata(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Commit; False when the group has moved on, so that the offsets were not ours to commit any more."""
@@ -156,10 +179,9 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
     def __init__(self, transport: StageTransport, *args: Any, **kwargs: Any) -> None:
         self.owner: Owner = transport.owner
         self.epoch = 0
+        self._closed_flow = False
         self._active_snapshot: frozenset[TopicPartition] = frozenset()
-        self._wake = asyncio.Event()
-        self.hungry = asyncio.Event()  # the agent can take another chunk
-        self.hungry.set()
+        self.taken = 0  # chunks that the agent has picked up, or that were void
         super().__init__(transport, *args, **kwargs)
         self.flow_active = False  # until the first assignment has been sought to its committed offsets
 
@@ -179,51 +201,45 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
             TopicPartition(tp.topic, tp.partition) for tp in self._get_active_partitions()
         )
         super().resume_flow()
-        self.hungry.set()
-        self._wake.set()
+        self._thread.wake()
+
+    def close_flow(self) -> None:
+        """Take nothing more, whatever the group does; commits and heartbeats go on."""
+        self._closed_flow = True
+        self.stop_flow()
 
     def active_in(self, epoch: int) -> frozenset[TopicPartition]:
         """Say which partitions may be taken from; none once the epoch is over. Asked by the consumer's thread."""
-        return self._active_snapshot if self.flow_active and self.epoch == epoch else frozenset()
+        going = self.flow_active and self.epoch == epoch and not self._closed_flow
+        return self._active_snapshot if going else frozenset()
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Hand records to the agent, a chunk at a time, whenever it is ready for one."""
-        try:
-            while not (self.should_stop or fetcher.should_stop):
-                if not self.flow_active or not self._active_snapshot:
-                    self._wake.clear()
-                    await self._wake.wait()
-                    continue
-                await self.hungry.wait()
-                epoch = self.epoch
-                drained = await self._thread.take(epoch, _POLL)
-                if drained and epoch == self.epoch:
-                    self._hand_over(epoch, drained)
-        except ConsumerStoppedError:
-            if not self.app.should_stop:
-                raise
-        except asyncio.CancelledError:
-            if not self.app.should_stop:
-                raise
-        except Exception as error:
-            self.owner.crashed(error)
-            raise
+        """Nothing to do for Faust's fetcher: the consumer's thread hands chunks over as the agent takes them."""
+        await self.wait(fetcher._stopped)  # noqa: SLF001
 
-    def _hand_over(self, epoch: int, drained: Drained) -> None:
+    def receive(self, epoch: int, drained: Drained) -> None:
+        """Put a chunk into the agent's channel, unless the flow has stopped since it was fetched."""
         first = next(iter(drained))
+        channels = self.app.topics._tp_index.get(TP(*first), ())  # noqa: SLF001 - where the conductor itself looks
+        if epoch != self.epoch or not channels:
+            self.picked_up()
+            return
         record = drained[first][0]
-        tp = TP(first.topic, first.partition)
         message = ConsumerMessage(
             *(first.topic, first.partition, record.offset, record.timestamp / 1000, record.timestamp_type),
-            *((), None, None, None, -1, -1, tp),
+            *((), None, None, None, -1, -1, TP(*first)),
             generation_id=self.app.consumer_generation_id,
         )
         message.tracked = True  # acks are the tracker's affair
-        chunk = Chunk(epoch, [(key.partition, records) for key, records in drained.items()])
-        for channel in self.app.topics._tp_index.get(tp, ()):  # noqa: SLF001 - what the conductor itself looks up
-            self.hungry.clear()
+        chunk = Chunk(epoch, [(tp.partition, records) for tp, records in drained.items()])
+        for channel in channels:
             event = Event(self.app, None, chunk, {}, message)
             channel.queue.put_nowait_enhanced(event, on_pressure_high=_nothing, on_pressure_drop=_nothing)
+
+    def picked_up(self) -> None:
+        """Let the next chunk come. The agent calls it when it takes one."""
+        self.taken += 1
+        self._thread.wake()
 
     # -- rebalance -------------------------------------------------------------------------------------------------
 
@@ -275,4 +291,4 @@ class StageTransport(driver.Transport):  # type: ignore[misc]
 
 
 def _nothing() -> None:
-    """Pressure is handled by `hungry`: there is never more than one chunk in the channel."""
+    """Pressure is what `_AHEAD` bounds."""

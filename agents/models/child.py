@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +103,9 @@ class ChildModel:
             self._process.join()
 
 
-def _serve(
-    pipe: Connection, stage: str, name: str, arguments: dict[str, Any], device: str, torch_threads: int
-) -> None:
+def _serve(pipe: Connection, stage: str, name: str, arguments: dict[str, Any], device: str, torch_threads: int) -> None:
     """Be the child: load, tell, and answer batches until the parent closes the pipe or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal's Ctrl-C reaches both
     try:
         model = load_model(stage, name, arguments, device)
         limit_torch_threads(torch_threads)

@@ -66,6 +66,8 @@ def _tensor(value: Any) -> torch.Tensor:
 def _alike(batch: list[Inputs]) -> list[list[int]]:
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for index, query in enumerate(batch):
-        kind = tuple((name, np.shape(value), str(getattr(value, "dtype", type(value)))) for name, value in query.items())
+        kind = tuple(
+            (name, np.shape(value), str(getattr(value, "dtype", type(value)))) for name, value in query.items()
+        )
         kinds.setdefault(tuple(sorted(kind)), []).append(index)
     return list(kinds.values())

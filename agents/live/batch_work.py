@@ -1,0 +1,158 @@
+"""What happens to a batch off the event loop: join the parts, run the model, route and encode the results.
+
+Every way in which a model or an author's function can fall short ends as a `Failed` for the queries concerned; a batch
+that fails as a whole is run again one by one, so that one query's fault does not reach its neighbours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents.core.actions import Failed, Ok, Result
+from agents.live.emission import timings_so_far
+from agents.models.child import ModelCrashedError
+from agents.models.inputs import Inputs
+from lineage import codec, reasons
+from lineage.errors import WireError
+from lineage.message import PREDICTION, Outcome, Query, StageTiming
+
+if TYPE_CHECKING:
+    from agents.core.batching import Batch
+    from agents.core.request import Request
+    from agents.live.signature import Signature
+    from agents.live.user_functions import UserFunctions
+    from agents.models.loading import Model
+    from lineage.limits import Limits
+
+
+@dataclass(slots=True)
+class Executed:
+    """How a batch went: one result per request, in their order."""
+
+    results: list[Result]
+    seconds: float  # of the model alone
+
+
+class BatchWork:
+    """Runs batches on a stage's model instances. `run` may be called from several threads, one per instance."""
+
+    def __init__(
+        self,
+        stage: str,
+        models: list[Model],
+        functions: UserFunctions,
+        *,
+        joins: bool,
+        model_name: str,
+        version: str,
+        signature: Signature | None,
+        limits: Limits,
+    ) -> None:
+        self._stage = stage
+        self._models = models
+        self._functions = functions
+        self._joins = joins
+        self._model_name = model_name
+        self._version = version
+        self._signature = signature
+        self._limits = limits
+
+    def run(self, instance: int, batch: Batch) -> Executed:
+        """Run one batch; never raises for what a model or a query does."""
+        requests = batch.requests
+        results: list[Result | None] = [None] * len(requests)
+        inputs: list[Inputs] = []
+        places: list[int] = []
+        for place, request in enumerate(requests):
+            try:
+                inputs.append(self._inputs(request))
+                places.append(place)
+            except WireError as error:
+                results[place] = Failed(error.reason, str(error))
+        began = time.perf_counter()
+        outputs = self._predict(self._models[instance], inputs) if inputs else []
+        seconds = time.perf_counter() - began
+        for place, output in zip(places, outputs, strict=True):
+            results[place] = self._result(requests[place], output, seconds, len(requests))
+        return Executed([result for result in results if result is not None], seconds)
+
+    def _inputs(self, request: Request) -> Inputs:
+        parts = request.parts
+        first: Query = parts[0].payload.message
+        if not self._joins:
+            return Inputs(first.inputs, first.parameters, request.request_id)
+        joined = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
+        if self._signature is not None:
+            self._signature.check(joined)
+        return Inputs(joined, first.parameters, request.request_id)
+
+    def _predict(self, model: Model, inputs: list[Inputs]) -> list[Any]:
+        """Return an output, or a Failed, for each of the inputs."""
+        failure = Failed(reasons.MODEL_RAISED, "")
+        try:
+            outputs = model.predict(inputs)
+            if isinstance(outputs, Sequence) and len(outputs) == len(inputs):
+                return list(outputs)
+            failure = Failed(reasons.WRONG_RESULT_COUNT, _count_text(outputs, len(inputs)))
+        except ModelCrashedError as error:
+            return [Failed(reasons.MODEL_RAISED, str(error))] * len(inputs)  # run again, it would crash again
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+            failure = Failed(reasons.MODEL_RAISED, f"{type(error).__name__}: {error}")
+        if len(inputs) == 1:
+            return [failure]
+        return [output for one in inputs for output in self._predict(model, [one])]
+
+    def _result(self, request: Request, output: Any, seconds: float, size: int) -> Result:
+        if isinstance(output, Failed):
+            return output
+        if not isinstance(output, Mapping):
+            return Failed(reasons.BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
+        timing = StageTiming(
+            self._stage,
+            request.entered - request.arrived,
+            request.started - request.entered,
+            seconds,
+            size,
+            self._model_name,
+            self._version,
+        )
+        timings = [*timings_so_far(request), timing]
+        try:
+            chosen, shares = self._functions.route(dict(output))
+            return Ok(self._encode(request, shares, timings), chosen)
+        except WireError as error:
+            reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
+            return Failed(reason, str(error))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {type(error).__name__}: {error}")
+
+    def _encode(
+        self, request: Request, shares: dict[str | None, dict[str, Any]], timings: list[StageTiming]
+    ) -> dict[str | None, bytes]:
+        parameters = request.parts[0].payload.message.parameters
+        payloads: dict[str | None, bytes] = {}
+        same: dict[int, bytes] = {}  # a fan-out sends one encoding to every successor
+        for target, outputs in shares.items():
+            encoded = same.get(id(outputs))
+            if encoded is None:
+                encoded = self._encoded(target, outputs, parameters, timings)
+                same[id(outputs)] = encoded
+            payloads[target] = encoded
+        return payloads
+
+    def _encoded(
+        self, target: str | None, outputs: dict[str, Any], parameters: dict[str, Any], timings: list[StageTiming]
+    ) -> bytes:
+        if target is not None:
+            return codec.encode_query(Query(outputs, parameters, timings), self._limits)
+        outcome = Outcome(PREDICTION, outputs=outputs, stage=self._stage, timings=timings)
+        return codec.encode_outcome(outcome, self._limits)
+
+
+def _count_text(outputs: Any, expected: int) -> str:
+    if not isinstance(outputs, Sequence):
+        return f"predict returned {type(outputs).__name__}, not a list"
+    return f"predict returned {len(outputs)} results for {expected} queries"

@@ -1,0 +1,52 @@
+"""Writing what a stage cannot take to `<pipeline>.dead`: the record as it was, and why."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from lineage import codec, headers
+from lineage.errors import WireError
+from lineage.limits import Limits
+from lineage.message import DeadLetter
+
+if TYPE_CHECKING:
+    from aiokafka.structs import ConsumerRecord
+
+REASON = "spillway-reason"
+TEXT = "spillway-text"
+STAGE = "spillway-stage"
+
+_TEXT_BYTES = 1000
+
+
+def dead_letter(record: ConsumerRecord, stage: str, reason: str, text: str, limits: Limits) -> bytes:
+    """Encode the letter; a record too large for one goes without its value, and the text says so."""
+    letter = DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        stage=stage,
+        reason=reason,
+        text=text[:_TEXT_BYTES],
+        at_us=time.time_ns() // 1000,
+        key=record.key,
+        value=record.value,
+        headers=[(_raw(name), value) for name, value in record.headers],
+    )
+    try:
+        return codec.encode_dead_letter(letter, limits)
+    except WireError as error:
+        letter.text = f"{letter.text} (key, value and headers are left out: {error})"
+        letter.key, letter.value, letter.headers = None, None, []
+        return codec.encode_dead_letter(letter, limits)
+
+
+def letter_headers(stage: str, reason: str, text: str, request_id: str) -> list[tuple[str, bytes]]:
+    """Say in headers why the letter was written, for readers that do not decode Avro."""
+    pairs = [(STAGE, stage.encode()), (REASON, reason.encode()), (TEXT, text[:_TEXT_BYTES].encode())]
+    return [(headers.REQUEST_ID, request_id.encode()), *pairs] if request_id else pairs
+
+
+def _raw(name: str | bytes) -> bytes:
+    return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")

@@ -1,0 +1,138 @@
+"""From what the core says to send, to messages: which topic, which value, which headers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from agents.core.actions import Emit, EmitKind, timing_of
+from agents.core.request import Delivery, Request
+from agents.live.carried import Carried
+from agents.live.dead_letters import dead_letter, letter_headers
+from lineage import codec, headers
+from lineage.message import Outcome, StageTiming
+from topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lineage.limits import Limits
+
+_TEXT_CHARS = 1000  # of an outcome's explanation: a model's message may hold its whole input
+
+
+class Outgoing(NamedTuple):
+    """One message to produce."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+class Emission:
+    """Makes the messages of one stage."""
+
+    def __init__(
+        self, pipeline: str, stage: str, limits: Limits, dead_limits: Limits, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`dead_limits` bound a dead letter, which holds a whole message and more."""
+        self._pipeline = pipeline
+        self._stage = stage
+        self._limits = limits
+        self._dead_limits = dead_limits
+        self._clock = clock
+        self._outcomes = topics.outcomes(pipeline)
+        self._dead = topics.dead(pipeline)
+        self._inputs: dict[str, str] = {}
+
+    def message(self, emit: Emit) -> Outgoing:
+        """Make the message for one emit. A request's headers travel on, with a span of their own."""
+        source = emit.source
+        carried = _carried(source)
+        if emit.kind is EmitKind.DEAD_LETTER:
+            return self._letter(emit, carried)
+        came = carried.headers
+        if came is None:
+            raise ValueError(f"nothing can be sent on for a record without headers: {emit!r}")
+        trace = came.trace
+        going = headers.Headers(
+            source.request_id,
+            came.sent_us,
+            came.deadline_us,
+            emit.hop,
+            emit.path,
+            emit.lost,
+            trace.child() if trace is not None else None,
+            came.extra,
+        )
+        value: bytes = emit.payload if type(emit.payload) is bytes else self._loss(emit, source)
+        topic = self._topic(emit.destination)
+        return Outgoing(topic, source.partition, carried.record.key, value, headers.encode(going))
+
+    def _topic(self, destination: str | None) -> str:
+        if destination is None:
+            return self._outcomes
+        topic = self._inputs.get(destination)
+        if topic is None:
+            topic = self._inputs[destination] = topics.stage_input(self._pipeline, destination)
+        return topic
+
+    def _loss(self, emit: Emit, source: Request | Delivery) -> bytes:
+        """Encode a loss of this stage's own, or pass on the one that another stage told."""
+        if emit.loss is None:
+            passed: Carried = emit.payload
+            return bytes(passed.record.value)
+        loss = emit.loss
+        outcome = Outcome(
+            kind=loss.kind,
+            reason=loss.reason,
+            text=loss.text[:_TEXT_CHARS],
+            stage=self._stage,
+            timings=self._timings(source),
+        )
+        return codec.encode_outcome(outcome, self._limits)
+
+    def _timings(self, source: Request | Delivery) -> list[StageTiming]:
+        timings = timings_so_far(source)
+        if isinstance(source, Request):
+            timings = [*timings, timing_of(self._stage, source, self._clock())]
+        return timings[-self._limits.max_timings :]
+
+    def _letter(self, emit: Emit, carried: Carried) -> Outgoing:
+        record = carried.record
+        reason, text = (emit.loss.reason, emit.loss.text) if emit.loss is not None else ("", "")
+        value = dead_letter(record, self._stage, reason, text, self._dead_limits)
+        key = record.key if value_holds_key(record.key) else None
+        told = letter_headers(self._stage, reason, text, emit.request_id)
+        return Outgoing(self._dead, record.partition, key, value, told)
+
+
+def value_holds_key(key: bytes | None) -> bool:
+    """Whether a record's key may also be its dead letter's; a huge one stands in the letter's value only."""
+    return key is not None and len(key) <= 4096  # noqa: PLR2004 - the largest that the intake takes
+
+
+def timings_so_far(source: Request | Delivery) -> list[StageTiming]:
+    """Gather what the stages before this one told, each stage once."""
+    if isinstance(source, Delivery):
+        return _told(source)
+    parts = source.parts
+    if len(parts) == 1:
+        return _told(parts[0])
+    seen: dict[tuple[str, float], StageTiming] = {}
+    for part in parts:
+        for timing in _told(part):
+            seen.setdefault((timing.stage, timing.executed), timing)
+    return list(seen.values())
+
+
+def _told(part: Delivery) -> list[StageTiming]:
+    message = part.payload.message if isinstance(part.payload, Carried) else None
+    return message.timings if message is not None else []
+
+
+def _carried(source: Request | Delivery) -> Carried:
+    part = source.parts[0] if isinstance(source, Request) else source
+    return part.payload  # type: ignore[no-any-return]

@@ -1,0 +1,142 @@
+"""From a record on a stage's input topic to a delivery for the core, or to the reason why it cannot be one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.request import Delivery
+from agents.live.carried import Carried
+from lineage import deadlines, headers, reasons
+from lineage.errors import WireError
+from lineage.message import Outcome, Query
+
+if TYPE_CHECKING:
+    from aiokafka.structs import ConsumerRecord
+
+    from agents.live.metrics import StageMetrics
+    from agents.live.signature import Signature
+    from lineage.codec import Decoder
+
+_LOG_APPEND_TIME = 1
+_MAX_KEY_BYTES = 4096  # keys travel with every message of a query, on top of its value
+
+
+class PoisonError(WireError):
+    """A record that the stage cannot take. `delivery` says what could be read; without an id it is nobody's query."""
+
+    def __init__(self, cause: WireError, delivery: Delivery) -> None:
+        super().__init__(cause.reason, str(cause))
+        self.delivery = delivery
+
+
+class Intake:
+    """Decodes the records of one stage's input."""
+
+    def __init__(
+        self,
+        *,
+        predecessors: tuple[str, ...],
+        decoder: Decoder,
+        signature: Signature | None,
+        slo: float,
+        metrics: StageMetrics,
+    ) -> None:
+        """`predecessors` is empty for a root stage; `signature` is checked here only where nothing is joined."""
+        self._predecessors = predecessors
+        self._root = not predecessors
+        self._decoder = decoder
+        self._signature = signature
+        self._slo_us = int(slo * 1e6)
+        self._metrics = metrics
+
+    def delivery(self, record: ConsumerRecord) -> Delivery:
+        """Decode a record. Raises PoisonError."""
+        delivery = self.envelope(record)
+        carried: Carried = delivery.payload
+        try:
+            self._read_value(delivery, record.value, carried)
+        except WireError as error:
+            raise PoisonError(error, delivery) from error
+        return delivery
+
+    def envelope(self, record: ConsumerRecord) -> Delivery:
+        """Decode only the headers: all that memory needs of a record taken before. Raises PoisonError."""
+        try:
+            if record.key is not None and len(record.key) > _MAX_KEY_BYTES:
+                text = f"a key of {len(record.key)} bytes is over the limit of {_MAX_KEY_BYTES}"
+                raise WireError(reasons.TOO_LARGE, text)
+            decoded = headers.decode(record.headers)
+            strange = [name for name, _ in record.headers if isinstance(name, bytes)]
+            if strange:
+                error = WireError(reasons.BAD_HEADERS, f"header key {strange[0][:64]!r} is not UTF-8")
+                error.request_id = decoded.request_id
+                raise error
+            return self._placed(record, decoded)
+        except WireError as error:
+            raise PoisonError(error, self._unplaced(record, getattr(error, "request_id", None) or "")) from error
+
+    def _placed(self, record: ConsumerRecord, decoded: headers.Headers) -> Delivery:
+        hop = decoded.hop
+        if self._root:
+            predecessor, hop = "", None
+            decoded.hop, decoded.path, decoded.lost = None, {}, ()  # a client's claims about hops mean nothing
+            self._settle_times(record, decoded)
+        elif hop is None or not (
+            # A tombstone comes from any stage before; it speaks for predecessors of this one.
+            set(decoded.lost).issubset(self._predecessors) if decoded.lost else hop.stage in self._predecessors
+        ):
+            sender = "no stage" if hop is None else repr(hop.stage)
+            error = WireError(reasons.BAD_HEADERS, f"sent by {sender}, which is no predecessor of this stage")
+            error.request_id = decoded.request_id
+            raise error
+        else:
+            predecessor = hop.stage
+        return Delivery(
+            decoded.request_id,
+            record.partition,
+            record.offset,
+            decoded.sent_us / 1e6,
+            decoded.deadline_us / 1e6,
+            predecessor,
+            hop,
+            decoded.path,
+            decoded.lost,
+            record.timestamp / 1000,
+            Carried(record, decoded, None),
+        )
+
+    def _settle_times(self, record: ConsumerRecord, decoded: headers.Headers) -> None:
+        appended = record.timestamp * 1000 if record.timestamp_type == _LOG_APPEND_TIME else 0  # 0: not known
+        times = deadlines.effective(decoded.sent_us, decoded.deadline_us, appended, self._slo_us)
+        self._metrics.clock_skew += times.skewed
+        decoded.sent_us, decoded.deadline_us = times.sent_us, times.deadline_us
+
+    def _unplaced(self, record: ConsumerRecord, request_id: str) -> Delivery:
+        """Make a delivery of a record whose headers say too little: sent when appended, due as the SLO has it."""
+        appended = record.timestamp / 1000
+        sent_us = record.timestamp * 1000
+        known = headers.Headers(request_id, sent_us, sent_us + self._slo_us) if request_id else None
+        return Delivery(
+            request_id,
+            record.partition,
+            record.offset,
+            appended,
+            appended + self._slo_us / 1e6,
+            "",
+            None,
+            appended=appended,
+            payload=Carried(record, known, None),
+        )
+
+    def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
+        if value is None:
+            raise WireError(reasons.NOT_AVRO, "the message has no value")
+        message = self._decoder.message(value)
+        if isinstance(message, Outcome) != bool(delivery.lost):
+            wanted = "an outcome" if delivery.lost else "a query"
+            raise WireError(
+                reasons.UNKNOWN_SCHEMA, f"the value is no {wanted[wanted.index(' ') + 1 :]}, as its headers say"
+            )
+        carried.message = message
+        if self._signature is not None and isinstance(message, Query):
+            self._signature.check(message.inputs)

@@ -1,0 +1,296 @@
+"""Between Kafka and a stage's core: records in, batches to the model, messages out, offsets to commit.
+
+Everything here runs on the application's loop. The core decides; the driver decodes, encodes, sends, and keeps time.
+After every call into the core `_pump` does what the core asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agents.live.intake import PoisonError
+from agents.live.transport import Commit
+from lineage import reasons
+from lineage.errors import SpillwayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aiokafka.structs import ConsumerRecord
+
+    from agents.core.actions import Emit
+    from agents.core.batching import Batch
+    from agents.core.stage import StageCore
+    from agents.live.batch_work import BatchWork, Executed
+    from agents.live.clock import Clock
+    from agents.live.emission import Emission
+    from agents.live.intake import Intake
+    from agents.live.memory import Memory
+    from agents.live.metrics import StageMetrics
+    from agents.live.output import Output
+    from agents.live.transport import Chunk
+    from agents.models.execution import Instances
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 32  # records decoded before the loop gets to do something else
+
+
+class StageDriver:
+    """Drives the core of one stage replica. It is the transport's `Owner`."""
+
+    def __init__(
+        self,
+        core: StageCore,
+        *,
+        clock: Clock,
+        intake: Intake,
+        emission: Emission,
+        memory: Memory,
+        metrics: StageMetrics,
+        reload_schemas: Callable[[], bool],
+    ) -> None:
+        """`reload_schemas` looks for writers' schemas that are not known yet, off the loop; True if it found one."""
+        self._core = core
+        self._clock = clock
+        self._intake = intake
+        self._emission = emission
+        self._memory = memory
+        self._metrics = metrics
+        self._reload_schemas = reload_schemas
+        self._output: Output | None = None
+        self._instances: Instances[Batch] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._positions: dict[int, int] = {}  # the next offset to take, by partition that is ready
+        self._ready: dict[int, asyncio.Future[None]] = {}  # by partition that is ours: its taking over
+        self._committed: dict[int, int] = {}
+        self._stopping = False
+        self._in_hand = 0  # chunks being taken
+        self._epoch: Callable[[], int] = int
+        self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
+        metrics.depth = lambda: core.depth
+        metrics.duplicates = lambda: core.stats.duplicates
+
+    def start(self, output: Output, instances: Instances[Batch], epoch: Callable[[], int]) -> None:
+        """Say where messages and batches go, and how to ask the transport for its epoch."""
+        self._output = output
+        self._instances = instances
+        self._epoch = epoch
+
+    # What comes in --------------------------------------------------------------------------------------------------
+
+    async def take(self, chunk: Chunk) -> None:
+        """Deliver a chunk's records to the core, as fast as the core has room for them."""
+        self._in_hand += 1
+        try:
+            for partition, records in chunk.parts:
+                ready = self._ready.get(partition)
+                if ready is not None and not ready.done():
+                    await asyncio.wait([ready])
+                if not await self._take_partition(chunk.epoch, partition, records):
+                    return
+        finally:
+            self._in_hand -= 1
+
+    async def _take_partition(self, epoch: int, partition: int, records: list[ConsumerRecord]) -> bool:
+        """Deliver one partition's records; False when the chunk is void, or the process stops taking."""
+        at = 0
+        while at < len(records):
+            if not self._may_take:
+                self._room.clear()
+                await self._room.wait()
+            if self._stopping or epoch != self._epoch():
+                return False
+            position = self._positions.get(partition)
+            if position is None:
+                return True  # not ours; a rebalance is under way
+            upto = min(at + _AT_ONCE, len(records))
+            for record in records[at:upto]:
+                at += 1
+                if record.offset >= position:
+                    self._positions[partition] = record.offset + 1
+                    if not self._deliver(record):
+                        await self._retry_with_new_schemas(record)
+                        break  # the world may have changed meanwhile
+                    if not self._may_take:
+                        break
+            self._pump()
+            await asyncio.sleep(0)
+        return True
+
+    @property
+    def _may_take(self) -> bool:
+        return self._core.room and (self._output is None or self._output.room)
+
+    def _deliver(self, record: ConsumerRecord) -> bool:
+        """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
+        try:
+            delivery = self._intake.delivery(record)
+        except PoisonError as poison:
+            if poison.reason == reasons.UNKNOWN_SCHEMA:
+                return False
+            self._fail(poison)
+            return True
+        self._core.deliver(self._clock(), delivery)
+        return True
+
+    async def _retry_with_new_schemas(self, record: ConsumerRecord) -> None:
+        """Look once whether the writer has registered its schema; else the record is poison."""
+        await self._loop.run_in_executor(None, self._reload_schemas)
+        try:
+            self._core.deliver(self._clock(), self._intake.delivery(record))
+        except PoisonError as poison:
+            self._fail(poison)
+
+    def _fail(self, poison: PoisonError) -> None:
+        log.warning("%s[%d] offset %d is poison (%s): %s", *_place(poison), poison.reason, poison)
+        self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))
+
+    # What the core asks for -----------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start the core's batches, send its messages, and see to its next wake-up."""
+        core, instances, output = self._core, self._instances, self._output
+        if instances is None or output is None:
+            return
+        for batch in core.take_runs():
+            instances.submit(batch.instance, batch)
+        for emit in core.take_emits():
+            self._count(emit)
+            try:
+                message = self._emission.message(emit)
+            except SpillwayError as error:
+                self.crashed(error)
+                return
+            output.send(*message, emit)
+        if not self._room.is_set() and (self._may_take or self._stopping):
+            self._room.set()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        now = self._clock()
+        wake = self._core.next_wake(now)
+        if wake is None:
+            return
+        due = self._loop.time() + max(0.0, wake - now)
+        if self._timer is not None and not self._timer.cancelled():
+            if self._timer.when() <= due:
+                return  # it wakes early enough, and looks again
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._core.advance(self._clock())
+        self._pump()
+
+    def executed(self, batch: Batch, done: Executed) -> None:
+        """Take what a model instance made of a batch."""
+        metrics = self._metrics
+        metrics.batches += 1
+        metrics.batched += len(batch.requests)
+        metrics.busy += done.seconds
+        metrics.executed.observe(done.seconds)
+        for request in batch.requests:
+            metrics.queued.observe(request.entered - request.arrived)
+            metrics.waited.observe(request.started - request.entered)
+        self._core.complete(self._clock(), batch, done.results, done.seconds)
+        self._pump()
+
+    def stored(self, emits: Sequence[Emit]) -> None:
+        """Learn that the broker has these messages."""
+        self._core.acked_all(emits)
+        self._pump()
+
+    def _count(self, emit: Emit) -> None:
+        metrics = self._metrics
+        metrics.emitted += 1
+        kind = emit.kind.value
+        if kind == "dead-letter":
+            metrics.dead_letters[emit.loss.reason if emit.loss is not None else "",] += 1
+        elif emit.loss is not None:
+            metrics.outcomes[emit.loss.kind, emit.loss.reason] += 1
+        elif emit.destination is None and not emit.lost:
+            metrics.outcomes["prediction", ""] += 1
+
+    # The transport's owner ------------------------------------------------------------------------------------------
+
+    def commits(self) -> dict[int, Commit]:
+        """Give what the core has finished, in offset order, with its notes."""
+        self._clock.follow()
+        return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
+
+    def committed(self, offsets: Mapping[int, Commit]) -> None:
+        """Tell the core what the broker has."""
+        for partition, commit in offsets.items():
+            self._core.committed(partition, commit.offset)
+            self._committed[partition] = max(commit.offset, self._committed.get(partition, 0))
+            self._metrics.committed[partition] = commit.offset
+
+    async def assigned(self, partitions: frozenset[int]) -> None:
+        """Let go what is not ours any more; start to rebuild the memory of what is new. What stays, stays as it is.
+
+        Unless somebody else has committed for it: then this replica was thought dead for a while, and starts anew.
+        """
+        places = await self._memory.places(sorted(partitions))
+        now = self._clock()
+        for partition in list(self._ready):
+            if partition not in partitions or places[partition][0] > self._committed.get(partition, 0):
+                self._let_go(now, partition)
+        self._pump()
+        for partition in sorted(partitions - self._ready.keys()):
+            committed, note = places[partition]
+            self._committed[partition] = committed
+            self._ready[partition] = self._loop.create_task(self._take_over(partition, committed, note))
+
+    def _let_go(self, now: float, partition: int) -> None:
+        self._core.revoke(now, partition)
+        self._positions.pop(partition, None)
+        self._committed.pop(partition, None)
+        self._metrics.committed.pop(partition, None)
+        ready = self._ready.pop(partition, None)
+        if ready is not None:
+            ready.cancel()
+
+    async def _take_over(self, partition: int, committed: int, note: str) -> None:
+        """Rebuild what was known of a partition, while the group's heartbeats go on, before any record is delivered."""
+        try:
+            spans = self._core.assign(partition, committed, note)
+            async for delivery in self._memory.read(partition, spans):
+                self._core.remember(delivery)
+            self._positions[partition] = committed
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - without its memory the stage must not go on
+            self.crashed(error)
+
+    def crashed(self, error: BaseException) -> None:
+        """End the process: it cannot go on without losing or repeating something."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def lost(self, text: str) -> None:
+        """End the process: a message could not be delivered, and what it stands for must not be committed."""
+        self.crashed(SpillwayError(text))
+
+    # Stopping -------------------------------------------------------------------------------------------------------
+
+    def stop_taking(self) -> None:
+        """Take no further records; what has been taken goes on."""
+        self._stopping = True
+        self._room.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was taken is done, but for parts that wait for others in a join."""
+        return self._core.unsettled == 0 and self._in_hand == 0
+
+
+def _place(poison: PoisonError) -> tuple[Any, ...]:
+    record = poison.delivery.payload.record
+    return record.topic, record.partition, record.offset

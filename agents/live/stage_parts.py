@@ -1,0 +1,109 @@
+"""Building what a stage process is made of from its pipeline's spec."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from agents.core.batching import Batcher
+from agents.core.durations import RunningEstimate
+from agents.core.joins import Rule
+from agents.core.policies import make
+from agents.core.policy import StageFacts, StageView
+from agents.core.stage import StageCore
+from agents.live.batch_work import BatchWork
+from agents.live.signature import Signature
+from agents.live.user_functions import UserFunctions
+from agents.models.child import ChildModel
+from agents.models.emulated import EmulatedModel
+from agents.models.loading import limit_torch_threads, load_model
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from agents.models.loading import Model
+    from lineage.limits import Limits
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+log = logging.getLogger(__name__)
+
+
+def load_models(spec: StageSpec, torch_threads: int) -> list[Model]:
+    """Load the stage's model once per instance. Raises ModelError that names stage, model and cause."""
+    models = [_load_model(spec, torch_threads) for _ in range(spec.instances)]
+    limit_torch_threads(torch_threads)
+    return models
+
+
+def _load_model(spec: StageSpec, torch_threads: int) -> Model:
+    if spec.emulated is not None:
+        return EmulatedModel(spec.emulated.alpha, spec.emulated.beta, spec.emulated.table)
+    if spec.model is None:
+        raise ModelError(f"stage {spec.name!r}: it has neither a model nor an emulated profile")
+    if spec.executor == "process":
+        return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=torch_threads)
+    return load_model(spec.name, spec.model, spec.arguments, spec.device)
+
+
+def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits: Limits) -> BatchWork:
+    """Put the models and the author's functions together."""
+    graph = pipeline.graph
+    joins = graph.is_join(spec.name)
+    signature = stage_signature(spec, models)
+    return BatchWork(
+        spec.name,
+        models,
+        UserFunctions(spec, graph.successors[spec.name]),
+        joins=joins,
+        model_name=spec.model or "emulated",
+        version=str(spec.version or getattr(models[0], "version", "") or ""),
+        signature=signature if joins else None,
+        limits=limits,
+    )
+
+
+def stage_signature(spec: StageSpec, models: list[Model]) -> Signature | None:
+    """Take the signature of the spec, else the model's own."""
+    inputs = spec.inputs or getattr(models[0], "input_signature", None)
+    return Signature(inputs) if inputs else None
+
+
+def build_core(pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, models: list[Model]) -> StageCore:
+    """Build the core with its policy; durations start from an emulated profile and are then measured."""
+    profile = models[0].duration if isinstance(models[0], EmulatedModel) else None
+    view = StageView(
+        spec.name,
+        replica=replica,
+        instances=spec.instances,
+        slo=pipeline.spec.slo,
+        facts=_facts(pipeline),
+        successors=pipeline.graph.successors,
+    )
+    batcher = Batcher(
+        make(policy or spec.policy or "naive", view),
+        max_batch=spec.batch or spec.max_batch,
+        delay=spec.batch_delay,
+        instances=spec.instances,
+        duration=RunningEstimate(profile),
+    )
+    rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else None
+    if rule is None and pipeline.graph.is_join(spec.name):
+        rule = Rule()
+    return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue)
+
+
+def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:
+    return {
+        stage.name: StageFacts(
+            stage.batch or stage.max_batch,
+            EmulatedModel(stage.emulated.alpha, stage.emulated.beta, stage.emulated.table).duration
+            if stage.emulated is not None
+            else _unknown,
+            stage.replicas * stage.instances,
+        )
+        for stage in pipeline.spec.stages
+    }
+
+
+def _unknown(_size: int) -> float:
+    return 0.0

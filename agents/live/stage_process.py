@@ -1,0 +1,231 @@
+"""One replica of one stage, as a process: load, join the group, serve, drain, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiokafka.errors import KafkaError
+
+from agents.live.app import Membership, StageApp, build
+from agents.live.clock import Clock
+from agents.live.emission import Emission
+from agents.live.intake import Intake
+from agents.live.memory import Memory
+from agents.live.metrics import StageMetrics
+from agents.live.output import Output
+from agents.live.registry import serve_metrics
+from agents.live.stage_driver import StageDriver
+from agents.live.stage_parts import build_core, build_work, load_models, stage_signature
+from agents.models.child import ChildModel
+from agents.models.execution import Instances
+from lineage.codec import Decoder
+from lineage.errors import BrokerError, SpillwayError
+from producers.schema_log import SchemaLog
+from topology import topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agents.core.batching import Batch
+    from agents.models.loading import Model
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+log = logging.getLogger(__name__)
+
+_POLL = 0.02
+_LAST_COMMIT = 5.0
+_END = 10.0  # seconds for everything after draining; then the process ends in any case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProcessConfig:
+    """What a stage process needs to know. Durations in seconds."""
+
+    pipeline: Pipeline
+    stage: str
+    replica: int
+    settings: ClientSettings
+    run_dir: Path
+    policy: str | None = None  # overrides the stage's
+    journal: Path | None = None
+    drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
+    commit_interval: float = 0.5
+    torch_threads: int = 1
+    session: float = 10.0
+    heartbeat: float = 0.3
+
+    @property
+    def spec(self) -> StageSpec:
+        """The stage's own part of the pipeline."""
+        return next(stage for stage in self.pipeline.spec.stages if stage.name == self.stage)
+
+
+def run(config: StageProcessConfig) -> int:
+    """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
+    try:
+        models = load_models(config.spec, config.torch_threads)
+        return asyncio.run(StageProcess(config, models).serve())
+    except SpillwayError as error:
+        print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+
+
+class StageProcess:
+    """The parts of a stage process, and the order in which they start and stop."""
+
+    def __init__(self, config: StageProcessConfig, models: list[Model]) -> None:
+        """Build what needs no Kafka. Call in a running loop."""
+        self._config = config
+        self._models = models
+        self._name = config.pipeline.spec.name
+        predecessors = config.pipeline.graph.predecessors[config.stage]
+        self._predecessors = tuple(predecessors)
+        self._topic = topics.stage_input(self._name, config.stage) if predecessors else topics.ingress(self._name)
+        self._limits = config.pipeline.spec.limits.wire()
+        self._metrics = StageMetrics(
+            self._name,
+            config.stage,
+            config.replica,
+            queue_limit=config.spec.queue,
+            instances=config.spec.instances,
+        )
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._clock = Clock()
+
+    async def serve(self) -> int:
+        """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop)
+        schemas = SchemaLog(self._config.settings, self._name)
+        await asyncio.to_thread(schemas.open)
+        driver, memory = self._driver(schemas)
+        output = Output(self._config.settings.confluent(), loop, on_stored=driver.stored, on_lost=driver.lost)
+        work = build_work(self._config.pipeline, self._config.spec, self._models, self._limits)
+        instances: Instances[Batch] = Instances(
+            len(self._models), loop, work=work.run, done=driver.executed, broken=driver.crashed
+        )
+        app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
+        driver.start(output, instances, lambda: app.stage_consumer.epoch)
+        memory.committed = lambda partitions: app.consumer_thread.committed_metadata(partitions)
+        registration = serve_metrics(self._config.run_dir, self._metrics)
+        drained = False
+        try:
+            await self._until_stopped(app, driver)
+            drained = await self._drain(app, driver, output)
+        finally:
+            await self._end(app, output, instances, leave=self._stop.is_set())
+        registration.close()
+        return 0 if drained else 1
+
+    def _driver(self, schemas: SchemaLog) -> tuple[StageDriver, Memory]:
+        config = self._config
+        signature = stage_signature(config.spec, self._models)
+        joins = config.pipeline.graph.is_join(config.stage)
+        intake = Intake(
+            predecessors=self._predecessors,
+            decoder=Decoder(self._limits, schemas.book),
+            signature=None if joins else signature,
+            slo=config.pipeline.spec.slo,
+            metrics=self._metrics,
+        )
+        memory = Memory(self._topic, config.settings.confluent(), intake)
+        core = build_core(config.pipeline, config.spec, config.replica, config.policy, self._models)
+        driver = StageDriver(
+            core,
+            clock=self._clock,
+            intake=intake,
+            emission=Emission(self._name, config.stage, self._limits, self._clock),
+            memory=memory,
+            metrics=self._metrics,
+            reload_schemas=schemas.relearn,
+        )
+        return driver, memory
+
+    def _membership(self) -> Membership:
+        config = self._config
+        return Membership(
+            group=f"{self._name}.{config.stage}",
+            instance=f"{self._name}.{config.stage}.{config.replica}",
+            connection=config.settings.aiokafka(),
+            session=config.session,
+            heartbeat=config.heartbeat,
+        )
+
+    def _told_to_stop(self) -> None:
+        if self._stop.is_set():
+            self._stop_now.set()
+        self._stop.set()
+
+    async def _until_stopped(self, app: StageApp, driver: StageDriver) -> None:
+        """Serve. Raises SpillwayError when the app or the driver cannot go on."""
+        starting = asyncio.create_task(app.start())
+        stop = asyncio.create_task(self._stop.wait())
+        crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
+        try:
+            await asyncio.wait([starting, stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                log.info("%s: serving", self._config.stage)
+                await asyncio.wait([stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
+            for what in (driver.failed, starting):
+                if what.done() and (error := what.exception()) is not None:
+                    raise _as_failure(error)
+            if crash.done():
+                raise _as_failure(app.crash_reason)
+        finally:
+            for task in (stop, crash):
+                task.cancel()
+
+    async def _drain(self, app: StageApp, driver: StageDriver, output: Output) -> bool:
+        """Finish what was taken, within the bound, and commit it; False if something was left for the next owner."""
+        self._bound_the_end()
+        until = time.monotonic() + self._config.drain
+        driver.stop_taking()
+        app.stage_consumer.close_flow()
+        while not driver.idle and not self._stop_now.is_set() and time.monotonic() < until:
+            await asyncio.sleep(_POLL)
+            if driver.failed.done():
+                raise _as_failure(driver.failed.exception())
+        drained = driver.idle
+        if not drained:
+            log.error("%s: stopped with work left; it goes to the stage's next owner", self._config.stage)
+        await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
+        return drained
+
+    def _bound_the_end(self) -> None:
+        """End the process whatever hangs: its orchestrator counts on it."""
+        timer = threading.Timer(self._config.drain + _END, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+
+    async def _end(self, app: StageApp, output: Output, instances: Instances[Batch], *, leave: bool) -> None:
+        """Stop everything. A replica that stops for good leaves its group; one that failed keeps its place in it."""
+        app.consumer_thread.leave_on_stop = leave
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(app.stop(), _END / 2)
+        await asyncio.to_thread(output.flush, 1.0)
+        output.close()
+        await asyncio.to_thread(instances.close, 1.0)
+        for model in self._models:
+            if isinstance(model, ChildModel):
+                await asyncio.to_thread(model.close)
+
+
+def _as_failure(error: BaseException | None) -> SpillwayError:
+    if isinstance(error, SpillwayError):
+        return error
+    if isinstance(error, KafkaError):
+        return BrokerError(f"Kafka: {error}")
+    return SpillwayError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,71 @@
+import subprocess
+import sys
+
+import pytest
+
+from agents.models.inputs import Inputs
+from agents.models.loading import load_function, load_model
+from lineage.errors import ModelError
+
+
+def inputs(**values):
+    return Inputs(values, {"p": 1}, "r")
+
+
+def test_a_model_is_constructed_with_its_arguments(samples):
+    model = load_model("s", f"{samples}:Doubler", {"factor": 3})
+    assert model.predict([inputs(x=2)]) == [{"y": 6}]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("sample_models", "write it as module:Name"),
+        ("nowhere_at_all:Thing", "there is no module 'nowhere_at_all'"),
+        ("sample_models:Missing", "has no 'Missing'"),
+        ("sample_models:CONSTANT", "is no class"),
+        ("sample_models:NoPredict", "has no method predict"),
+        ("sample_models:BadConstructor", "no weights here"),
+        ("sample_models:Doubler.nope", "has no 'Doubler.nope'"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named_with_its_stage_and_cause(samples, name, says):
+    with pytest.raises(ModelError, match=says) as caught:
+        load_model("detect", name, {})
+    assert "stage 'detect'" in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_wrong_arguments_are_named(samples):
+    with pytest.raises(ModelError, match="unexpected keyword argument 'size'"):
+        load_model("s", f"{samples}:Doubler", {"size": 1})
+
+
+def test_a_module_that_fails_to_import_names_the_cause(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_user_module.py").write_text("import a_module_that_is_not_there\n")
+    with pytest.raises(ModelError, match="a_module_that_is_not_there"):
+        load_model("s", "broken_user_module:Model", {})
+
+
+def test_functions_are_found_and_must_be_callable(samples):
+    assert load_function("s", "join", f"{samples}:not_a_class")() is None
+    with pytest.raises(ModelError, match="stage 's': split 'sample_models:CONSTANT': int is no function"):
+        load_function("s", "split", f"{samples}:CONSTANT")
+
+
+def test_torch_is_not_imported_for_a_model_that_does_not(samples):
+    code = (
+        "import sys; from agents.models.loading import load_model, limit_torch_threads;"
+        "import agents.models.execution, agents.models.child, agents.models.emulated;"
+        "load_model('s', 'sample_models:Doubler', {}); limit_torch_threads(1);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_inputs_travel_to_another_process_whole():
+    import pickle
+
+    copy = pickle.loads(pickle.dumps(inputs(x=1)))
+    assert (copy, copy.parameters, copy.request_id) == ({"x": 1}, {"p": 1}, "r")
