@@ -16,8 +16,8 @@ _DEEPEST = 100  # the decoders recurse once a level; the interpreter's own limit
 class Limits:
     """Bounds on one message. The defaults suit a broker whose `max.message.bytes` is raised to 8 MiB.
 
-    A decoded message takes at most its own length plus about 200 bytes for each of its `max_values` values: the
-    smallest values take one or two bytes on the wire and a whole Python object in memory.
+    A decoded message takes at most its own length plus 400 bytes for each of its values (1,200 where another version
+    of the schema wrote it): the smallest values take a byte on the wire and a whole Python object in memory.
     """
 
     max_message_bytes: int = 8 << 20

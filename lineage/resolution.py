@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
 _LEVELS_EACH: Final = 4
-# Schema nodes visited for each value: ours has six in a tensor of rank two.
-_STEPS_EACH: Final = 16
+# Schema nodes visited for each value: ours has 24 in a tensor of rank 16.
+_STEPS_EACH: Final = 32
 
 
 def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter:
@@ -56,8 +56,8 @@ class _Scan:
         self._schema = schema.canonical
         self._named = schema.named
         self._limits = limits
-        self._items = limits.max_values + limits.max_timings  # may be left: what takes memory
-        self._steps = self._items * _STEPS_EACH  # may be left: what takes time and, as empty fields do, no bytes
+        self._items = limits.max_values + limits.max_timings  # may be left: structures, which take memory
+        self._steps = self._items * _STEPS_EACH  # may be left: what takes time, even where it takes no bytes
         self._deepest = (limits.max_depth + 2) * _LEVELS_EACH
 
     def scan(self, buffer: bytes, at: int) -> int:
@@ -114,8 +114,9 @@ class _Scan:
             count, at = read_count(buffer, at)
             if not count:
                 return at
-            self._items -= count
-            if self._items < 0:
+            if not isinstance(items, str):
+                self._items -= count
+            if self._items < 0 or count > self._steps:
                 raise too_large("the number of values in the message", self._limits.max_values)
             for _ in range(count):
                 if is_map:
@@ -164,14 +165,16 @@ def _map(entries: dict[str, Any], limits: Limits, depth: int) -> dict[str, Any]:
 
 
 def _value(value: Any, limits: Limits, depth: int) -> Any:
-    if isinstance(value, tuple):  # a record in a union: (its name, its fields); ours has one, the tensor
-        fields = value[1]
+    if isinstance(value, tuple):  # a record in a union: (its name, its fields)
+        name, fields = value
         data = fields["data"]
+        if name == "spillway.Bytes":
+            if len(data) > limits.max_string_bytes:
+                raise too_large(f"a bytes value of {len(data)} bytes", limits.max_string_bytes)
+            return data
         return tensors.view(data, 0, len(data), fields["dtype"].encode(), fields["shape"], limits)
     if isinstance(value, str):
         return _text(value, limits.max_string_bytes)
-    if isinstance(value, bytes) and len(value) > limits.max_string_bytes:
-        raise too_large(f"a bytes value of {len(value)} bytes", limits.max_string_bytes)
     if isinstance(value, (list, dict)):
         if depth == limits.max_depth:
             raise too_large("the message's nesting", limits.max_depth)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Packed = dict[str, Any]
 
 _TENSOR = "spillway.Tensor"
+_BYTES = "spillway.Bytes"
 _CONSTANTS: dict[Any, Packed] = {
     None: {"of": ("null", None)},
     True: {"of": ("boolean", True)},
@@ -68,7 +69,7 @@ def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Pack
     if isinstance(value, (bytes, bytearray, memoryview)):
         if memoryview(value).nbytes > limits.max_string_bytes:
             raise too_large(f"a bytes value of {memoryview(value).nbytes} bytes", limits.max_string_bytes)
-        return {"of": ("bytes", bytes(value))}
+        return {"of": (_BYTES, {"data": bytes(value)})}
     if isinstance(value, (list, tuple, dict)):
         if depth == limits.max_depth:
             raise too_large("the message's nesting", limits.max_depth)

@@ -1,0 +1,34 @@
+"""Other versions of our schemas: the recorded previous one, and a next one with more fields everywhere."""
+
+import json
+from pathlib import Path
+
+from lineage.schemas import DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
+
+_FILES = {QUERY: "query.avsc", OUTCOME: "outcome.avsc", DEAD_LETTER: "dead_letter.avsc"}
+V0 = {name: (Path(__file__).parent / "schemas_v0" / file).read_text() for name, file in _FILES.items()}
+
+
+def _extended(schema):
+    if isinstance(schema, list):
+        return [_extended(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    grown = {key: _extended(part) if key in {"type", "items", "values"} else part for key, part in schema.items()}
+    if schema.get("type") == "record":
+        fields = [_extended(field) for field in schema["fields"]]
+        new = {"name": "added", "type": ["null", "string"], "default": None}
+        more = {"name": "extras", "type": {"type": "map", "values": {"type": "array", "items": "long"}}, "default": {}}
+        grown["fields"] = [new, *fields, more] if schema["name"] != "Tensor" else [*fields, more]
+    return grown
+
+
+def _with_values(schema):
+    """A field at the end that holds values, tensors among them, which a reader has to skip."""
+    if any("spillway.Value" in json.dumps(field) for field in schema["fields"]):
+        field = {"name": "context", "type": {"type": "map", "values": "spillway.Value"}, "default": {}}
+        schema["fields"].append(field)
+    return schema
+
+
+NEXT = {name: json.dumps(_with_values(_extended(json.loads(text)))) for name, text in OWN_TEXTS.items()}
