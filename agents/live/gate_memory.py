@@ -7,6 +7,7 @@ safe, for partitions that another gate may have written a moment ago:
    open. From here on an older owner cannot commit for these partitions (the group's generation has moved on).
 2. The end of each egress partition is taken *after* that, and everything below it is read as committed records; a
    transaction that is still open below it is waited for.
+3. The core is told what its predecessor had released, then the input below the committed offset that still matters.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
@@ -23,21 +25,25 @@ from lineage.errors import BrokerError
 from producers.patience import passes, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka.admin import AdminClient
+
+    from agents.core.gate import GateCore
+    from agents.live.gate_wire import Wire
 
 log = logging.getLogger(__name__)
 
 _READ_AT_ONCE = 500
+NONE = -1
 
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """Where a partition of the input stands: the next offset to take (None: none yet) and the note beside it."""
+    """Where a partition of the input stands: the next offset to take (NONE: none was committed), and its note."""
 
     partition: int
-    offset: int | None
+    offset: int
     note: str
 
 
@@ -49,6 +55,84 @@ class Span:
     end: int
 
 
+_NOTHING = Span(0, 0)
+
+
+class Memory:
+    """Fills a gate's core with what is known of partitions that come to it."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        consumer: Consumer,
+        admin: AdminClient,
+        *,
+        outcomes: str,
+        egress: str,
+        wire: Wire,
+    ) -> None:
+        self._settings = settings
+        self._consumer = consumer
+        self._admin = admin
+        self._outcomes = outcomes
+        self._egress = egress
+        self._wire = wire
+
+    def load(self, core: GateCore, partitions: Sequence[int], within: float) -> list[Place]:
+        """Assign `partitions` to `core`, memory and all, and return where each one is to be read from."""
+        until = time.monotonic() + within
+        places = committed_places(self._consumer, self._outcomes, partitions, within)
+        inputs = bounds(self._admin, self._outcomes, partitions, within)
+        released = bounds(self._admin, self._egress, partitions, within)
+        starts: list[Place] = []
+        again: dict[int, Span] = {}  # of the egress
+        below: list[list[Span]] = []  # of the input, for each of `starts`
+        for place in places:
+            start = self._start(place, inputs[place.partition])
+            spans, egress = core.assign(place.partition, start, place.note)
+            starts.append(Place(place.partition, start, place.note))
+            again[place.partition] = _within(Span(egress, released[place.partition].end), released[place.partition])
+            below.append([_within(Span(*span), inputs[place.partition]) for span in spans])
+        for message in read_spans(self._settings, self._egress, again, until - time.monotonic()):
+            self._recall(core, message)
+        for nth in zip_longest(*below, fillvalue=_NOTHING):
+            wanted = {place.partition: span for place, span in zip(starts, nth, strict=True)}
+            for message in read_spans(self._settings, self._outcomes, wanted, until - time.monotonic()):
+                delivery = self._wire.envelope(message)
+                if delivery is not None:
+                    core.remember(delivery)
+        return starts
+
+    def _start(self, place: Place, there: Span) -> int:
+        if place.offset == NONE:
+            return there.start
+        if place.offset < there.start:
+            log.error(
+                "outcomes %d to %d of %s[%d] were deleted before the gate could read them; raise the topic's retention",
+                place.offset, there.start, self._outcomes, place.partition,
+            )  # fmt: skip
+            return there.start
+        if place.offset > there.end:
+            raise BrokerError(
+                f"the gate has committed offset {place.offset} of {self._outcomes}[{place.partition}], which ends at "
+                f"{there.end}: the topic has lost records or was made anew; if so, delete the gate's consumer group"
+            )
+        return place.offset
+
+    def _recall(self, core: GateCore, message: Any) -> None:
+        delivery = self._wire.envelope(message)
+        if delivery is None:
+            log.warning("%s[%d] holds a foreign record at %d", self._egress, message.partition(), message.offset())
+            return
+        core.recall(
+            message.partition(), message.offset(), delivery.request_id, delivery.sent, message.timestamp()[1] / 1000
+        )
+
+
+def _within(span: Span, there: Span) -> Span:
+    return Span(max(span.start, there.start), min(span.end, there.end))
+
+
 def committed_places(consumer: Consumer, topic: str, partitions: Iterable[int], within: float) -> list[Place]:
     """The group's stable committed offsets with their notes; `consumer` must be of the group and read_committed."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
@@ -56,7 +140,7 @@ def committed_places(consumer: Consumer, topic: str, partitions: Iterable[int], 
     for position in answered:
         if position.error is not None:
             raise BrokerError(f"no committed offset of {topic}[{position.partition}]: {position.error.str()}")
-    return [Place(p.partition, p.offset if p.offset >= 0 else None, p.metadata or "") for p in answered]
+    return [Place(p.partition, max(p.offset, NONE), p.metadata or "") for p in answered]
 
 
 def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:

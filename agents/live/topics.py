@@ -35,7 +35,8 @@ def ensure(settings: ClientSettings, plan: Sequence[TopicRequirement], *, timeou
     the cluster cannot be reached within `timeout` seconds, and `TopicError` naming topic, key, actual and required
     value where the cluster has a topic otherwise than the plan, or refuses to create one.
     """
-    admin = AdminClient(settings.confluent(), logger=log)
+    # What librdkafka would print of failed connections is said by the errors raised here.
+    admin = AdminClient({**settings.confluent(), "log_level": 2}, logger=log)
     deadline = time.monotonic() + timeout
     present = _present(admin, settings, deadline)
     created = _create(admin, [topic for topic in plan if topic.name not in present], settings)
@@ -50,11 +51,8 @@ def ensure(settings: ClientSettings, plan: Sequence[TopicRequirement], *, timeou
     return created
 
 
-def actual(
-    settings: ClientSettings, names: Iterable[str], *, admin: AdminClient | None = None
-) -> dict[str, ActualTopic]:
+def actual(admin: AdminClient, settings: ClientSettings, names: Iterable[str]) -> dict[str, ActualTopic]:
     """What the cluster has of these topics: partitions and effective settings; absent topics are left out."""
-    admin = admin or AdminClient(settings.confluent(), logger=log)
     listed = _listed(admin, settings, _REQUEST_SECONDS)
     partitions = {name: len(listed[name].partitions) for name in names if _usable(listed.get(name))}
     if not partitions:

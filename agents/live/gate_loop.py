@@ -1,0 +1,246 @@
+"""The gate's loop: outcomes in, one transaction per round out.
+
+A round takes what is there, asks the core, and writes what it releases together with the offsets, at once: while the
+gate is idle an outcome waits for nobody, and while it is busy the next round's outcomes gather during the commit. So
+the batch grows with the load by itself. Group callbacks run only between rounds, when no transaction is open: what is
+revoked then has been committed, or has not been written at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import TopicPartition
+
+from agents.live.gate_transaction import AbortedError, Record, Turn, fenced, is_fencing
+from agents.live.gate_wire import Poison
+from lineage.errors import BrokerError
+from lineage.message import PREDICTION
+from producers.patience import passes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from confluent_kafka import Consumer
+
+    from agents.core.gate import GateCore
+    from agents.core.outcomes import Release
+    from agents.live.gate_memory import Memory
+    from agents.live.gate_transaction import Writer
+    from agents.live.gate_wire import Wire
+    from agents.live.metrics import GateMetrics
+
+log = logging.getLogger(__name__)
+
+MOST_OUTCOMES = 1_000  # in one transaction
+_POLL_SECONDS = 0.1
+_WRITE_SECONDS = 60.0  # a broker that restarts is back by then
+_LOAD_SECONDS = 120.0
+_QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
+
+
+@dataclass(slots=True, frozen=True)
+class GateTopics:
+    """The topics of one pipeline that the gate touches."""
+
+    outcomes: str
+    egress: str
+    dead: str
+
+
+@dataclass(slots=True, frozen=True)
+class Means:
+    """What a gate works with."""
+
+    consumer: Consumer
+    writer: Writer
+    wire: Wire
+    memory: Memory
+    metrics: GateMetrics
+    core: Callable[[], GateCore]  # a new one for each beginning
+
+
+class Gate:
+    """One gate replica, in one thread. `name` is for messages; `clock` gives unix seconds."""
+
+    def __init__(self, name: str, topics: GateTopics, means: Means, clock: Callable[[], float] = time.time) -> None:
+        self._name = name
+        self._topics = topics
+        self._consumer = means.consumer
+        self._writer = means.writer
+        self._wire = means.wire
+        self._memory = means.memory
+        self._metrics = means.metrics
+        self._new_core = means.core
+        self._clock = clock
+        self._core = means.core()
+        self._duplicates = 0  # of earlier cores
+        self._standing: dict[int, tuple[int, str]] = {}  # what is committed for each of our partitions
+        self._letters: list[tuple[Record, str]] = []  # to write, with their reasons
+        self._paused = False
+        self._committed_at = time.monotonic()
+        means.metrics.duplicates = lambda: self._duplicates + self._core.stats.duplicates
+        means.metrics.held = lambda: self._core.pending + self._core.waiting
+
+    def start(self) -> None:
+        """Fence every predecessor of the same name, then join the group."""
+        self._writer.open(_WRITE_SECONDS)
+        self._consumer.subscribe(
+            [self._topics.outcomes], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Work until `stopping()`. Raises what a gate cannot go on after: `FencedError`, another `BrokerError`."""
+        while not stopping():
+            self.round()
+
+    def round(self) -> None:
+        """Take what is there, and write what it comes to."""
+        self._heed_room()
+        messages = self._next()
+        now = self._clock()
+        for message in messages:
+            self._take(now, message)
+        self._core.advance(now)
+        releases = self._core.collect(now, MOST_OUTCOMES)
+        quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
+        if releases or self._letters or not quiet:
+            self._write(releases)
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    def _next(self) -> list[Any]:
+        """Wait for a message; take those along that have been fetched already."""
+        first = self._consumer.poll(_POLL_SECONDS)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(MOST_OUTCOMES - 1, 0)]
+
+    def _heed_room(self) -> None:
+        """Stop reading while the core is full of outcomes that may not leave yet. Group callbacks go on."""
+        if self._core.room == self._paused:
+            self._paused = not self._paused
+            (self._consumer.pause if self._paused else self._consumer.resume)(self._consumer.assignment())
+
+    def _take(self, now: float, message: Any) -> None:
+        if message.error() is not None:
+            self._judge(message.error())
+            return
+        if message.partition() not in self._standing:
+            return  # revoked while it was in hand
+        self._metrics.received += 1
+        taken = self._wire.read(message)
+        if not isinstance(taken, Poison):
+            self._core.deliver(now, taken)
+            return
+        log.warning("%s[%d] offset %d: %s", taken.raw.topic, taken.raw.partition, taken.raw.offset, taken.text)
+        value, headers = self._wire.letter(taken)
+        letter = Record(self._topics.dead, taken.raw.partition, taken.raw.key, value, headers)
+        self._letters.append((letter, taken.reason))
+        if taken.stand_in is not None:
+            self._core.deliver(now, taken.stand_in)
+        else:
+            self._core.skip(taken.raw.partition, taken.raw.offset)
+
+    def _judge(self, error: Any) -> None:
+        if is_fencing(error):
+            raise fenced(self._name, error)
+        if not passes(error):
+            raise BrokerError(f"gate {self._name} cannot read {self._topics.outcomes}: {error.str()} ({error.name()})")
+        log.info("gate %s: %s", self._name, error.str())
+
+    # Writing ---------------------------------------------------------------------------------------------------
+
+    def _write(self, releases: Sequence[Release]) -> None:
+        """Write everything in one transaction, or begin again from what is committed if it was aborted."""
+        self._committed_at = time.monotonic()
+        commits = self._core.commits()
+        written = {release.partition for release in releases}
+        # Whatever is written carries at least one offset, if only the standing one: offsets are what the broker checks
+        # the group's generation by, and thus what fences a gate whose partitions have moved to another member.
+        commits |= {partition: self._standing[partition] for partition in written - commits.keys()}
+        if not commits and not self._letters:
+            return
+        records = [self._record(release) for release in releases]
+        letters, self._letters = self._letters, []
+        positions = [TopicPartition(self._topics.outcomes, p, offset, note) for p, (offset, note) in commits.items()]
+        begun = time.monotonic()
+        turn = Turn([*records, *(letter for letter, _ in letters)], positions)
+        try:
+            self._writer.write(turn, self._consumer.consumer_group_metadata(), _WRITE_SECONDS)
+        except AbortedError as error:
+            log.warning("%s; beginning again from what is committed", error)
+            self._begin_again()
+            return
+        self._note(releases, records, commits)
+        self._score(releases, [reason for _, reason in letters], time.monotonic() - begun)
+
+    def _record(self, release: Release) -> Record:
+        carried = release.source.payload
+        return Record(self._topics.egress, release.partition, carried.key, self._wire.value(release), carried.headers)
+
+    def _note(
+        self, releases: Sequence[Release], records: Sequence[Record], commits: dict[int, tuple[int, str]]
+    ) -> None:
+        for release, record in zip(releases, records, strict=True):
+            self._core.written(release.partition, record.offset)
+        for partition, (offset, _) in commits.items():
+            self._core.committed(partition, offset)
+            self._metrics.committed[partition] = offset
+        self._standing |= commits
+
+    def _score(self, releases: Sequence[Release], reasons: Iterable[str], seconds: float) -> None:
+        metrics = self._metrics
+        metrics.transaction.observe(seconds)
+        metrics.emitted += len(releases)
+        metrics.dead_letters.update((reason,) for reason in reasons)
+        now = self._clock()  # from now on readers see them
+        for release in releases:
+            outcome = release.outcome
+            metrics.outcomes[outcome.kind, outcome.reason] += 1
+            metrics.latency.observe(max(0.0, now - release.source.sent))
+            if outcome.kind == PREDICTION:
+                metrics.good += release.good
+                metrics.late += not release.good
+
+    # Partitions come and go ------------------------------------------------------------------------------------
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take over partitions: nothing of them is read before their memory is."""
+        begun = time.monotonic()
+        places = self._load([partition.partition for partition in partitions])
+        consumer.incremental_assign(places)
+        if places:
+            log.info(
+                "gate %s took over partitions %s in %.2f s",
+                self._name, [place.partition for place in places], time.monotonic() - begun,
+            )  # fmt: skip
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Let partitions go. No transaction is open, so what was released is committed, and the rest is not ours."""
+        for partition in partitions:
+            self._core.revoke(partition.partition)
+            self._standing.pop(partition.partition, None)
+            self._metrics.committed.pop(partition.partition, None)
+        consumer.incremental_unassign(partitions)
+
+    def _load(self, partitions: Sequence[int]) -> list[TopicPartition]:
+        if not partitions:
+            return []
+        places = self._memory.load(self._core, partitions, _LOAD_SECONDS)
+        for place in places:
+            self._standing[place.partition] = (place.offset, place.note)
+        return [TopicPartition(self._topics.outcomes, place.partition, place.offset) for place in places]
+
+    def _begin_again(self) -> None:
+        """Drop what the core has decided since the last commit, with the core, and read on from there."""
+        self._duplicates += self._core.stats.duplicates
+        self._core = self._new_core()
+        ours = self._consumer.assignment()
+        self._standing.clear()
+        self._paused = False
+        self._consumer.incremental_unassign(ours)
+        self._consumer.incremental_assign(self._load([partition.partition for partition in ours]))

@@ -1,0 +1,147 @@
+"""The gate: one process between `<p>.outcomes` and `<p>.egress`, so that each query gets exactly one outcome.
+
+It is built on confluent-kafka and not on Faust, which runs the stages. Faust's transactions take the transactional id
+from the output partition, know only the first version of the protocol, commit on a timer of their own, and have open
+bugs that lose or repeat messages; and they cannot carry the note beside an offset from which the memory is rebuilt.
+What the gate needs of Kafka is one consumer, one transactional producer and exact control over both.
+
+What may go wrong, and what answers it:
+
+* killed at any moment: its open transaction is aborted when a gate with the same ids starts, or by the broker after
+  ten seconds; memory is rebuilt from the committed offsets, their notes and the egress (`gate_memory`);
+* paused while another gate takes its place: the broker voids what it still writes, by the producer's epoch or by the
+  group's generation, and it ends with a message that says so (`gate_transaction`);
+* an aborted transaction: the core is dropped, and the gate begins again from what is committed (`gate_loop`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient
+
+from agents.core.gate import GateCore
+from agents.live import gate_group
+from agents.live.gate_loop import Gate, GateTopics, Means
+from agents.live.gate_memory import Memory
+from agents.live.gate_transaction import TransactionalWriter
+from agents.live.gate_wire import Wire
+from agents.live.metrics import GateMetrics
+from agents.live.registry import serve_metrics
+from lineage.codec import Decoder
+from lineage.errors import SpillwayError
+from producers.schema_log import SchemaLog
+from topology import topics
+from topology.limits import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import FrameType
+
+    from confluent_kafka import Consumer
+
+    from agents.live.gate_transaction import Writer
+    from lineage.limits import Limits
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateProcessConfig:
+    """What a gate process needs to know."""
+
+    pipeline: Pipeline
+    settings: ClientSettings
+    run_dir: Path
+    replica: int = 0
+
+
+def run(config: GateProcessConfig) -> int:
+    """Serve until SIGTERM or SIGINT; return the process's exit code: 0 stopped, 1 failed (said on stderr)."""
+    stopping = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        serve(config, stopping.is_set)
+    except SpillwayError as error:
+        print(f"spillway: {config.pipeline.spec.name}/gate.{config.replica}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
+    """Run a gate until `stopping()`, then leave its group. Raises SpillwayError where it cannot go on.
+
+    A gate that fails stays a member of its group, so that the one which is started in its place is given its
+    partitions at once.
+    """
+    name = config.pipeline.spec.name
+    metrics = GateMetrics(name, config.replica)
+    consumer = gate_group.member(config.settings, name, config.replica)
+    writer = transactional_writer(config)
+    gate = build(config, consumer, writer, metrics)
+    try:
+        gate.start()
+        registration = serve_metrics(config.run_dir, metrics)
+        log.info("gate %s.%d: serving", name, config.replica)
+        gate.run(stopping)
+    finally:
+        writer.close()
+        member_id = consumer.memberid()
+        consumer.close()
+    registration.close()
+    if member_id:
+        gate_group.leave(config.settings, name, member_id)
+
+
+def build(config: GateProcessConfig, consumer: Consumer, writer: Writer, metrics: GateMetrics) -> Gate:
+    """Put a gate together around the consumer and the writer that are given."""
+    pipeline, settings = config.pipeline, config.settings
+    spec, limits = pipeline.spec, limits_of(pipeline)
+    schemas = SchemaLog(settings, spec.name)
+    schemas.open()
+    wire = Wire(pipeline.graph.order, Decoder(limits, schemas.book), limits, schemas.relearn)
+    names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
+    memory = Memory(
+        settings.confluent(),
+        consumer,
+        AdminClient(settings.confluent(), logger=log),
+        outcomes=names.outcomes,
+        egress=names.egress,
+        wire=wire,
+    )
+    means = Means(
+        consumer=consumer,
+        writer=writer,
+        wire=wire,
+        memory=memory,
+        metrics=metrics,
+        core=lambda: GateCore(pipeline.graph, sinks=spec.sinks),
+    )
+    return Gate(f"{spec.name}.{config.replica}", names, means)
+
+
+def transactional_writer(config: GateProcessConfig) -> TransactionalWriter:
+    """The writer that makes a gate exact."""
+    return TransactionalWriter(
+        config.settings.confluent(),
+        gate_group.instance_name(config.pipeline.spec.name, config.replica),
+        max_message_bytes=limits_of(config.pipeline).max_message_bytes + 2 * topics.HEADERS_BYTES,
+    )
+
+
+def limits_of(pipeline: Pipeline) -> Limits:
+    """The bounds on this pipeline's messages."""
+    return merge(pipeline.spec.limits)

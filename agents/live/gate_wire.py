@@ -1,0 +1,174 @@
+"""Kafka messages to deliveries for the gate's core, and what the core releases to messages for the egress.
+
+A value goes through as the very bytes that came, unless the outcome is the gate's own making (merged from several
+sinks, or a failure); so do the headers. Everything is decoded all the same: what clients read has been checked here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents.core.request import Delivery
+from agents.live.dead_letters import dead_letter, letter_headers
+from lineage import headers as header_codec
+from lineage import reasons
+from lineage.codec import encode_outcome
+from lineage.errors import WireError
+from lineage.headers import Headers
+from lineage.message import FAILED, Outcome
+from lineage.metric_names import GATE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from agents.core.outcomes import Release
+    from lineage.codec import Decoder
+    from lineage.limits import Limits
+
+_MICROSECONDS = 1_000_000
+_MOST_TEXT = 2_000  # characters of an error's text that are passed on
+
+Pairs = list[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class Carried:
+    """What the core carries along: the message as it came, and the outcome in it (None where it was not decoded)."""
+
+    key: bytes | None
+    value: bytes | None  # as it came; None: to be encoded from `outcome`
+    headers: Pairs
+    outcome: Outcome | None
+
+
+@dataclass(slots=True, frozen=True)
+class Raw:
+    """A message as it lay on its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class Poison:
+    """A message that cannot be taken, and why. `stand_in` fails its query, where that is known."""
+
+    raw: Raw
+    reason: str
+    text: str
+    stand_in: Delivery | None
+
+
+class Wire:
+    """Reads and writes the gate's messages. `relearn` is asked when a schema is unknown: whether more are known now."""
+
+    def __init__(
+        self, stages: Collection[str], decoder: Decoder, limits: Limits, relearn: Callable[[], bool] = bool
+    ) -> None:
+        self._stages = frozenset(stages)
+        self._decoder = decoder
+        self._limits = limits
+        self._relearn = relearn
+
+    def read(self, message: Any) -> Delivery | Poison:
+        """Decode a message from the outcomes topic."""
+        return self._read(message, values=True)
+
+    def envelope(self, message: Any) -> Delivery | None:
+        """Decode the headers alone of a message that was taken before; None where it is nobody's."""
+        taken = self._read(message, values=False)
+        return taken.stand_in if isinstance(taken, Poison) else taken
+
+    def value(self, release: Release) -> bytes:
+        """The value to put on the egress; an outcome too large to be sent becomes a failed one that says so."""
+        carried: Carried = release.source.payload
+        if not release.own and carried.value is not None:
+            return carried.value
+        try:
+            return encode_outcome(release.outcome, self._limits)
+        except WireError as error:
+            return encode_outcome(_failed(error), self._limits)
+
+    def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
+        """Value and headers of the dead letter for a message."""
+        request_id = poison.stand_in.request_id if poison.stand_in is not None else ""
+        value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits)
+        return value, [*letter_headers(GATE, poison.reason, poison.text, request_id)]
+
+    def _read(self, message: Any, *, values: bool) -> Delivery | Poison:
+        try:
+            pairs: Pairs = message.headers() or []
+        except SystemError:  # how confluent-kafka says that a header's key is not UTF-8
+            return Poison(_raw(message, []), reasons.BAD_HEADERS, "a header's key is not UTF-8", None)
+        try:
+            headers = header_codec.decode(pairs)
+            self._check_hop(message, headers)
+        except WireError as error:
+            return Poison(_raw(message, pairs), error.reason, str(error), _nameless(message, error))
+        try:
+            outcome = self._outcome(message.value()) if values else None
+        except WireError as error:
+            carried = Carried(message.key(), None, pairs, _failed(error))
+            return Poison(_raw(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
+        return _delivery(message, headers, Carried(message.key(), message.value() if values else None, pairs, outcome))
+
+    def _check_hop(self, message: Any, headers: Headers) -> None:
+        hop, partition = headers.hop, message.partition()
+        if hop is None or hop.stage not in self._stages:
+            sender = "no stage" if hop is None else repr(hop.stage)
+            text = f"sent by {sender}, which is no stage of this pipeline"
+        elif hop.partition != partition:
+            text = f"stage {hop.stage!r} sent it from partition {hop.partition} to partition {partition}"
+        else:
+            return
+        raise WireError(reasons.BAD_HEADERS, text, headers.request_id)
+
+    def _outcome(self, value: bytes | None) -> Outcome:
+        if value is None:
+            raise WireError(reasons.NOT_AVRO, "the message has no value")
+        try:
+            return self._decoder.outcome(value)
+        except WireError as error:
+            if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
+                raise
+        return self._decoder.outcome(value)
+
+
+def _failed(error: WireError) -> Outcome:
+    return Outcome(FAILED, reason=error.reason, text=str(error)[:_MOST_TEXT], stage=GATE)
+
+
+def _nameless(message: Any, error: WireError) -> Delivery | None:
+    """A failure for a query of which no more than the id could be read: sent, as far as is known, just now."""
+    if error.request_id is None:
+        return None
+    appended_us = max(0, message.timestamp()[1] * 1000)
+    headers = Headers(error.request_id, appended_us, appended_us)
+    carried = Carried(message.key(), None, [*header_codec.encode(headers)], _failed(error))
+    return _delivery(message, headers, carried)
+
+
+def _raw(message: Any, pairs: Pairs) -> Raw:
+    return Raw(message.topic(), message.partition(), message.offset(), message.key(), message.value(), pairs)
+
+
+def _delivery(message: Any, headers: Headers, carried: Carried) -> Delivery:
+    hop = headers.hop
+    return Delivery(
+        headers.request_id,
+        message.partition(),
+        message.offset(),
+        headers.sent_us / _MICROSECONDS,
+        headers.deadline_us / _MICROSECONDS,
+        hop.stage if hop is not None else "",
+        hop,
+        headers.path,
+        headers.lost,
+        message.timestamp()[1] / 1000,
+        carried,
+    )

@@ -1,0 +1,85 @@
+"""Topics on a real cluster: created as planned, by several at once, and refused where they are otherwise."""
+
+import socket
+import threading
+import time
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from agents.live.topics import actual, ensure
+from lineage.errors import BrokerError, TopicError
+from producers.connection import ClientSettings
+from topology.spec import PipelineSpec, StageSpec
+from topology.topics import TopicRequirement, topic_plan
+
+
+def requirement(name, partitions=3, **config):
+    return TopicRequirement(name, partitions, {"cleanup.policy": "delete", **config}, "a test")
+
+
+@pytest.fixture
+def settings(broker):
+    return ClientSettings(bootstrap=broker)
+
+
+def test_a_whole_plan_is_created_once_and_found_right_again(settings, unique_name):
+    plan = topic_plan(PipelineSpec(name=unique_name, slo=1, stages=(StageSpec(name="a", model="m:M"),), partitions=5))
+    created = ensure(settings, plan)
+    assert sorted(created) == sorted(topic.name for topic in plan)
+    assert ensure(settings, plan) == ()
+    admin = AdminClient(settings.confluent())
+    there = actual(admin, settings, [topic.name for topic in plan])
+    assert there[f"{unique_name}.ingress"].config["message.timestamp.type"] == "LogAppendTime"
+    assert there[f"{unique_name}.egress"].partitions == 5
+
+
+def test_several_at_once_are_fine_and_each_topic_is_created_by_one(settings, unique_name):
+    plan = [requirement(f"{unique_name}.{number}") for number in range(5)]
+    together = threading.Barrier(6)
+    created, failures = [], []
+
+    def run():
+        together.wait()
+        try:
+            created.extend(ensure(settings, plan))
+        except BrokerError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(created) == sorted(topic.name for topic in plan)
+
+
+def test_another_topic_of_that_name_is_refused_with_key_actual_and_required_value(settings, unique_name):
+    topic = f"{unique_name}.egress"
+    admin = AdminClient(settings.confluent())
+    admin.create_topics([NewTopic(topic, 2, config={"cleanup.policy": "compact", "max.message.bytes": "1000"})])[
+        topic
+    ].result()
+    with pytest.raises(TopicError) as raised:
+        ensure(settings, [requirement(topic, 3, **{"max.message.bytes": "2000"})])
+    text = str(raised.value)
+    assert f"topic '{topic}' has 2 partitions, required 3" in text
+    assert f"topic '{topic}' has cleanup.policy = compact, required delete" in text
+    assert f"topic '{topic}' has max.message.bytes = 1000, required at least 2000" in text
+    assert actual(admin, settings, [topic])[topic].partitions == 2  # nothing was altered
+
+
+def test_a_setting_that_the_cluster_does_not_take_is_refused_by_name(settings, unique_name):
+    with pytest.raises(TopicError, match=rf"refused to create topic '{unique_name}'"):
+        ensure(settings, [requirement(unique_name, **{"max.message.bytes": "-7"})])
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_that_says_what_to_do():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: nobody else gets it
+        settings = ClientSettings(bootstrap=f"127.0.0.1:{taken.getsockname()[1]}")
+        begun = time.monotonic()
+        with pytest.raises(BrokerError, match=r"cannot reach Kafka at 127\.0\.0\.1:\d+: .*'spillway broker start'"):
+            ensure(settings, [requirement("any")], timeout=2.0)
+        assert time.monotonic() - begun < 30
