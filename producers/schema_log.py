@@ -1,0 +1,112 @@
+"""The schema log `<p>.schemas`: writers' Avro schemas by fingerprint, registered before their first message.
+
+A record's key is the schema's fingerprint in hex, its value the schema as JSON text. The topic is compacted, so that a
+schema stays for as long as the topic; it is read whole, which takes one round trip, as there are only ever a few.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from lineage.errors import BrokerError, WireError
+from lineage.schemas import OWN_SCHEMAS, SchemaBook
+from producers.cluster import Reader, idempotent_producer
+from topology.topics import schemas as schemas_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+_RELEARN_SECONDS = 1.0
+
+
+class SchemaLog:
+    """One process's view of a pipeline's schema log; for one thread at a time.
+
+    `book` holds every schema of the log that this version can read, and our own. A writer calls `open` before its
+    first message; a reader that meets an unknown fingerprint calls `relearn`.
+    """
+
+    def __init__(self, settings: ClientSettings, pipeline: str, *, timeout: float = 30.0) -> None:
+        self.book = SchemaBook()
+        self._settings = settings
+        self._topic = schemas_topic(pipeline)
+        self._timeout = timeout
+        self._registered: set[bytes] = set()
+        self._relearnt_at = float("-inf")
+
+    def open(self, own: Mapping[bytes, str] = OWN_SCHEMAS) -> SchemaBook:
+        """Read the log, register what is missing of `own`, and return the book."""
+        self._read()
+        missing = {fingerprint: text for fingerprint, text in own.items() if fingerprint not in self._registered}
+        if missing:
+            self._write(missing)
+        return self.book
+
+    def relearn(self) -> bool:
+        """Read the log again; whether the book has grown. At most once a second: unknown bytes may be anybody's."""
+        now = time.monotonic()
+        if now - self._relearnt_at < _RELEARN_SECONDS:
+            return False
+        self._relearnt_at = now
+        before = len(self.book)
+        self._read()
+        return len(self.book) > before
+
+    def _read(self) -> None:
+        reader = Reader(self._settings, {"enable.partition.eof": True, "fetch.wait.max.ms": 10})
+        try:
+            count = reader.partitions(self._topic, self._timeout)
+            reader.consumer.assign([TopicPartition(self._topic, n, OFFSET_BEGINNING) for n in range(count)])
+            self._read_to_the_end(reader, count)
+        finally:
+            reader.close()
+
+    def _read_to_the_end(self, reader: Reader, unfinished: int) -> None:
+        deadline = time.monotonic() + self._timeout
+        while unfinished:
+            message = reader.consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                self._learn(message)
+            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                unfinished -= 1
+            elif time.monotonic() > deadline:
+                raise BrokerError(f"{self._topic} on {self._settings.bootstrap} could not be read to its end")
+
+    def _learn(self, message: Any) -> None:
+        key, value = message.key(), message.value()
+        if not key or not value:
+            return
+        try:
+            self._registered.add(bytes.fromhex(key.decode()))
+            self.book.add(value.decode())
+        except (WireError, ValueError) as error:
+            # Another version's schema, or rubbish: its messages stay unknown, ours are none the worse for it.
+            log.warning("%s: a schema at offset %s cannot be used: %s", self._topic, message.offset(), error)
+
+    def _write(self, schemas: Mapping[bytes, str]) -> None:
+        failures: list[str] = []
+
+        def reported(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        options = {"linger.ms": 0, "message.timeout.ms": int(self._timeout * 1000)}
+        producer = idempotent_producer(self._settings, self._topic, self._timeout, options)
+        try:
+            for fingerprint, text in schemas.items():
+                producer.produce(self._topic, text.encode(), fingerprint.hex(), on_delivery=reported)
+        except KafkaException as error:
+            failures.append(error.args[0].str())
+        left = producer.flush(self._timeout)
+        if failures or left:
+            why = failures[0] if failures else "no acknowledgement in time"
+            raise BrokerError(f"cannot register schemas on {self._topic} at {self._settings.bootstrap}: {why}")
+        self._registered |= schemas.keys()

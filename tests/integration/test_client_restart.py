@@ -1,0 +1,100 @@
+"""The client while its broker goes away and comes back, and with writers of other versions."""
+
+import json
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from agents.broker import EmbeddedBroker
+from lineage.codec import encode_outcome
+from lineage.message import PREDICTION, Outcome
+from lineage.schemas import HEADER_BYTES, MARKER, OUTCOME, OWN_SCHEMAS, OWN_TEXTS, SchemaBook
+from producers.client import Client
+from producers.connection import ClientSettings
+from producers.schema_log import SchemaLog
+
+
+@pytest.fixture
+def own_broker(tmp_path):
+    with EmbeddedBroker(tmp_path / "kafka") as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactional):
+    pipeline = echo_pipeline(bootstrap=own_broker.bootstrap, transactional=transactional)
+    futures = []
+    stop = threading.Event()
+    with Client(pipeline.name, ClientSettings.load(own_broker.bootstrap), slo=60.0) as client:
+
+        def ask():
+            while not stop.is_set():
+                futures.append(client.submit({"n": len(futures)}))
+                time.sleep(0.005)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            futures_before = 50
+            while len(futures) < futures_before:
+                time.sleep(0.01)
+            own_broker.stop()
+            own_broker.start()
+            while not futures[-1].done():  # something asked after the restart is answered
+                time.sleep(0.05)
+        finally:
+            stop.set()
+            asking.join()
+        assert [future.result(60).outputs["n"] for future in futures] == list(range(len(futures)))
+    assert len({headers.request_id for headers, _, _ in pipeline.heard}) == len(pipeline.heard) == len(futures)
+
+
+def newer(text):
+    """The schema as a later version might have it: with one field more."""
+    schema = json.loads(text)
+    schema["fields"].append({"name": "later", "type": "string", "default": ""})
+    return json.dumps(schema)
+
+
+def test_writers_register_their_schemas_once(echo_pipeline, broker):
+    pipeline = echo_pipeline()
+    settings = ClientSettings.load(broker)
+    for _ in range(3):
+        SchemaLog(settings, pipeline.name).open()
+    reader = Consumer({"bootstrap.servers": broker, "group.id": "x", "enable.partition.eof": True})
+    reader.assign([TopicPartition(f"{pipeline.name}.schemas", 0, 0)])
+    records = []
+    while (message := reader.poll(10)) is not None and message.error() is None:
+        records.append((bytes.fromhex(message.key().decode()), message.value().decode()))
+    reader.close()
+    assert sorted(records) == sorted(OWN_SCHEMAS.items())
+
+
+def test_a_newer_writer_is_understood_once_it_has_registered(echo_pipeline, broker):
+    text = newer(OWN_TEXTS[OUTCOME])
+    fingerprint = SchemaBook().add(text)
+    own = encode_outcome(Outcome(PREDICTION, {"n": 1}))
+    body = MARKER + fingerprint + own[HEADER_BYTES:] + b"\x00"
+
+    pipeline = echo_pipeline(lambda query, headers: [])
+    settings = ClientSettings.load(broker)
+    with Client(pipeline.name, settings, slo=20.0) as client:
+        future = client.submit({}, request_id="q")
+        SchemaLog(settings, pipeline.name).open({fingerprint: text})
+        producer = Producer({"bootstrap.servers": broker})
+        producer.produce(f"{pipeline.name}.egress", body, headers=[("x-request-id", b"q")])
+        producer.flush()
+        assert future.result(20).outputs == {"n": 1}
+
+
+def test_rubbish_in_the_schema_log_does_no_harm(echo_pipeline, broker, caplog):
+    pipeline = echo_pipeline()
+    producer = Producer({"bootstrap.servers": broker})
+    for key, value in ((b"\xff", b"{}"), (b"00" * 8, b"no json"), (None, b"x"), (b"11" * 8, None)):
+        producer.produce(f"{pipeline.name}.schemas", value, key)
+    producer.flush()
+    book = SchemaLog(ClientSettings.load(broker), pipeline.name).open()
+    assert len(book) == len(SchemaBook())
+    assert "cannot be used" in caplog.text
