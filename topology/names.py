@@ -1,0 +1,75 @@
+"""Names: which are legal, which are taken, and which one the user may have meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_TOPIC: Final = 249  # characters, Kafka's limit
+# Topics of the pipeline itself, and the gate: what a stage's topic `<p>.<stage>` or its metrics must not be taken for.
+RESERVED: Final = (
+    *("ingress", "outcomes", "egress", "dead", "control", "beat", "schemas", "plan", "feedback", "gate"),
+    *("state", "versions", "work", "done"),
+)
+STAGE_SUFFIXES: Final = ("state", "versions", "work", "done")  # further topics that a stage may have
+_PIPELINE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_STAGE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_DEVICE: Final = re.compile(r"cpu|cuda(:(0|[1-9]\d{0,2}))?")
+
+
+def pipeline_name(name: str) -> str:
+    """`name`, if topics can be called after it. Raises ValueError that says why not."""
+    if not _PIPELINE.fullmatch(name):
+        raise ValueError(
+            f"{name!r:.80} does not fit in the names of Kafka topics; use letters, digits, '_', '-' and '.', and begin "
+            "with a letter, a digit or '_'"
+        )
+    longest = max(len(suffix) for suffix in RESERVED)
+    if len(name) + 1 + longest > MAX_TOPIC:
+        raise ValueError(
+            f"{name!r:.20}... has {len(name)} characters; Kafka allows topics {MAX_TOPIC} in all, so use at most "
+            f"{MAX_TOPIC - 1 - longest}"
+        )
+    return name
+
+
+def stage_name(name: str) -> str:
+    """`name`, if a stage can be called so. Raises ValueError that says why not."""
+    if name in RESERVED:
+        raise ValueError(f"{name!r} is the name of a topic or role of the pipeline itself; give the stage another")
+    if not _STAGE.fullmatch(name):
+        dotted = " (no '.': it parts the pipeline from the stage)" if "." in name else ""
+        raise ValueError(
+            f"{name!r:.80} does not fit in the name of a Kafka topic; use letters, digits, '_' and '-'{dotted}, and "
+            "begin with a letter, a digit or '_'"
+        )
+    return name
+
+
+def reference(name: str) -> str:
+    """`name`, if it names something in a module. Raises ValueError that says how to write it."""
+    if not _REFERENCE.fullmatch(name):
+        raise ValueError(f"must be written as module:name, as in 'models:Detector', not {name!r:.80}")
+    return name
+
+
+def device(name: str) -> str:
+    """`name`, if it is a device. Raises ValueError that says how to write it."""
+    if not _DEVICE.fullmatch(name):
+        raise ValueError(f"must be cpu, cuda or cuda:N, as in cuda:0, not {name!r:.80}")
+    return name
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What to say after an unknown `name`: the known one that is nearest, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")  # noqa: PLR2004 - enough for one line
+    return f"those there are: {shown}" if names else "there are none"

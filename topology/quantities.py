@@ -1,0 +1,57 @@
+"""Durations and sizes as people write them: `0.4`, `400ms`, `2s`, `500us`; `8MiB`."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+_DURATION: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?) ?(us|µs|μs|ms|s|min|h)")
+_UNITS: Final = {
+    "us": Decimal("0.000001"),
+    "µs": Decimal("0.000001"),
+    "μs": Decimal("0.000001"),
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+}
+_SIZE: Final = re.compile(r"(\d{1,12}) ?(B|KiB|MiB|GiB|kB|MB|GB)")
+_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 1_000, "MB": 1_000_000, "GB": 10**9}
+_MILLI: Final = 1e-3
+
+
+def duration(value: Any) -> float:
+    """Seconds, from a number of seconds or from text with a unit. Raises ValueError that says what would do."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")
+        return float(Decimal(match[1]) * _UNITS[match[2]])
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")  # noqa: TRY004
+    if not math.isfinite(value):
+        raise ValueError(f"must be a finite duration, not {value}")
+    return float(value)
+
+
+def size(value: Any) -> int:
+    """Bytes, from a whole number or from text with a unit. Raises ValueError that says what would do."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {value!r:.60}")
+        return int(match[1]) * _BYTES[match[2]]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {value!r:.60}")  # noqa: TRY004
+    return value
+
+
+def show_duration(seconds: float) -> str:
+    """A duration for people: `400 ms`, `2 s`, `500 us`."""
+    if seconds == 0 or seconds >= 1:
+        return f"{seconds:g} s"
+    if seconds >= _MILLI:
+        return f"{seconds * 1e3:g} ms"
+    return f"{seconds * 1e6:g} us"

@@ -1,0 +1,164 @@
+"""Who sends to whom: for a request with the choices made for it, whom a join hears from and who bears a loss.
+
+A *path* holds the choices: chooser -> the successors it chose, none where the request ended there. A chooser that is
+not in it counts as choosing all of its successors. That happens only where the chooser was never to be reached any
+more (it, or something before it, lost the request): a pipeline is refused (`topology.choices`) unless every message
+that arrives at a join carries every choice that bears on it. So all messages of a request give the same answers.
+
+The rule that makes outcomes exactly one: for every request, a join (the gate is one, of the terminals) hears exactly
+one thing from each sender that it expects, a result of its own or a loss that stands for it.
+
+* `expected(stage, path)`: the predecessors that a result or a loss will come from.
+* `terminals(path)`: the same for the gate: the last stages, or the chooser at which the request ended.
+* `losses(stage, path)`: where a loss at `stage` has to be told. The stages behind it up to the next joins have a
+  single predecessor each, so they will not run, and it speaks for them: each next join is told which of its
+  predecessors that silences, and the gate which terminals. What lies behind a join is that join's own business: it
+  may go on with what else it gets, and has a loss of its own if it does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lineage.errors import SpecError
+from topology import dag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.spec import PipelineSpec
+
+    Path = Mapping[str, tuple[str, ...]]
+    Losses = tuple[tuple[str | None, tuple[str, ...]], ...]
+
+_CACHED: Final = 1_024
+
+
+class Graph:
+    """The edges of a valid pipeline. All answers are tuples in a fixed order, and are remembered, within bounds."""
+
+    __slots__ = (
+        "_by_choices",
+        "_by_path",
+        "_choosers",
+        "_whole",
+        "order",
+        "predecessors",
+        "roots",
+        "sinks",
+        "successors",
+    )
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        """Raises SpecError where the edges are no graph; what else a pipeline must be, `topology.load` checks."""
+        self.predecessors: Mapping[str, tuple[str, ...]] = {stage.name: stage.after for stage in spec.stages}
+        for stage in spec.stages:
+            for name in stage.after:
+                if name not in self.predecessors:
+                    raise SpecError(f"pipeline {spec.name!r}: stage {stage.name!r} comes after an unknown {name!r}")
+        self.order = dag.order(self.predecessors)
+        if len(self.order) < len(spec.stages):
+            raise SpecError(f"pipeline {spec.name!r}: its stages form a cycle, or two have the same name")
+        self.successors: Mapping[str, tuple[str, ...]] = dag.reverse(self.predecessors)
+        self.roots = tuple(name for name in self.order if not self.predecessors[name])
+        self.sinks = tuple(name for name in self.order if not self.successors[name])
+        self._choosers = frozenset(stage.name for stage in spec.stages if stage.choose is not None)
+        self._whole = _Routes(self, {})
+        self._by_path: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
+        self._by_choices: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
+
+    def is_join(self, stage: str) -> bool:
+        """Whether `stage` has several predecessors."""
+        return len(self.predecessors[stage]) > 1
+
+    def is_chooser(self, stage: str) -> bool:
+        """Whether `stage` chooses its successors for each request."""
+        return stage in self._choosers
+
+    def expected(self, stage: str, path: Path) -> tuple[str, ...]:
+        """The predecessors of `stage` that will be heard from; () if none is to send to it, and for a root."""
+        return (self._routes(path) if path else self._whole).expected[stage]
+
+    def terminals(self, path: Path) -> tuple[str, ...]:
+        """The stages whose results, or losses, the gate will hear of."""
+        return (self._routes(path) if path else self._whole).terminals
+
+    def losses(self, stage: str, path: Path) -> Losses:
+        """Where a loss at `stage` is to be told, and whom it stands for there; the gate is None and comes last."""
+        return (self._routes(path) if path else self._whole).losses(stage)
+
+    def _routes(self, path: Path) -> _Routes:
+        key = tuple(path.items())
+        routes = self._by_path.get(key)
+        if routes is None:
+            routes = self._resolve(path)
+            _remember(self._by_path, key, routes)
+        return routes
+
+    def _resolve(self, path: Path) -> _Routes:
+        """The answers for what is a choice in `path`: it comes off the wire, so it may hold anything."""
+        choices = {
+            name: tuple(successor for successor in self.successors[name] if successor in path[name])
+            for name in self.order
+            if name in self._choosers and name in path
+        }
+        key = tuple(choices.items())
+        routes = self._by_choices.get(key)
+        if routes is None:
+            routes = _Routes(self, choices)
+            _remember(self._by_choices, key, routes)
+        return routes
+
+
+class _Routes:
+    """The answers for one set of choices."""
+
+    __slots__ = ("_graph", "_losses", "_sends", "expected", "terminals")
+
+    def __init__(self, graph: Graph, choices: Mapping[str, tuple[str, ...]]) -> None:
+        self._graph = graph
+        self._sends = {name: choices.get(name, successors) for name, successors in graph.successors.items()}
+        self._losses: dict[str, Losses] = {}
+        reached = dag.reach(graph.roots, self._sends)
+        self.expected: dict[str, tuple[str, ...]] = {
+            stage: tuple(name for name in before if name in reached and stage in self._sends[name])
+            for stage, before in graph.predecessors.items()
+        }
+        self.terminals = tuple(name for name in graph.order if name in reached and not self._sends[name])
+
+    def losses(self, stage: str) -> Losses:
+        found = self._losses.get(stage)
+        if found is None:
+            found = self._losses[stage] = self._spread(stage)
+        return found
+
+    def _spread(self, stage: str) -> Losses:
+        graph = self._graph
+        silent: dict[str | None, set[str]] = {}
+        behind = [stage]
+        while behind:
+            name = behind.pop()
+            sends = self._sends[name]
+            if not sends:
+                silent.setdefault(None, set()).add(name)
+            for successor in sends:
+                if graph.is_join(successor):
+                    silent.setdefault(successor, set()).add(name)
+                else:
+                    behind.append(successor)
+        joins: list[str | None] = [name for name in graph.order if name in silent]
+        told = [
+            (join, tuple(name for name in graph.predecessors[join] if name in silent[join])) for join in joins if join
+        ]
+        at_end = tuple(name for name in graph.order if name in silent.get(None, ()))
+        return (*told, (None, at_end)) if at_end else tuple(told)
+
+
+def _remember(
+    cache: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes],
+    key: tuple[tuple[str, tuple[str, ...]], ...],
+    routes: _Routes,
+) -> None:
+    if len(cache) >= _CACHED:
+        cache.clear()  # a hostile sender's paths must not keep ours out for good
+    cache[key] = routes

@@ -1,0 +1,187 @@
+"""What a pipeline file says, as frozen objects; durations are seconds, whatever unit they were written in.
+
+The fields are checked one by one here; what has to fit together (names, edges, choices, bounds) is checked by
+`topology.load`, which is how a pipeline file is to be read. A spec built in Python is not checked any further than
+its fields; `topology.load.parse` does the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+
+from lineage.errors import UsageError
+from lineage.tensors import DTYPE_NAMES
+from topology import names, quantities
+
+DEFAULT_PARTITIONS = 12
+DEFAULT_MAX_BATCH = 64
+DEFAULT_QUEUE = 4_096
+VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
+
+Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
+Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Size = Annotated[int, BeforeValidator(quantities.size), Field(ge=1)]
+Reference = Annotated[str, AfterValidator(names.reference)]
+
+
+def _listed(value: Any) -> Any:
+    """One name may stand for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    """A mode alone may stand for a join."""
+    return {"mode": value} if isinstance(value, str) else value
+
+
+def _dtype(name: str) -> str:
+    known = (*sorted(DTYPE_NAMES), *VALUE_TYPES)
+    if name not in known:
+        raise ValueError(f"there is no dtype {name!r:.40}; {names.meant(name, known)}")
+    return name
+
+
+def _dimension(value: Any) -> Any:
+    if value is None or isinstance(value, str) or (type(value) is int and value >= -1):
+        return value
+    raise ValueError(f"must be a whole number, or null, -1 or a name for any size, not {value!r:.40}")
+
+
+def _table(value: Any) -> Any:
+    """Batch sizes as numbers, also where they had to be written as text (in JSON)."""
+    if not isinstance(value, Mapping):
+        return value
+    table: dict[Any, Any] = {}
+    for key, seconds in value.items():
+        number = int(key) if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 8 else key  # noqa: PLR2004
+        if type(number) is not int or number < 1:
+            raise ValueError(f"its keys must be batch sizes, whole numbers of at least 1, not {key!r:.40}")
+        if number in table:
+            raise ValueError(f"batch size {number} is given twice; keep one")
+        table[number] = seconds
+    if not table:
+        raise ValueError("is empty; give a duration for at least a batch of 1")
+    return dict(sorted(table.items()))
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EmulatedSpec(_Spec):
+    """An emulated accelerator: a batch of n takes `alpha + beta * n`, or what a measured table says."""
+
+    alpha: Seconds | None = None
+    beta: Seconds | None = None
+    table: Annotated[dict[int, Positive] | None, BeforeValidator(_table)] = None
+
+    def duration(self, count: int) -> float:
+        """Seconds that a batch of `count` takes; between two sizes of the table, and beyond its ends, on a line."""
+        if self.table is None:
+            return (self.alpha or 0.0) + (self.beta or 0.0) * count
+        sizes = list(self.table)
+        if len(sizes) == 1:
+            return self.table[sizes[0]]
+        right = min(max(bisect_left(sizes, count), 1), len(sizes) - 1)
+        small, large = sizes[right - 1], sizes[right]
+        slope = (self.table[large] - self.table[small]) / (large - small)
+        return max(0.0, self.table[small] + slope * (count - small))
+
+
+class JoinSpec(_Spec):
+    """How a stage with several predecessors makes one request of what they deliver."""
+
+    mode: Literal["all", "any"] = "all"
+    on_loss: Literal["drop", "partial"] = "drop"
+    function: Reference | None = None
+
+
+class InputSpec(_Spec):
+    """What one named input of a stage must be; None stands for anything."""
+
+    dtype: Annotated[str, AfterValidator(_dtype)] | None = None
+    shape: tuple[Annotated[Any, BeforeValidator(_dimension)], ...] | None = None
+
+
+class LimitsSpec(_Spec):
+    """Bounds on a message that differ from `lineage.limits.Limits`, by the same names."""
+
+    max_message_bytes: Size | None = None
+    max_values: Count | None = None
+    max_entries: Count | None = None
+    max_depth: Count | None = None
+    max_rank: Count | None = None
+    max_tensor_bytes: Size | None = None
+    max_string_bytes: Size | None = None
+    max_name_bytes: Size | None = None
+    max_timings: Count | None = None
+
+
+class StageSpec(_Spec):
+    """One stage of a pipeline."""
+
+    name: Annotated[str, AfterValidator(names.stage_name)]
+    model: Reference | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    emulated: EmulatedSpec | None = None
+    version: str | None = None
+    batch: Count | None = None
+    """The planned size: batches are formed up to it. Where it is not given, they are formed up to `max_batch`."""
+    max_batch: Count = DEFAULT_MAX_BATCH
+    """The most that the model takes at once, whoever plans the batch."""
+    batch_delay: Seconds = 0.0
+    """How long the first of a batch may wait for others while a model instance is free."""
+    replicas: Count = 1
+    """Processes."""
+    instances: Count = 1
+    """Instances of the model in each process, fed by one queue."""
+    device: Annotated[str, AfterValidator(names.device)] = "cpu"
+    executor: Literal["thread", "process"] = "thread"
+    after: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """The predecessors; none for a stage that reads the ingress."""
+    join: Annotated[JoinSpec | None, BeforeValidator(_joined)] = None
+    """Where there are several predecessors; None stands for `JoinSpec()`: wait for all, and drop what one drops."""
+    split: Reference | None = None
+    choose: Reference | None = None
+    sink: StrictBool | None = None
+    """A declaration that is only checked: whether this stage is one of the last."""
+    queue: Count = DEFAULT_QUEUE
+    """The most requests that wait in one process; beyond, they wait in Kafka."""
+    inputs: dict[str, InputSpec] | None = None
+    policy: str | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """The size up to which batches are formed."""
+        return self.batch if self.batch is not None else self.max_batch
+
+    @property
+    def workers(self) -> int:
+        """Model instances in all processes."""
+        return self.replicas * self.instances
+
+
+class PipelineSpec(_Spec):
+    """A whole pipeline."""
+
+    name: Annotated[str, AfterValidator(names.pipeline_name)]
+    slo: Positive
+    """Seconds within which a prediction is good; a client's deadline where it names none."""
+    partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)] = DEFAULT_PARTITIONS
+    sinks: Literal["any", "all"] | None = None
+    """Where several stages are the last: whether any one of them makes the outcome or all must."""
+    limits: LimitsSpec = Field(default_factory=LimitsSpec)
+    stages: tuple[StageSpec, ...] = Field(min_length=1)
+
+    def stage(self, name: str) -> StageSpec:
+        """The stage called `name`. Raises UsageError that says which there are."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        known = [stage.name for stage in self.stages]
+        raise UsageError(f"pipeline {self.name!r} has no stage {name!r}; {names.meant(name, known)}")

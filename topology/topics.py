@@ -1,0 +1,173 @@
+"""The topics of a pipeline: their names, what each must be, and where a cluster has them otherwise.
+
+A requirement's settings are what the topic is created with. A topic that is there already may have more than that of
+what only has to suffice (`AT_LEAST`), less of what must not be more (`AT_MOST`), and must be equal in the rest.
+Left to the cluster: the replication factor and min.insync.replicas, as they go with the number of its brokers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from topology.limits import merge
+from topology.quantities import show_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from topology.spec import PipelineSpec
+
+AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes"})
+AT_MOST: Final = frozenset({"delete.retention.ms"})
+HEADERS_BYTES: Final = 64 << 10  # beyond the value of a record: its headers, key, and its batch's own
+_DAY_MS: Final = 24 * 3_600 * 1_000
+_UNBOUNDED: Final = -1  # how Kafka writes that there is no limit
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequirement:
+    """One topic that a pipeline needs."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(hash=False)
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActualTopic:
+    """One topic as a cluster has it, with its effective settings."""
+
+    partitions: int
+    config: Mapping[str, str | None] = field(hash=False)
+
+
+def ingress(pipeline: str) -> str:
+    """The topic of queries."""
+    return f"{pipeline}.ingress"
+
+
+def stage_input(pipeline: str, stage: str) -> str:
+    """The topic that a stage other than a root reads; a root reads the ingress."""
+    return f"{pipeline}.{stage}"
+
+
+def outcomes(pipeline: str) -> str:
+    """The topic of what stages finish, for the gate."""
+    return f"{pipeline}.outcomes"
+
+
+def egress(pipeline: str) -> str:
+    """The topic of exactly one outcome per query."""
+    return f"{pipeline}.egress"
+
+
+def dead(pipeline: str) -> str:
+    """The topic of poison messages."""
+    return f"{pipeline}.dead"
+
+
+def schemas(pipeline: str) -> str:
+    """The topic of the writers' Avro schemas."""
+    return f"{pipeline}.schemas"
+
+
+def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
+    """All topics that the pipeline needs, in the order of its flow."""
+    room = merge(spec.limits).max_message_bytes + HEADERS_BYTES
+    data = _data(room)
+    roots = [stage.name for stage in spec.stages if not stage.after]
+    plan = [
+        TopicRequirement(
+            ingress(spec.name),
+            spec.partitions,
+            # Append time is what a query's age is judged by. What outsiders compress, the broker opens: a small
+            # message must not become a huge one in our own memory.
+            data | {"message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed"},
+            f"queries, read by {', '.join(roots)}",
+        )
+    ]
+    plan += [
+        TopicRequirement(stage_input(spec.name, stage.name), spec.partitions, data, f"input of stage {stage.name}")
+        for stage in spec.stages
+        if stage.after
+    ]
+    plan += [
+        TopicRequirement(outcomes(spec.name), spec.partitions, data, "what stages finish, for the gate"),
+        TopicRequirement(egress(spec.name), spec.partitions, data, "one outcome per query"),
+        TopicRequirement(
+            dead(spec.name),
+            spec.partitions,
+            # A dead letter holds a whole message with its headers, and its own.
+            _data(room + HEADERS_BYTES, days=7),
+            "poison messages, with the reason",
+        ),
+        TopicRequirement(
+            schemas(spec.name),
+            1,
+            {"cleanup.policy": "compact", "delete.retention.ms": "60000", "compression.type": "uncompressed"},
+            "writers' schemas by fingerprint",
+        ),
+    ]
+    return tuple(plan)
+
+
+def mismatches(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic]) -> list[str]:
+    """Where `actual` (by topic name) is not as `plan` requires, one line each; empty where all is well."""
+    wrong = []
+    for topic in plan:
+        there = actual.get(topic.name)
+        if there is None:
+            wrong.append(f"topic {topic.name!r} is missing ({topic.purpose})")
+            continue
+        if there.partitions != topic.partitions:
+            wrong.append(f"topic {topic.name!r} has {there.partitions} partitions, required {topic.partitions}")
+        for key, required in topic.config.items():
+            found = there.config.get(key)
+            if not _suffices(key, found, required):
+                wrong.append(
+                    f"topic {topic.name!r} has {key} = {_shown(key, found)}, required {_wanted(key, required)}"
+                )
+    return wrong
+
+
+def _data(room: int, days: int = 1) -> dict[str, str]:
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(days * _DAY_MS),
+        "retention.bytes": str(_UNBOUNDED),  # a size would delete queries that nobody has answered yet
+        "max.message.bytes": str(room),
+    }
+
+
+def _suffices(key: str, found: str | None, required: str) -> bool:
+    if found is None or found == required:
+        return found == required
+    if key == "cleanup.policy":
+        return set(found.split(",")) == set(required.split(","))
+    if key not in AT_LEAST | AT_MOST:
+        return False
+    try:
+        has, needs = _number(found), _number(required)
+    except ValueError:
+        return False
+    return has >= needs if key in AT_LEAST else has <= needs
+
+
+def _number(text: str) -> float:
+    value = int(text)
+    return float("inf") if value == _UNBOUNDED else value
+
+
+def _wanted(key: str, required: str) -> str:
+    words = "at least " if key in AT_LEAST else "at most " if key in AT_MOST else ""
+    return "no limit (-1)" if required == str(_UNBOUNDED) else words + _shown(key, required)
+
+
+def _shown(key: str, value: str | None) -> str:
+    if value is None:
+        return "nothing"
+    if key.endswith(".ms") and value.isdigit():
+        return f"{value} ({show_duration(int(value) / 1_000)})"
+    return value
