@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NO_ROOM = "too many queries wait for their outcomes, and this one's time is over"
 _POLL_SECONDS = 0.05
 _BATCH = 1000
 _QUEUED_QUERIES = 1_000_000  # librdkafka's own bound; ours, on what is in flight, comes first
@@ -41,6 +42,10 @@ _ENVELOPE_BYTES = 64 << 10  # headers, key and framing around a value of the lar
 
 class OutcomeTimeoutError(SpillwayError, TimeoutError):
     """No outcome came in time. The query may still be on its way, and its outcome still be written."""
+
+
+class TooManyInFlightError(SpillwayError):
+    """As many queries as the client may have in flight already wait for their outcomes."""
 
 
 class ClientClosedError(SpillwayError):

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from lineage.trace import TraceContext
     from topology.spec import PipelineSpec
 
+GRACE = 10.0  # seconds after its deadline that an outcome is waited for
+IN_FLIGHT = 10_000  # queries of one client
+CONNECT_SECONDS = 30.0
+WINDOW = 256  # queries in flight of a stream of outcomes
+
 
 @dataclass(slots=True, frozen=True)
 class Prepared:
