@@ -15,6 +15,9 @@ from agents.live.transport import StageTransport
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aiokafka import TopicPartition
+    from aiokafka.structs import OffsetAndMetadata
+
     from agents.live.transport import Chunk, Owner, StageConsumer, StageConsumerThread
 
 
@@ -56,7 +59,12 @@ class StageApp(faust.App):  # type: ignore[misc]
     @property
     def consumer_thread(self) -> StageConsumerThread:
         """The consumer's thread: commits and committed offsets are its business."""
-        return self.stage_consumer._thread
+        thread: StageConsumerThread = self.stage_consumer._thread  # noqa: SLF001 - Faust's consumer keeps it so
+        return thread
+
+    async def committed_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Read the group's committed offsets with their notes; a partition without one is missing."""
+        return await self.consumer_thread.committed_metadata(partitions)
 
 
 def build(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from lineage import codec, headers
 from lineage.errors import WireError
-from lineage.limits import Limits
 from lineage.message import DeadLetter
 
 if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord
+
+    from lineage.limits import Limits
 
 REASON = "spillway-reason"
 TEXT = "spillway-text"

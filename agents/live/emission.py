@@ -34,14 +34,10 @@ class Outgoing(NamedTuple):
 class Emission:
     """Makes the messages of one stage."""
 
-    def __init__(
-        self, pipeline: str, stage: str, limits: Limits, dead_limits: Limits, clock: Callable[[], float] = time.time
-    ) -> None:
-        """`dead_limits` bound a dead letter, which holds a whole message and more."""
+    def __init__(self, pipeline: str, stage: str, limits: Limits, clock: Callable[[], float] = time.time) -> None:
         self._pipeline = pipeline
         self._stage = stage
         self._limits = limits
-        self._dead_limits = dead_limits
         self._clock = clock
         self._outcomes = topics.outcomes(pipeline)
         self._dead = topics.dead(pipeline)
@@ -81,10 +77,10 @@ class Emission:
 
     def _loss(self, emit: Emit, source: Request | Delivery) -> bytes:
         """Encode a loss of this stage's own, or pass on the one that another stage told."""
-        if emit.loss is None:
+        loss = emit.loss
+        if loss is None:
             passed: Carried = emit.payload
             return bytes(passed.record.value)
-        loss = emit.loss
         outcome = Outcome(
             kind=loss.kind,
             reason=loss.reason,
@@ -103,7 +99,7 @@ class Emission:
     def _letter(self, emit: Emit, carried: Carried) -> Outgoing:
         record = carried.record
         reason, text = (emit.loss.reason, emit.loss.text) if emit.loss is not None else ("", "")
-        value = dead_letter(record, self._stage, reason, text, self._dead_limits)
+        value = dead_letter(record, self._stage, reason, text, self._limits)
         key = record.key if value_holds_key(record.key) else None
         told = letter_headers(self._stage, reason, text, emit.request_id)
         return Outgoing(self._dead, record.partition, key, value, told)

@@ -3,6 +3,7 @@
 Runs on the consumer's own thread and loop. It replaces `Fetcher.fetched_records`, which loses the records of the
 partitions it has already drained when the next partition raises.
 """
+# ruff: noqa: SLF001 - faust and aiokafka have no public way to do what this replaces; their versions are pinned
 
 from __future__ import annotations
 
@@ -55,26 +56,26 @@ class Drain:
 
     def __init__(self, consumer: AIOKafkaConsumer, max_records: int) -> None:
         self._consumer = consumer
-        self._fetcher = consumer._fetcher  # noqa: SLF001 - aiokafka has no public way to take by list and partition
-        self._client = KeepingClient(self._fetcher._client)  # noqa: SLF001
-        self._fetcher._client = self._client  # noqa: SLF001
+        self._fetcher = consumer._fetcher
+        self._client = KeepingClient(self._fetcher._client)
+        self._fetcher._client = self._client
         self._max_records = max_records
 
-    async def take(self, active: Callable[[], frozenset[TopicPartition]], timeout: float) -> Drained:
-        """Return records by partition; empty after `timeout` seconds without any, or when nothing is active.
+    async def take(self, active: Callable[[], frozenset[TopicPartition]], within: float) -> Drained:
+        """Return records by partition; empty after `within` seconds without any, or when nothing is active.
 
         `active` is asked again each time before anything is taken, with no await in between: a caller that closes the
         flow can rely on it that nothing moves a position afterwards.
         """
         fetcher = self._fetcher
-        if self._consumer._closed or fetcher._closed:  # noqa: SLF001
+        if self._consumer._closed or fetcher._closed:
             raise ConsumerStoppedError
-        with fetcher._subscriptions.fetch_context():  # noqa: SLF001
+        with fetcher._subscriptions.fetch_context():
             drained = self._take_ready(active())
             if drained or not active():
                 return drained
-            waiter = fetcher._create_fetch_waiter()  # noqa: SLF001
-            done, _ = await asyncio.wait([waiter], timeout=timeout)
+            waiter = fetcher._create_fetch_waiter()
+            done, _ = await asyncio.wait([waiter], timeout=within)
             if not done:
                 waiter.cancel()
                 return {}
@@ -83,14 +84,14 @@ class Drain:
 
     def _take_ready(self, active: frozenset[TopicPartition]) -> Drained:
         fetcher = self._fetcher
-        if fetcher._subscriptions.reassignment_in_progress:  # noqa: SLF001
+        if fetcher._subscriptions.reassignment_in_progress:
             return {}
         drained: Drained = {}
         room = self._max_records
-        for tp in list(fetcher._records):  # noqa: SLF001
+        for tp in list(fetcher._records):
             if tp not in active:
-                if not fetcher._subscriptions.is_assigned(tp):  # noqa: SLF001
-                    del fetcher._records[tp]  # noqa: SLF001
+                if not fetcher._subscriptions.is_assigned(tp):
+                    del fetcher._records[tp]
                 continue
             records = self._take_partition(tp, room)
             if records:
@@ -102,7 +103,7 @@ class Drain:
 
     def _take_partition(self, tp: TopicPartition, room: int) -> list[ConsumerRecord]:
         fetcher = self._fetcher
-        fetched = fetcher._records[tp]  # noqa: SLF001
+        fetched = fetcher._records[tp]
         if type(fetched) is not FetchResult:
             self._release(tp)
             fetched.check_raise()
@@ -117,11 +118,11 @@ class Drain:
 
     def _release(self, tp: TopicPartition) -> None:
         """Let the fetcher fetch this partition again."""
-        del self._fetcher._records[tp]  # noqa: SLF001
-        self._fetcher._notify(self._fetcher._wait_consume_future)  # noqa: SLF001
+        del self._fetcher._records[tp]
+        self._fetcher._notify(self._fetcher._wait_consume_future)
 
     def _salvage(self, tp: TopicPartition, fetched: FetchResult, error: Exception) -> list[ConsumerRecord]:
-        state = fetched._assignment.state_value(tp)  # noqa: SLF001
+        state = fetched._assignment.state_value(tp)
         raw = self._client.fetched.get(tp)
         if state is None or raw is None or "Invalid CRC" in str(error):
             log.error("%s: a fetch arrived damaged and is read again: %s", tp, error)

@@ -62,18 +62,14 @@ class Intake:
     def envelope(self, record: ConsumerRecord) -> Delivery:
         """Decode only the headers: all that memory needs of a record taken before. Raises PoisonError."""
         try:
-            if record.key is not None and len(record.key) > _MAX_KEY_BYTES:
-                text = f"a key of {len(record.key)} bytes is over the limit of {_MAX_KEY_BYTES}"
-                raise WireError(reasons.TOO_LARGE, text)
             decoded = headers.decode(record.headers)
-            strange = [name for name, _ in record.headers if isinstance(name, bytes)]
-            if strange:
-                error = WireError(reasons.BAD_HEADERS, f"header key {strange[0][:64]!r} is not UTF-8")
-                error.request_id = decoded.request_id
-                raise error
+        except WireError as error:
+            raise PoisonError(error, self._unplaced(record, error.request_id or "")) from error
+        try:
+            _check_record(record)
             return self._placed(record, decoded)
         except WireError as error:
-            raise PoisonError(error, self._unplaced(record, getattr(error, "request_id", None) or "")) from error
+            raise PoisonError(error, self._unplaced(record, decoded.request_id)) from error
 
     def _placed(self, record: ConsumerRecord, decoded: headers.Headers) -> Delivery:
         hop = decoded.hop
@@ -86,9 +82,7 @@ class Intake:
             set(decoded.lost).issubset(self._predecessors) if decoded.lost else hop.stage in self._predecessors
         ):
             sender = "no stage" if hop is None else repr(hop.stage)
-            error = WireError(reasons.BAD_HEADERS, f"sent by {sender}, which is no predecessor of this stage")
-            error.request_id = decoded.request_id
-            raise error
+            raise WireError(reasons.BAD_HEADERS, f"sent by {sender}, which is no predecessor of this stage")
         else:
             predecessor = hop.stage
         return Delivery(
@@ -140,3 +134,12 @@ class Intake:
         carried.message = message
         if self._signature is not None and isinstance(message, Query):
             self._signature.check(message.inputs)
+
+
+def _check_record(record: ConsumerRecord) -> None:
+    if record.key is not None and len(record.key) > _MAX_KEY_BYTES:
+        text = f"a key of {len(record.key)} bytes is over the limit of {_MAX_KEY_BYTES}"
+        raise WireError(reasons.TOO_LARGE, text)
+    for name, _ in record.headers:
+        if type(name) is bytes:
+            raise WireError(reasons.BAD_HEADERS, f"header key {name[:64]!r} is not UTF-8")

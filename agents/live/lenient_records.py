@@ -77,7 +77,8 @@ class _LenientBatch(_DefaultRecordBatchPy):  # type: ignore[misc]
     """aiokafka's pure-Python batch, but a header key that is not UTF-8 is kept as bytes."""
 
     def _read_msg(self) -> _Raw:
-        buffer, pos = self._buffer, self._pos
+        buffer: bytearray = self._buffer
+        pos: int = self._pos  # type: ignore[has-type]
         _length, pos = decode_varint(buffer, pos)
         pos += 1  # attributes, unused
         timestamp_delta, pos = decode_varint(buffer, pos)

@@ -50,7 +50,7 @@ class Memory:
         return {tp.partition: (found[tp].offset, found[tp].metadata or "") if tp in found else (0, "") for tp in asked}
 
     async def read(self, partition: int, spans: Sequence[Span]) -> AsyncIterator[Delivery]:
-        """Yield the deliveries of the records in the spans, without their values; those that cannot be read are passed."""
+        """Yield the deliveries of the records in the spans, without their values; unreadable ones are passed over."""
         for start, end in spans:
             messages = read_spans(self._settings, self._topic, {partition: OffsetSpan(start, end)}, _WITHIN)
             while bunch := await asyncio.to_thread(_next, messages):

@@ -19,7 +19,7 @@ class Signature:
         self._inputs = {name: (_told(one, "dtype"), _shape(_told(one, "shape"))) for name, one in inputs.items()}
 
     def check(self, inputs: Mapping[str, Any]) -> None:
-        """Raise WireError(BAD_INPUT) that names the first input that does not fit; inputs beyond the signature may be."""
+        """Raise WireError(BAD_INPUT) that names the first input that does not fit; more inputs may be there."""
         for name, (dtype, shape) in self._inputs.items():
             if name not in inputs:
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} is missing")

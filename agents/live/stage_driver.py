@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit
     from agents.core.batching import Batch
     from agents.core.stage import StageCore
-    from agents.live.batch_work import BatchWork, Executed
+    from agents.live.batch_work import Executed
     from agents.live.clock import Clock
     from agents.live.emission import Emission
     from agents.live.intake import Intake

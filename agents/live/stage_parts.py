@@ -37,7 +37,7 @@ def load_models(spec: StageSpec, torch_threads: int) -> list[Model]:
 
 def _load_model(spec: StageSpec, torch_threads: int) -> Model:
     if spec.emulated is not None:
-        return EmulatedModel(spec.emulated.alpha, spec.emulated.beta, spec.emulated.table)
+        return EmulatedModel(spec.emulated.duration)
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r}: it has neither a model nor an emulated profile")
     if spec.executor == "process":
@@ -68,9 +68,9 @@ def stage_signature(spec: StageSpec, models: list[Model]) -> Signature | None:
     return Signature(inputs) if inputs else None
 
 
-def build_core(pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, models: list[Model]) -> StageCore:
+def build_core(pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None) -> StageCore:
     """Build the core with its policy; durations start from an emulated profile and are then measured."""
-    profile = models[0].duration if isinstance(models[0], EmulatedModel) else None
+    profile = spec.emulated.duration if spec.emulated is not None else None
     view = StageView(
         spec.name,
         replica=replica,
@@ -81,25 +81,21 @@ def build_core(pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | 
     )
     batcher = Batcher(
         make(policy or spec.policy or "naive", view),
-        max_batch=spec.batch or spec.max_batch,
+        max_batch=spec.batch_size,
         delay=spec.batch_delay,
         instances=spec.instances,
         duration=RunningEstimate(profile),
     )
-    rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else None
-    if rule is None and pipeline.graph.is_join(spec.name):
-        rule = Rule()
+    rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
     return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue)
 
 
 def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:
     return {
         stage.name: StageFacts(
-            stage.batch or stage.max_batch,
-            EmulatedModel(stage.emulated.alpha, stage.emulated.beta, stage.emulated.table).duration
-            if stage.emulated is not None
-            else _unknown,
-            stage.replicas * stage.instances,
+            stage.batch_size,
+            stage.emulated.duration if stage.emulated is not None else _unknown,
+            stage.workers,
         )
         for stage in pipeline.spec.stages
     }

@@ -31,6 +31,7 @@ from lineage.codec import Decoder
 from lineage.errors import BrokerError, SpillwayError
 from producers.schema_log import SchemaLog
 from topology import topics
+from topology.limits import merge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +69,7 @@ class StageProcessConfig:
     @property
     def spec(self) -> StageSpec:
         """The stage's own part of the pipeline."""
-        return next(stage for stage in self.pipeline.spec.stages if stage.name == self.stage)
+        return self.pipeline.spec.stage(self.stage)
 
 
 def run(config: StageProcessConfig) -> int:
@@ -77,7 +78,7 @@ def run(config: StageProcessConfig) -> int:
         models = load_models(config.spec, config.torch_threads)
         return asyncio.run(StageProcess(config, models).serve())
     except SpillwayError as error:
-        print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)  # noqa: T201
+        print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
 
 
@@ -92,7 +93,7 @@ class StageProcess:
         predecessors = config.pipeline.graph.predecessors[config.stage]
         self._predecessors = tuple(predecessors)
         self._topic = topics.stage_input(self._name, config.stage) if predecessors else topics.ingress(self._name)
-        self._limits = config.pipeline.spec.limits.wire()
+        self._limits = merge(config.pipeline.spec.limits)
         self._metrics = StageMetrics(
             self._name,
             config.stage,
@@ -112,19 +113,25 @@ class StageProcess:
         schemas = SchemaLog(self._config.settings, self._name)
         await asyncio.to_thread(schemas.open)
         driver, memory = self._driver(schemas)
-        output = Output(self._config.settings.confluent(), loop, on_stored=driver.stored, on_lost=driver.lost)
+        output = Output(
+            self._config.settings.confluent(),
+            loop,
+            on_stored=driver.stored,
+            on_lost=driver.lost,
+            max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
+        )
         work = build_work(self._config.pipeline, self._config.spec, self._models, self._limits)
         instances: Instances[Batch] = Instances(
             len(self._models), loop, work=work.run, done=driver.executed, broken=driver.crashed
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, instances, lambda: app.stage_consumer.epoch)
-        memory.committed = lambda partitions: app.consumer_thread.committed_metadata(partitions)
+        memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics)
         drained = False
         try:
             await self._until_stopped(app, driver)
-            drained = await self._drain(app, driver, output)
+            drained = await self._drain(app, driver)
         finally:
             await self._end(app, output, instances, leave=self._stop.is_set())
         registration.close()
@@ -142,7 +149,7 @@ class StageProcess:
             metrics=self._metrics,
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
-        core = build_core(config.pipeline, config.spec, config.replica, config.policy, self._models)
+        core = build_core(config.pipeline, config.spec, config.replica, config.policy)
         driver = StageDriver(
             core,
             clock=self._clock,
@@ -188,7 +195,7 @@ class StageProcess:
             for task in (stop, crash):
                 task.cancel()
 
-    async def _drain(self, app: StageApp, driver: StageDriver, output: Output) -> bool:
+    async def _drain(self, app: StageApp, driver: StageDriver) -> bool:
         """Finish what was taken, within the bound, and commit it; False if something was left for the next owner."""
         self._bound_the_end()
         until = time.monotonic() + self._config.drain

@@ -14,6 +14,7 @@ void then: a chunk carries the flow's epoch, which changes whenever the flow sto
 the current one. Partitions that stay with a replica are read again from the committed offset, and the stage skips what
 it has taken already.
 """
+# ruff: noqa: SLF001 - faust and aiokafka have no public way to do what this replaces; their versions are pinned
 
 from __future__ import annotations
 
@@ -215,12 +216,12 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _drain_messages(self, fetcher: Any) -> None:
         """Nothing to do for Faust's fetcher: the consumer's thread hands chunks over as the agent takes them."""
-        await self.wait(fetcher._stopped)  # noqa: SLF001
+        await self.wait(fetcher._stopped)
 
     def receive(self, epoch: int, drained: Drained) -> None:
         """Put a chunk into the agent's channel, unless the flow has stopped since it was fetched."""
         first = next(iter(drained))
-        channels = self.app.topics._tp_index.get(TP(*first), ())  # noqa: SLF001 - where the conductor itself looks
+        channels = self.app.topics._tp_index.get(TP(*first), ())
         if epoch != self.epoch or not channels:
             self.picked_up()
             return
@@ -261,14 +262,15 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
-    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - Faust's signature
         """Commit what the stage's tracker has released, and nothing else."""
         commits = self.owner.commits()
         mine = {tp.partition: tp for tp in self.assignment()}
         offsets = {partition: commit for partition, commit in commits.items() if partition in mine}
         if not offsets:
             return False
-        done = await self._thread.commit_metadata(
+        thread: StageConsumerThread = self._thread
+        done = await thread.commit_metadata(
             {
                 TopicPartition(mine[partition].topic, partition): OffsetAndMetadata(commit.offset, commit.metadata)
                 for partition, commit in offsets.items()

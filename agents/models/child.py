@@ -119,7 +119,7 @@ def _serve(pipe: Connection, stage: str, name: str, arguments: dict[str, Any], d
         except (EOFError, OSError):
             return
         try:
-            answer = (_RESULTS, model.predict(batch))
+            answer: tuple[str, Any] = (_RESULTS, model.predict(batch))
         except Exception as error:  # noqa: BLE001 - whatever the model raises is its answer
             answer = (_RAISED, f"{type(error).__name__}: {error}")
         try:

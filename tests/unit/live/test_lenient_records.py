@@ -11,6 +11,8 @@ GZIP = 1
 
 
 class NotUtf8(str):
+    __slots__ = ()
+
     def encode(self, *_):
         return b"\xff\xfe" + str(self).encode()
 
