@@ -1,1 +1,1 @@
-"""The simulator driver: the same cores in virtual time, with profiled durations and scripted crashes."""
+"""The simulator driver: the core in virtual time, with profiled durations. `simulation.simulate` is the way in."""

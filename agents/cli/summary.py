@@ -1,0 +1,47 @@
+"""A report as text for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from producers.report import Report
+
+_HEADINGS = ("stage", "received", "batches", "mean", "dropped", "failed", "queue ms", "wait ms", "exec ms", "busy")
+
+
+def summary(report: Report) -> str:
+    """Give the report's figures in a dozen lines, ending with a line's end."""
+    spread = report.latency_ms
+    latency = ", ".join(
+        f"{name} {value:.1f}"
+        for name, value in (("p50", spread.p50), ("p90", spread.p90), ("p99", spread.p99), ("max", spread.max))
+        if value is not None
+    )
+    outcomes = ", ".join(f"{count} {name}" for name, count in report.outcomes.model_dump().items() if count)
+    emulated = ", emulated accelerators" if report.emulated else ""
+    lines = [
+        f"{report.pipeline}, policy {report.policy}, {report.trace}, SLO {report.slo_ms:g} ms{emulated}",
+        f"requests   {report.requests} in {report.duration_s:.1f} s: {outcomes}",
+        f"good       {report.good} ({report.goodput_rps:.1f}/s), late {report.late}",
+        f"drop rate  {report.drop_rate:.3%}, invalid rate {report.invalid_rate:.3%}",
+        f"latency    {latency or 'no prediction'} ms",
+        "",
+        *_table(report),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(report: Report) -> list[str]:
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    for name, stage in report.stages.items():
+        times = (f"{value:.2f}" for value in (stage.queue_ms, stage.wait_ms, stage.exec_ms))
+        counts = (str(stage.received), str(stage.batches), f"{stage.mean_batch:.2f}", str(stage.dropped))
+        rows.append((name, *counts, str(stage.failed), *times, f"{stage.busy:.1%}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]

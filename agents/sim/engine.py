@@ -1,0 +1,242 @@
+"""The event loop in virtual time: the batcher and the policies of the live stages, with durations in place of models.
+
+Events are the ends of batches, the wake-ups that a batcher asks for, messages under way, and the synchronisation of
+the policies; the arrivals are a list. Everything is deterministic: events at the same instant happen in the order in
+which they were planned, after the arrivals of that instant.
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush
+from itertools import chain
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from agents.sim.meeting import GO, LOST, Meeting
+from agents.sim.travel import NEVER, StageRun, Station, Traveller
+from producers.report import DROPPED, PREDICTION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agents.core.policy import StageState
+    from agents.sim.plan import Plan
+
+_CHUNK = 65_536
+
+
+class Engine:
+    """One run of a plan over arrivals (sorted seconds). Call `run` once, then read what it left."""
+
+    def __init__(
+        self, plan: Plan, arrivals: NDArray[np.float64], progress: Callable[[int], None] = lambda _arrived: None
+    ) -> None:
+        """`progress` hears now and then how many requests have arrived."""
+        self.plan = plan
+        self._progress = progress
+        self.stages = {stage.name: StageRun(stage, plan) for stage in plan.stages}
+        for run in self.stages.values():
+            run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
+            run.single = self._single(run)
+        self._arrivals = arrivals
+        self._random = Random(plan.seed)  # noqa: S311  # simulation, not security
+        self._joins = {name: Meeting(plan.joins[name][0], partial=plan.joins[name][1]) for name in plan.joins}
+        several = len(plan.graph.sinks) > 1 or any(stage.choose for stage in plan.stages)
+        self._gate = Meeting(plan.sinks) if several else None
+        self._heap: list[tuple[float, int, Station | None, Any]] = []
+        self._planned = 0
+        self._more = len(arrivals) > 0
+        count = len(arrivals)
+        self.finished = array("d", [float("nan")]) * count
+        self.charged = array("d", [0.0]) * count  # seconds of execution
+        self.kinds = bytearray(count)
+
+    def _single(self, run: StageRun) -> StageRun | None:
+        if self.plan.hop_delay or run.plan.choose is not None or len(run.successors) != 1:
+            return None
+        (successor,) = run.successors.values()
+        if successor.name in self.plan.joins or successor.owners is not None:
+            return None
+        return successor
+
+    # The loop --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let every arrival run to its end."""
+        heap = self._heap
+        settle = self._settle
+        charged = self.charged
+        arrive = self._arrive
+        total = len(self._arrivals)
+        self._plan_synchronisation()
+        for index, sent in enumerate(chain(self._times(), (NEVER,))):
+            while heap and heap[0][0] < sent:
+                now, _, station, batch = heappop(heap)
+                if station is None:
+                    batch(now)
+                    continue
+                station.complete(now, batch.instance)
+                if station.starts or station.drops or station.timed:
+                    settle(now, station)
+                run = station.run
+                requests = batch.requests
+                started = batch.started
+                count = len(requests)
+                share = run.shares[count]
+                run.batches += 1
+                run.finished += count
+                run.executed += run.durations[count]
+                queued = waited = 0.0
+                single = run.single
+                if single is None:
+                    for request in requests:
+                        entered = request.entered
+                        queued += entered - request.arrived
+                        waited += started - entered
+                        charged[request.index] += share
+                    self._leave(now, run, requests)
+                else:
+                    turn = single.next
+                    for request in requests:
+                        entered = request.entered
+                        queued += entered - request.arrived
+                        waited += started - entered
+                        charged[request.index] += share
+                        request.arrived = now
+                        station = turn()
+                        station.push(now, request)
+                        if station.starts or station.drops or station.timed:
+                            settle(now, station)
+                run.queued += queued
+                run.waited += waited
+            if sent < NEVER:
+                arrive(index, sent)
+                self._more = index + 1 < total
+
+    def _times(self) -> Iterator[float]:
+        for start in range(0, len(self._arrivals), _CHUNK):
+            self._progress(start)
+            yield from self._arrivals[start : start + _CHUNK].tolist()
+        self._progress(len(self._arrivals))
+
+    def _plan(self, at: float, action: Callable[[float], None]) -> None:
+        self._planned += 1
+        heappush(self._heap, (at, self._planned, None, action))
+
+    def _settle(self, now: float, station: Station) -> None:
+        """Do what the batcher decided: plan the ends of started batches, spread drops, come back when it asks."""
+        starts = station.starts
+        if starts:
+            for batch in starts:
+                self._planned += 1
+                heappush(self._heap, (batch.expected_end, self._planned, station, batch))
+            starts.clear()
+        if station.drops:
+            drops = station.drops[:]
+            station.drops.clear()
+            run = station.run
+            run.dropped += len(drops)
+            for request, _ in drops:
+                assert isinstance(request, Traveller)  # nothing else is pushed
+                self._lose(now, run.name, request)
+        if station.timed:
+            wake = station.next_wake(now)
+            if wake is not None and wake < station.wakes:
+                station.wakes = wake
+                self._plan(wake, lambda at: self._wake(at, station))
+
+    def _wake(self, now: float, station: Station) -> None:
+        if station.wakes <= now:
+            station.wakes = NEVER
+        station.advance(now)
+        self._settle(now, station)
+
+    # From stage to stage ---------------------------------------------------------------------------------------
+
+    def _arrive(self, index: int, sent: float) -> None:
+        partition = self._random.randrange(self.plan.partitions) if self.plan.partitions else 0
+        request = Traveller(index, partition, sent, sent + self.plan.slo)
+        roots = self.plan.graph.roots
+        for name in roots[1:]:
+            self._send(sent, name, request.twin())
+        self._send(sent, roots[0], request)
+
+    def _send(self, now: float, name: str, request: Traveller) -> None:
+        delay = self.plan.hop_delay
+        if delay:
+            self._plan(now + delay, lambda at: self._deliver(at, name, request))
+        else:
+            self._deliver(now, name, request)
+
+    def _deliver(self, now: float, name: str, request: Traveller) -> None:
+        """Bring one branch's result to a stage; a join may have to wait for the other branches."""
+        join = self._joins.get(name)
+        if join is not None:
+            expected = len(self.plan.graph.expected(name, request.path))
+            if join.hear(request.index, expected, results=1) != GO:
+                return
+        request.arrived = now
+        station = self.stages[name].station(request.partition)
+        station.push(now, request)
+        if station.starts or station.drops or station.timed:
+            self._settle(now, station)
+
+    def _leave(self, now: float, run: StageRun, requests: list[Traveller]) -> None:
+        """Send the results of a batch where they go: to the successors, to chosen ones, or to the gate."""
+        for request in requests:
+            targets = tuple(run.successors)
+            if run.plan.choose is not None:
+                targets = run.plan.choose(self._random)
+                request.path = {**request.path, run.name: targets}
+            if not targets:
+                self._finish(now, request, results=1)
+                continue
+            for name in targets[1:]:
+                self._send(now, name, request.twin())
+            self._send(now, targets[0], request)
+
+    def _lose(self, now: float, name: str, request: Traveller) -> None:
+        """Spread the loss of a request at stage `name` to the joins that wait for it, or to the gate."""
+        graph = self.plan.graph
+        for target, lost in graph.losses(name, request.path):
+            if target is None:
+                self._finish(now, request, losses=len(lost))
+                continue
+            expected = len(graph.expected(target, request.path))
+            if self._joins[target].hear(request.index, expected, losses=len(lost)) == LOST:
+                self._lose(now, target, request)
+
+    def _finish(self, now: float, request: Traveller, *, results: int = 0, losses: int = 0) -> None:
+        """Bring one terminal's result, or the loss of some, to the gate, which tells the outcome once."""
+        if self._gate is None:
+            verdict = GO if results else LOST
+        else:
+            expected = len(self.plan.graph.terminals(request.path))
+            verdict = self._gate.hear(request.index, expected, results=results, losses=losses)
+        if verdict in {GO, LOST}:
+            self.kinds[request.index] = PREDICTION if verdict == GO else DROPPED
+            self.finished[request.index] = now + self.plan.hop_delay
+
+    # Synchronisation of the policies ---------------------------------------------------------------------------
+
+    def _plan_synchronisation(self) -> None:
+        stations = [station for run in self.stages.values() for station in run.stations]
+        if any(station.reports for station in stations):
+            self._plan(self.plan.period, self._synchronise)
+
+    def _synchronise(self, now: float) -> None:
+        stations = [station for run in self.stages.values() for station in run.stations]
+        states: dict[str, list[StageState]] = {name: [] for name in self.stages}
+        for station in stations:
+            state = station.report(now)
+            if state is not None:
+                states[station.run.name].append(state)
+        for station in stations:
+            station.tick(now, states)
+            self._settle(now, station)
+        if self._heap or self._more:
+            self._plan(now + self.plan.period, self._synchronise)

@@ -1,0 +1,147 @@
+"""What is simulated: a pipeline's stages with their durations, queues and instances, and how requests reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from agents.core.policies import DEFAULT
+from agents.core.policy import StageFacts, StageView
+from agents.sim.choices import Choice, chooser
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from random import Random
+
+    from topology.load import Pipeline
+    from topology.routing import Graph
+    from topology.spec import StageSpec
+
+Dispatch = Literal["worker", "shared", "partition"]
+Mode = Literal["all", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage: how long its batches take, and over how many queues and instances they are spread."""
+
+    name: str
+    batch: int  # the largest
+    delay: float  # batching delay
+    duration: Callable[[int], float]
+    queues: int
+    instances: int  # per queue
+    owners: tuple[int, ...]  # by partition, the queue that it feeds; empty: round-robin over the queues
+    policy: str
+    choose: Callable[[Random], tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole pipeline, ready to be simulated."""
+
+    stages: tuple[StagePlan, ...]
+    graph: Graph
+    joins: Mapping[str, tuple[Mode, bool]]  # by stage: its mode, and whether it goes on with what arrived
+    sinks: Mode  # whether any or all of the terminals make the outcome
+    slo: float
+    partitions: int  # 0: requests have none
+    seed: int
+    hop_delay: float
+    period: float  # of the policies' synchronisation
+
+    def view(self, stage: StagePlan, queue: int) -> StageView:
+        """Say where the policy of queue number `queue` of `stage` stands."""
+        return StageView(
+            stage=stage.name,
+            replica=queue,
+            instances=stage.instances,
+            slo=self.slo,
+            facts={
+                each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages
+            },
+            successors={each.name: tuple(self.graph.successors[each.name]) for each in self.stages},
+            seed=self.seed,
+        )
+
+
+def plan_of(
+    pipeline: Pipeline,
+    *,
+    workers: Sequence[int] | None,
+    dispatch: Dispatch,
+    policy: str | None,
+    slo: float | None,
+    seed: int,
+    choices: Mapping[str, Choice],
+    durations: Mapping[str, Callable[[int], float]],
+    hop_delay: float,
+    period: float,
+) -> Plan:
+    """Plan the simulation of `pipeline`; see `agents.sim.simulation.simulate` for the arguments."""
+    spec, graph = pipeline.spec, pipeline.graph
+    if workers is not None and len(workers) != len(spec.stages):
+        names = ", ".join(stage.name for stage in spec.stages)
+        raise UsageError(f"{len(workers)} numbers of workers for {len(spec.stages)} stages; give one each for {names}")
+    if period <= 0 or hop_delay < 0:
+        raise UsageError(f"period {period} must be above 0, hop delay {hop_delay} at least 0")
+    for name in {*choices, *durations} - {stage.name for stage in spec.stages}:
+        raise UsageError(f"{spec.name} has no stage {name!r}")
+    partitions = spec.partitions if dispatch == "partition" else 0
+    stages = []
+    for index, stage in enumerate(spec.stages):
+        queues, instances = _spread(stage, None if workers is None else workers[index], dispatch)
+        stages.append(
+            StagePlan(
+                name=stage.name,
+                batch=stage.batch_size,
+                delay=stage.batch_delay,
+                duration=durations.get(stage.name) or _profile(stage),
+                queues=queues,
+                instances=instances,
+                owners=tuple(partition % queues for partition in range(partitions)),
+                policy=policy or stage.policy or DEFAULT,
+                choose=chooser(stage, tuple(graph.successors[stage.name]), choices.get(stage.name)),
+            )
+        )
+    return Plan(
+        stages=tuple(stages),
+        graph=graph,
+        joins={stage.name: _join(stage) for stage in spec.stages if graph.is_join(stage.name)},
+        sinks=spec.sinks or "all",
+        slo=spec.slo if slo is None else slo,
+        partitions=partitions,
+        seed=seed,
+        hop_delay=hop_delay,
+        period=period,
+    )
+
+
+def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[int, int]:
+    """Say over how many queues, with how many instances each, a stage's workers are spread."""
+    total = stage.workers if workers is None else workers
+    if total < 1:
+        raise UsageError(f"stage {stage.name}: {total} workers; it needs at least one")
+    if dispatch == "worker":
+        return total, 1
+    if dispatch == "shared":
+        return 1, total
+    if total % stage.replicas:
+        raise UsageError(
+            f"stage {stage.name}: {total} workers cannot be spread evenly over its {stage.replicas} replicas; "
+            "give a multiple, or simulate with another dispatch than partition"
+        )
+    return stage.replicas, total // stage.replicas
+
+
+def _profile(stage: StageSpec) -> Callable[[int], float]:
+    if stage.emulated is None:
+        raise UsageError(f"stage {stage.name} has no profile: give it `emulated` durations to simulate it")
+    return stage.emulated.duration
+
+
+def _join(stage: StageSpec) -> tuple[Mode, bool]:
+    if stage.join is None:
+        return "all", False
+    return stage.join.mode, stage.join.on_loss == "partial"

@@ -1,0 +1,212 @@
+"""The simulator against hand-worked cases and against an independent reckoning of the same model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.sim.simulation import simulate
+from lineage.errors import UsageError
+from producers.report import DROPPED, PREDICTION
+
+from .pipelines import pipeline
+from .reckoning import Stage, queue_for_all, queue_per_worker, reckon
+
+CHAIN = [("a", 20.0, 7.0, 3, ()), ("b", 11.0, 5.0, 4, ("a",)), ("c", 9.0, 4.0, 2, ("b",))]
+DIAMOND = [
+    ("a", 20.0, 7.0, 3, ()),
+    ("b", 15.0, 6.0, 4, ("a",)),
+    ("c", 12.0, 5.0, 2, ("a",)),
+    ("d", 8.0, 4.0, 5, ("b", "c")),
+]
+
+
+def ms(result):
+    return [None if k == DROPPED else round(1000 * f, 6) for f, k in zip(result.finished, result.kind, strict=True)]
+
+
+# Worked out by hand -----------------------------------------------------------------------------------------------
+
+
+def test_one_stage_one_worker(tmp_path):
+    small = pipeline(tmp_path, [("a", 10.0, 2.0, 2, ())])
+    # 0: runs 0-12. 1, 2: form, run 12-26. 3: waits, enters at 12, runs 26-38. 100: idle, runs 100-112.
+    result = simulate(small, [0.0, 0.001, 0.002, 0.003, 0.1], workers=[1])
+    assert ms(result) == [12.0, 26.0, 26.0, 38.0, 112.0]
+    totals = result.stages["a"]
+    assert (totals.received, totals.batches, totals.queries, totals.dropped) == (5, 4, 5, 0)
+    assert totals.queued == pytest.approx((0 + 0 + 0 + 0.009 + 0) / 5)
+    assert totals.waited == pytest.approx((0 + 0.011 + 0.010 + 0.014 + 0) / 5)
+    assert totals.busy == pytest.approx(0.012 + 0.014 + 0.012 + 0.012)
+    assert result.spent == pytest.approx([0.012, 0.007, 0.007, 0.012, 0.012])
+
+
+def test_two_workers_with_a_queue_each_take_turns(tmp_path):
+    small = pipeline(tmp_path, [("a", 10.0, 0.0, 1, ())])
+    # Worker 0: requests 0 (0-10) and 2 (10-20); worker 1: 1 (1-11) and 3, which comes when 1 has long been done.
+    result = simulate(small, [0.0, 0.001, 0.002, 0.050], workers=[2], dispatch="worker")
+    assert ms(result) == [10.0, 11.0, 20.0, 60.0]
+    # In turn means in turn: request 2 waits for worker 0 although worker 1 is idle.
+    result = simulate(small, [0.0, 0.020, 0.021, 0.022], workers=[2], dispatch="worker")
+    assert ms(result) == [10.0, 30.0, 31.0, 40.0]
+    result = simulate(small, [0.0, 0.020, 0.021, 0.022], workers=[2], dispatch="shared")
+    assert ms(result) == [10.0, 30.0, 31.0, 40.0]
+    result = simulate(small, [0.0, 0.001, 0.012, 0.013], workers=[2], dispatch="shared")
+    assert ms(result) == [10.0, 11.0, 22.0, 23.0]
+
+
+def fork(slow: float):
+    """A fork whose branch c takes `slow` ms, where b takes 5, and a join; batches of one."""
+    return [
+        ("a", 10.0, 0.0, 1, ()),
+        ("b", 5.0, 0.0, 1, ("a",)),
+        ("c", slow, 0.0, 1, ("a",)),
+        ("d", 1.0, 0.0, 1, ("b", "c")),
+    ]
+
+
+def test_a_join_waits_for_the_slower_branch(tmp_path):
+    small = pipeline(tmp_path, fork(30.0))
+    result = simulate(small, [0.0, 0.010])
+    assert ms(result) == [41.0, 71.0]  # 10 + 30 + 1; the second waits for c until 40, which ends at 70
+    assert result.spent == pytest.approx([0.046, 0.046])
+    assert [totals.received for totals in result.stages.values()] == [2, 2, 2, 2]
+
+
+def test_a_drop_in_one_branch_drops_the_request_and_does_not_cancel_the_other(tmp_path):
+    small = pipeline(tmp_path, fork(30.0), slo_ms=69.5)
+    # They leave a at 10, 20, 30, 40, 50 and enter c at 10, 20, 40, 70, 100, where the last is past its deadline of
+    # 73.5. Its sibling in b is served. c ends at 40, 70, 100, 130: at d the third and the fourth are too late.
+    result = simulate(small, [0.0, 0.001, 0.002, 0.003, 0.004], policy="expired")
+    assert ms(result) == [41.0, 71.0, None, None, None]
+    assert (1000 * result.finished[2:]).round(6).tolist() == [100.0, 130.0, 100.0]
+    assert {name: (totals.received, totals.queries, totals.dropped) for name, totals in result.stages.items()} == {
+        "a": (5, 5, 0), "b": (5, 5, 0), "c": (5, 4, 1), "d": (4, 2, 2)
+    }  # fmt: skip
+    report = result.report("by hand")
+    assert (report.good, report.late, report.outcomes.dropped) == (1, 1, 3)
+    assert report.drop_rate == pytest.approx(0.8)
+    assert report.invalid_rate == pytest.approx(1 - 46 / (50 + 25 + 120 + 2))
+    assert report.emulated
+
+
+def test_hops_take_their_time(tmp_path):
+    small = pipeline(tmp_path, [("a", 10.0, 0.0, 1, ()), ("b", 5.0, 0.0, 1, ("a",))])
+    result = simulate(small, [0.0, 0.100], hop_delay=0.002)
+    assert ms(result) == [21.0, 121.0]  # to a, to b, and back
+    assert result.stages["a"].queued == 0.0
+
+
+# The same model, reckoned in another way ---------------------------------------------------------------------------
+
+
+def same(tmp_path, described, workers, gaps, dispatch, slo=0.2, policy="naive"):
+    sent = np.cumsum(gaps)
+    result = simulate(pipeline(tmp_path, described), sent, workers=workers, dispatch=dispatch, slo=slo, policy=policy)
+    stages = [
+        Stage(name, batch, count, alpha / 1000, beta / 1000, before)
+        for (name, alpha, beta, batch, before), count in zip(described, workers, strict=True)
+    ]
+    times = sent.tolist()
+    expected, sizes = reckon(
+        stages,
+        times,
+        queue_per_worker if dispatch == "worker" else queue_for_all,
+        (lambda now, request: times[request] + slo < now) if policy == "expired" else lambda now, request: False,
+    )
+    found = [f if k == PREDICTION else None for f, k in zip(result.finished, result.kind, strict=True)]
+    assert found == expected
+    for name, counts in sizes.items():
+        totals = result.stages[name]
+        assert (totals.batches, totals.queries) == (len(counts), sum(counts))
+
+
+@pytest.mark.parametrize("described", [CHAIN, DIAMOND])
+@pytest.mark.parametrize(("dispatch", "policy"), [("worker", "naive"), ("worker", "expired"), ("shared", "naive")])
+def test_the_reckoning_agrees_on_random_loads(tmp_path, described, dispatch, policy):
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        stages = [
+            (name, alpha + rng.random(), beta + rng.random(), batch, pre) for name, alpha, beta, batch, pre in described
+        ]
+        workers = rng.integers(1, 5, len(stages)).tolist()
+        gaps = rng.exponential(rng.choice([0.003, 0.01, 0.03]), 300)
+        same(tmp_path, stages, workers, gaps, dispatch, policy=policy)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0.0001, 0.05, allow_nan=False), min_size=1, max_size=40),
+    st.lists(st.integers(1, 3), min_size=4, max_size=4),
+    st.sampled_from([("worker", "naive"), ("worker", "expired"), ("shared", "naive")]),
+    st.floats(0.01, 0.3),
+    st.integers(1, 4),
+)
+def test_the_reckoning_agrees_on_any_small_load(tmp_path_factory, gaps, workers, how, slo, batch):
+    # Durations without a common measure, so that no two events fall together.
+    stages = [
+        ("a", 20.0 * 2**0.5, 7.0 * 3**0.5, batch, ()),
+        ("b", 15.0 * 5**0.5, 6.0 * 7**0.5, 4, ("a",)),
+        ("c", 12.0 * 11**0.5, 5.0 * 13**0.5, 2, ("a",)),
+        ("d", 8.0 * 17**0.5, 4.0 * 19**0.5, batch, ("b", "c")),
+    ]
+    same(tmp_path_factory.mktemp("any"), stages, workers, gaps, how[0], slo, how[1])
+
+
+# Choices of dispatch and seed --------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path):
+    small = pipeline(tmp_path, DIAMOND)
+    sent = np.cumsum(np.random.default_rng(1).exponential(0.01, 500))
+
+    def text(seed):
+        return simulate(small, sent, workers=[2, 2, 2, 2], seed=seed).report("t").to_json()
+
+    assert text(3) == text(3)
+
+
+def test_partitions_over_one_replica_are_one_shared_queue(tmp_path):
+    small = pipeline(tmp_path, DIAMOND)
+    sent = np.cumsum(np.random.default_rng(1).exponential(0.01, 500))
+    shared = simulate(small, sent, workers=[2, 2, 2, 2], dispatch="shared")
+    partition = simulate(small, sent, workers=[2, 2, 2, 2], dispatch="partition")
+    assert (shared.finished == partition.finished).all()
+
+
+def test_every_request_is_charged_what_its_batches_took(tmp_path):
+    sent = np.cumsum(np.random.default_rng(1).exponential(0.008, 500))
+    result = simulate(pipeline(tmp_path, DIAMOND, slo_ms=150.0), sent, workers=[2, 2, 2, 2], policy="expired")
+    assert 0 < (result.kind == DROPPED).sum() < 500
+    assert result.spent.sum() == pytest.approx(sum(totals.busy for totals in result.stages.values()))
+    assert ((result.kind == DROPPED) | (result.kind == PREDICTION)).all()
+
+
+def test_progress_hears_of_all_arrivals(tmp_path):
+    heard = []
+    simulate(pipeline(tmp_path, CHAIN), np.arange(100) / 10, progress=heard.append)
+    assert heard[-1] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"workers": [1, 2]}, "2 numbers of workers for 3 stages; give one each for a, b, c"),
+        ({"workers": [1, 0, 1]}, "stage b: 0 workers"),
+        ({"policy": "fastest"}, "no policy 'fastest'"),
+        ({"choices": {"x": {}}}, "no stage 'x'"),
+        ({"choices": {"a": {"b": 1.0}}}, "chooses no successors"),
+        ({"period": 0.0}, "period"),
+    ],
+)
+def test_bad_arguments_say_what_to_do(tmp_path, arguments, words):
+    with pytest.raises(UsageError, match=words):
+        simulate(pipeline(tmp_path, CHAIN), [0.0], **arguments)
+
+
+@pytest.mark.parametrize("arrivals", [[], [1.0, 0.5], [float("nan")], [-1.0]])
+def test_bad_arrivals_are_refused(tmp_path, arrivals):
+    with pytest.raises(UsageError, match="arrivals"):
+        simulate(pipeline(tmp_path, CHAIN), arrivals)
