@@ -35,7 +35,7 @@ def diagnose(log: Path) -> str:
     for sign, meaning in _SIGNS:
         if sign in text:
             return meaning
-    lines = [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")][-_TAIL_LINES:]
     return "its last words were:\n  " + "\n  ".join(lines) if lines else "it said nothing"
 
 

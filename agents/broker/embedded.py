@@ -35,9 +35,9 @@ class EmbeddedBroker:
     """A Kafka broker on loopback with its data in `data_dir`, kept across restarts.
 
     `port` is the wanted port: taken if it is free, else another is, unless `strict_port` asks for that one or an error;
-    0 means any. Later starts of the same object keep the port of the first. The broker ends with this process however
-    that ends, unless it is `detached`: then it goes on until `stop_broker` of its folder. `extra` overrides Kafka
-    settings. Raises `BrokerError` or `UsageError` with what to do.
+    0 means any. Later starts of the same object take the port of the first, or raise. The broker ends with this
+    process however that ends, unless it is `detached`: then it goes on until `stop_broker` of its folder. `extra`
+    overrides Kafka settings. Raises `BrokerError` or `UsageError` with what to do.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class EmbeddedBroker:
                 self._format(java)
             problem = self._launch([*java, "kafka.Kafka", str(self.folder.properties)], port)
             if problem is None:
-                self.port = port
+                self.port, self._strict_port = port, True
                 return
             if problem != PORT_TAKEN or last_try:
                 raise BrokerError(f"Kafka did not start: {problem}\n(its log is {self.folder.log})")

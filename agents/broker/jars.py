@@ -99,8 +99,9 @@ def _alone(cache_dir: Path) -> Iterator[None]:
     """Hold the cache folder against other processes that start a broker at the same time."""
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with (cache_dir / "jars.lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield
-    except PermissionError as error:
+        held = (cache_dir / "jars.lock").open("w")
+    except OSError as error:
         raise BrokerError(f"cannot write to the cache folder {cache_dir}: {error.strerror}") from error
+    with held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,192 @@
+"""`spillway serve`: a pipeline's processes under a supervisor, or one of them alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.cli.options import (
+    bootstrap_option,
+    broker_dir_option,
+    cache_dir,
+    client_config_option,
+    pipeline_argument,
+    run_dir_option,
+)
+from lineage.errors import UsageError
+from producers.connection import ClientSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from topology.load import Pipeline
+
+INTERRUPTED = 130
+# A stage uses more cores by replicas and instances; without these, each process starts a thread per core for itself.
+_ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@click.command()
+@pipeline_argument
+@bootstrap_option
+@client_config_option
+@click.option(
+    "--with-broker", is_flag=True, help="Use the local Kafka even if another one is named in the environment."
+)
+@broker_dir_option("--broker-dir")
+@run_dir_option
+@click.option("--policy", help="Queueing policy of every stage, in place of the file's.")
+@click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
+@click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
+@click.option(
+    "--replica", type=click.IntRange(0), default=0, help="Which replica, with --stage or --gate.  [default: 0]"
+)
+@click.option(
+    "--stall",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Restart a replica that commits nothing for so long while records wait; above the longest batch.",
+)
+@click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
+@click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
+@click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
+@click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
+def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, **options: Any) -> int:
+    """Serve a pipeline on this machine until it is stopped.
+
+    Starts a process for each replica of each stage, and the gate; restarts what dies, with growing delays, and gives up
+    loudly what dies again and again, while the rest goes on. Without --bootstrap it uses the local Kafka, and starts
+    it if it does not run. Prints 'ready' when everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a
+    second Ctrl-C does not wait. The exit code is 1 if something was given up.
+
+    \b
+    Examples:
+      spillway serve examples/hello/pipeline.yaml
+      spillway serve pipeline.yaml --bootstrap kafka:9092 --stage detect --replica 1
+    """  # noqa: D301 - click's own marks
+    if parent is not None:
+        from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
+
+        follow_parent(parent)
+    from topology.load import load  # noqa: PLC0415 - after follow_parent: it takes its time
+
+    if stage is not None and gate:
+        raise UsageError("--stage and --gate exclude each other: a process is one or the other")
+    if stage is None and not gate:
+        return _supervise(load(pipeline), **options)
+    settings = ClientSettings.load(options["bootstrap"], options["client_config"])
+    _log_to_stderr()
+    loaded = load(pipeline)
+    if parent is None:
+        _ensure_topics(loaded, settings)
+    return _run_gate(loaded, settings, options) if stage is None else _run_stage(loaded, stage, settings, options)
+
+
+def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> int:
+    from agents.live import stage_process  # noqa: PLC0415 - imports Faust, which the supervisor does without
+
+    spec = next((known for known in pipeline.spec.stages if known.name == stage), None)
+    if spec is None:
+        known = ", ".join(each.name for each in pipeline.spec.stages)
+        raise UsageError(f"{pipeline.path}: there is no stage {stage!r}; its stages are {known}")
+    replica, journals = options["replica"], options["journal"]
+    return stage_process.run(
+        stage_process.StageProcessConfig(
+            pipeline=pipeline,
+            stage=stage,
+            replica=replica,
+            settings=settings,
+            run_dir=options["run_dir"],
+            policy=options["policy"],
+            journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
+        )
+    )
+
+
+def _run_gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> int:
+    from agents.live import gate_process  # noqa: PLC0415 - imports what the supervisor does without
+
+    return gate_process.run(
+        gate_process.GateProcessConfig(
+            pipeline=pipeline, replica=options["replica"], settings=settings, run_dir=options["run_dir"]
+        )
+    )
+
+
+def _supervise(
+    pipeline: Pipeline,
+    *,
+    bootstrap: str | None,
+    client_config: Path | None,
+    with_broker: bool,
+    broker_dir: Path,
+    run_dir: Path,
+    policy: str | None,
+    stall: float,
+    ready_file: Path | None,
+    journal: Path | None,
+    quiet: bool,
+    replica: int,  # noqa: ARG001 - a single process's option, harmless here
+) -> int:
+    from agents.supervise.display import Display  # noqa: PLC0415 - a stage's process does without these
+    from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
+    from agents.supervise.service import Service, ServiceSettings  # noqa: PLC0415
+    from agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
+
+    stop, interrupted = threading.Event(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    with ExitStack() as stack:
+        display = stack.enter_context(Display(pipeline.spec.name, quiet=quiet))
+        keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
+        if with_broker or (bootstrap is None and client_config is None):
+            broker = stack.enter_context(kept_broker(broker_dir, cache_dir=cache_dir(), say=display.say))
+            bootstrap, client_config, keep = broker.bootstrap, None, broker.keep
+        service = Service(
+            ServiceSettings(
+                pipeline=pipeline,
+                cluster=ClientSettings.load(bootstrap, client_config),
+                run_dir=run_dir.absolute(),
+                client_config=client_config,
+                policy=policy,
+                environment={**dict.fromkeys(_ONE_THREAD_EACH, "1"), **os.environ},
+                ready_file=ready_file,
+                extra=() if journal is None else ("--journal", str(journal.absolute())),
+                supervision=SupervisorSettings(stall=stall),
+            ),
+            say=display.say,
+            show=display.show,
+            keep=keep,
+            on_ready=display.ready,
+        )
+
+        def interrupt(*_: object) -> None:
+            if stop.is_set():
+                service.supervisor.hurry()
+            interrupted.set()
+            stop.set()
+
+        signal.signal(signal.SIGINT, interrupt)
+        code = service.run(stop)
+    return code or (INTERRUPTED if interrupted.is_set() else 0)
+
+
+def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:
+    """A process that runs alone sees to the topics itself; a supervisor has done it for its own."""
+    from agents.live.topics import ensure  # noqa: PLC0415 - only here
+    from topology.topics import topic_plan  # noqa: PLC0415
+
+    ensure(settings, topic_plan(pipeline.spec))
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,144 @@
+"""`spillway status`: what the processes of a served pipeline do, found through the run directory."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+
+from agents.cli.options import json_option, run_dir_option
+from agents.supervise.figures import Figures, figures
+from agents.supervise.registry import Entry, ServeEntry, entries
+from agents.supervise.scrape import Snapshot, scrape
+from agents.supervise.table import Row, details, line, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_INTERVAL_SECONDS = 1.0
+_GONE, _SILENT = "gone", "not answering"
+
+
+@click.command()
+@click.argument("pipeline", required=False)
+@run_dir_option
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@json_option
+def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -> int:
+    """Show what the processes of a served pipeline do.
+
+    PIPELINE is a pipeline's name; without it, all that are served from here are shown. Rates and means are of the last
+    second; counts run from a process's start. Exit code 1 where nothing is served, or a process is gone or does not
+    answer.
+
+    \b
+    Example: spillway status --watch
+    """  # noqa: D301 - click's own marks
+    view = _View(run_dir, pipeline)
+    view.read()
+    if not view.found:
+        what = f"no process of {pipeline}" if pipeline is not None else "nothing"
+        click.echo(json.dumps({"pipelines": {}}) if as_json else f"{what} is served under {run_dir}", err=not as_json)
+        return 1
+    if not watch:
+        time.sleep(_INTERVAL_SECONDS)
+        view.read()
+        _show(view, as_json=as_json)
+        return 0 if view.healthy else 1
+    return _watch(view, as_json=as_json)
+
+
+def _watch(view: _View, *, as_json: bool) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    console = Console()
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(_INTERVAL_SECONDS)
+                view.read()
+                if as_json or not console.is_terminal:
+                    _show(view, as_json=as_json)
+                else:
+                    live.update(Group(*(table(rows, name) for name, rows in view.rows().items())), refresh=True)
+    except KeyboardInterrupt:  # the way to end watching
+        return 0
+
+
+def _show(view: _View, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(view.as_json()))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    for name, rows in view.rows().items():
+        if console.is_terminal:
+            console.print(table(rows, name))
+        else:
+            console.print(name, *map(line, rows), sep="\n  ", markup=False)
+        for text in (text for row in rows if row.figures is not None for text in details(row.figures)):
+            console.print("  " + text, markup=False)
+
+
+class _View:
+    """The entries of a run directory, each with its last two readings."""
+
+    def __init__(self, run_dir: Path, pipeline: str | None) -> None:
+        self.found: list[Entry] = []
+        self._run_dir = run_dir
+        self._pipeline = pipeline
+        self._now: dict[Entry, Snapshot | None] = {}
+        self._before: dict[Entry, Snapshot | None] = {}
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every process answers."""
+        return all(self._state(entry) not in {_GONE, _SILENT} for entry in self.found)
+
+    def read(self) -> None:
+        """Look again."""
+        self.found = entries(self._run_dir, self._pipeline)
+        self._before = self._now
+        self._now = {entry: scrape(entry, time.monotonic()) if entry.alive() else None for entry in self.found}
+
+    def rows(self) -> dict[str, list[Row]]:
+        """Rows of the table, by pipeline."""
+        made: dict[str, list[Row]] = {}
+        for entry in self.found:
+            row = Row(entry.name, self._state(entry), self._figures(entry), f"(process {entry.pid})")
+            made.setdefault(entry.pipeline, []).append(row)
+        return made
+
+    def as_json(self) -> dict[str, Any]:
+        """All that is known, by pipeline and process."""
+        made: dict[str, Any] = {}
+        for entry in self.found:
+            known = self._figures(entry)
+            served = ServeEntry.read(self._run_dir, entry.pipeline)
+            pipeline = made.setdefault(
+                entry.pipeline,
+                {"bootstrap": served.bootstrap if served is not None and served.alive() else None, "processes": {}},
+            )
+            pipeline["processes"][entry.name] = {
+                "stage": entry.stage,
+                "replica": entry.replica,
+                "pid": entry.pid,
+                "port": entry.port,
+                "state": self._state(entry),
+                "figures": known.as_json() if known is not None else None,
+            }
+        return {"pipelines": made}
+
+    def _state(self, entry: Entry) -> str:
+        if not entry.alive():
+            return _GONE
+        if self._now.get(entry) is None:
+            return _SILENT
+        return "running" if entry.ready else "starting"
+
+    def _figures(self, entry: Entry) -> Figures | None:
+        now = self._now.get(entry)
+        return figures(entry, now, self._before.get(entry)) if now is not None else None

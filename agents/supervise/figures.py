@@ -1,0 +1,103 @@
+"""What a process did between two readings of its metrics, in the units that a person wants to see."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lineage import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agents.supervise.registry import Entry
+    from agents.supervise.scrape import Distribution, Snapshot
+    from lineage.message import OutcomeKind
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One process: rates and means over the last interval, counts since its start. Durations in seconds.
+
+    Means are NaN where nothing happened in the interval. `queue` is what waits: at the gate, what it holds back.
+    `latency` is, for a stage, a query's mean time in it; at the gate, the median from the query's sending to its
+    release, with `latency_p99` beside it.
+    """
+
+    name: str
+    role: str
+    rate: float
+    queue: int
+    queue_limit: int
+    batch: float
+    queued: float
+    executed: float
+    latency: float
+    latency_p99: float
+    received: int
+    duplicates: int
+    outcomes: Mapping[str, Mapping[str, int]]  # kind -> reason -> count
+    dead_letters: Mapping[str, int]
+    good: int
+    late: int
+
+    def count(self, kind: OutcomeKind) -> int:
+        """Outcomes of a kind since the start."""
+        return sum(self.outcomes.get(kind, {}).values())
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON object; what is not known is null."""
+        return {key: None if value != value else value for key, value in asdict(self).items()}  # noqa: PLR0124 - NaN
+
+
+def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
+    """Put two readings together; with one alone, the interval is since the process started."""
+    gate = entry.role == "gate"
+    seconds = now.at - before.at if before is not None else math.nan
+    latency = _since(now, before, names.LATENCY_SECONDS)
+    spent = [_since(now, before, name).mean() for name in _STAGE_TIMES]
+    return Figures(
+        name=entry.name,
+        role=entry.role,
+        rate=_delta(now, before, names.RECEIVED_TOTAL) / seconds if seconds > 0 else math.nan,
+        queue=int(now.value(names.HELD if gate else names.QUEUE_DEPTH)),
+        queue_limit=int(now.value(names.QUEUE_LIMIT)),
+        batch=_ratio(_delta(now, before, names.BATCHED_QUERIES_TOTAL), _delta(now, before, names.BATCHES_TOTAL)),
+        queued=spent[0],
+        executed=spent[2],
+        latency=latency.quantile(0.5) if gate else sum(spent),
+        latency_p99=latency.quantile(0.99) if gate else math.nan,
+        received=int(now.value(names.RECEIVED_TOTAL)),
+        duplicates=int(now.value(names.DUPLICATES_TOTAL)),
+        outcomes=_by_kind(now),
+        dead_letters={reason: int(count) for reason, count in now.dead_letters.items()},
+        good=int(now.value(names.GOOD_TOTAL)),
+        late=int(now.value(names.LATE_TOTAL)),
+    )
+
+
+_STAGE_TIMES = (names.QUEUE_SECONDS, names.BATCH_WAIT_SECONDS, names.EXECUTION_SECONDS)
+
+
+def _by_kind(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    kinds: dict[str, dict[str, int]] = {}
+    for (kind, reason), count in sorted(snapshot.outcomes.items()):
+        kinds.setdefault(kind, {})[reason] = int(count)
+    return kinds
+
+
+def _delta(now: Snapshot, before: Snapshot | None, name: str) -> float:
+    difference = now.value(name) - (before.value(name) if before is not None else 0.0)
+    return difference if difference >= 0 else now.value(name)  # it was restarted in between
+
+
+def _since(now: Snapshot, before: Snapshot | None, name: str) -> Distribution:
+    current = now.distribution(name)
+    if before is None or current.count < before.distribution(name).count:
+        return current
+    return current.since(before.distribution(name))
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else math.nan

@@ -1,0 +1,116 @@
+"""Who serves on this machine: the entries that live processes leave in the run directory, read and judged.
+
+<run_dir>/<pipeline>/<stage>.<replica>.json   one per process: its id, its metrics port, whether it is ready
+<run_dir>/<pipeline>/serve.json               the supervisor, and the cluster that it serves on
+<run_dir>/<pipeline>/logs/                    what the processes say
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import psutil
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_Entry = TypeVar("_Entry")
+_SUPERVISOR = "serve.json"
+# A process writes its entry after it started; one with the same id that started later is another.
+_CLOCK_SLACK_SECONDS = 2.0
+
+
+def is_alive(pid: int, started_before: float) -> bool:
+    """Whether a process with this id runs that started before that time (unix seconds)."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() < started_before + _CLOCK_SLACK_SECONDS and (
+            process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One process of a pipeline, as it registered itself."""
+
+    pipeline: str
+    stage: str
+    replica: int
+    pid: int
+    port: int
+    started_unix: float
+    role: str  # "stage" or "gate"
+    ready: bool = False
+
+    @property
+    def name(self) -> str:
+        """Stage and replica."""
+        return f"{self.stage}.{self.replica}"
+
+    def alive(self) -> bool:
+        """Whether the process still runs; one that was killed leaves its entry behind."""
+        return is_alive(self.pid, self.started_unix)
+
+
+@dataclass(frozen=True)
+class ServeEntry:
+    """The supervisor of a pipeline, and where that pipeline is."""
+
+    pipeline: str
+    spec: str  # path of the pipeline file
+    bootstrap: str
+    client_config: str | None
+    pid: int
+    started_unix: float
+    ready: bool = False
+
+    def alive(self) -> bool:
+        """Whether the supervisor still runs."""
+        return is_alive(self.pid, self.started_unix)
+
+    def write(self, run_dir: Path) -> Path:
+        """Write the entry, whole or not at all; returns its path."""
+        path = serve_path(run_dir, self.pipeline)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".partial")
+        draft.write_text(json.dumps(asdict(self)))
+        draft.replace(path)
+        return path
+
+    @classmethod
+    def read(cls, run_dir: Path, pipeline: str) -> Self | None:
+        """The entry of the pipeline's supervisor, alive or not."""
+        return _read(serve_path(run_dir, pipeline), cls)
+
+
+def serve_path(run_dir: Path, pipeline: str) -> Path:
+    """Where a pipeline's supervisor registers."""
+    return run_dir / pipeline / _SUPERVISOR
+
+
+def entries(run_dir: Path, pipeline: str | None = None) -> list[Entry]:
+    """All processes that registered under `run_dir`, alive or not, by pipeline, stage and replica."""
+    folders = [run_dir / pipeline] if pipeline is not None else sorted(run_dir.glob("*/"))
+    found = [
+        entry
+        for folder in folders
+        for path in sorted(folder.glob("*.json"))
+        if path.name != _SUPERVISOR and (entry := _read(path, Entry)) is not None
+    ]
+    return sorted(found, key=lambda entry: (entry.pipeline, entry.role == "gate", entry.stage, entry.replica))
+
+
+def pipelines(run_dir: Path) -> list[str]:
+    """Names of the pipelines that have a folder in the run directory."""
+    return sorted(folder.name for folder in run_dir.glob("*/") if any(folder.glob("*.json")))
+
+
+def _read(path: Path, kind: type[_Entry]) -> _Entry | None:
+    try:
+        return kind(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None  # gone meanwhile, or no entry of ours: a folder that users see may hold other files

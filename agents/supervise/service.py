@@ -1,0 +1,199 @@
+"""A pipeline served on this machine: its topics, its processes, and its entry in the run directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agents.live import topics as live_topics
+from agents.supervise.child import ChildPlan
+from agents.supervise.groups import KafkaGroups
+from agents.supervise.registry import ServeEntry, entries, serve_path
+from agents.supervise.supervisor import Supervisor, SupervisorSettings
+from lineage.errors import SpillwayError, UsageError
+from topology.topics import ingress, outcomes, stage_input, topic_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agents.supervise.table import Row
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+
+GATE = "gate"
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """What to serve and how. `environment` is the children's; `client_config` is the file that `cluster` came from."""
+
+    pipeline: Pipeline
+    cluster: ClientSettings
+    run_dir: Path
+    client_config: Path | None = None
+    policy: str | None = None
+    environment: Mapping[str, str] | None = None
+    ready_file: Path | None = None
+    extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
+    supervision: SupervisorSettings = field(default_factory=SupervisorSettings)
+
+
+class Service:
+    """Serves one pipeline from `run` until it is told to stop. See `Supervisor` for `say`, `show` and `keep`."""
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        *,
+        say: Callable[[str], None],
+        show: Callable[[Sequence[Row]], None] = lambda _rows: None,
+        keep: Callable[[float], None] = lambda _now: None,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_ready = on_ready
+        self.ready = threading.Event()
+        self._settings = settings
+        self._say = say
+        self._name = settings.pipeline.spec.name
+        self._entry = ServeEntry(
+            pipeline=self._name,
+            spec=str(settings.pipeline.path),
+            bootstrap=settings.cluster.bootstrap,
+            client_config=str(settings.client_config) if settings.client_config is not None else None,
+            pid=os.getpid(),
+            started_unix=time.time(),
+        )
+        self._refuse_second()
+        self._forget_dead()
+        self.supervisor = Supervisor(
+            self._name,
+            child_plans(settings),
+            settings.run_dir,
+            settings=settings.supervision,
+            groups=self._groups(),
+            say=say,
+            show=show,
+            keep=keep,
+            on_ready=self._tell_ready,
+        )
+
+    def run(self, stop: threading.Event) -> int:
+        """Create and check the topics, start the processes and keep them until `stop`; returns the exit code."""
+        settings = self._settings
+        created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec))
+        if created:
+            self._say(f"created {len(created)} topics for {self._name}")
+        self._entry.write(settings.run_dir)
+        try:
+            return self.supervisor.run(stop)
+        finally:
+            serve_path(settings.run_dir, self._name).unlink(missing_ok=True)
+            if settings.ready_file is not None:
+                settings.ready_file.unlink(missing_ok=True)
+
+    def _tell_ready(self) -> None:
+        entry = ServeEntry(**{**self._entry.__dict__, "ready": True})
+        written = entry.write(self._settings.run_dir)
+        if self._settings.ready_file is not None:
+            self._settings.ready_file.parent.mkdir(parents=True, exist_ok=True)
+            self._settings.ready_file.write_bytes(written.read_bytes())
+        self.ready.set()
+        self._on_ready()
+
+    def _refuse_second(self) -> None:
+        other = ServeEntry.read(self._settings.run_dir, self._name)
+        if other is not None and other.alive():
+            raise UsageError(
+                f"{self._name} is served already by process {other.pid}, at {other.bootstrap}: stop that one, or use "
+                "another --run-dir for another cluster"
+            )
+
+    def _forget_dead(self) -> None:
+        """Take away what processes left behind that were killed with their supervisor."""
+        for entry in entries(self._settings.run_dir, self._name):
+            if not entry.alive():
+                (self._settings.run_dir / self._name / f"{entry.name}.json").unlink(missing_ok=True)
+
+    def _groups(self) -> KafkaGroups:
+        spec, graph = self._settings.pipeline.spec, self._settings.pipeline.graph
+        inputs = {
+            stage.name: stage_input(self._name, stage.name) if graph.predecessors[stage.name] else ingress(self._name)
+            for stage in spec.stages
+        }
+        inputs[GATE] = outcomes(self._name)
+        return KafkaGroups(self._settings.cluster, self._name, inputs, spec.partitions)
+
+
+def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
+    """One process per replica of each stage, and the gate."""
+    plans = []
+    for stage in settings.pipeline.spec.stages:
+        for replica in range(stage.replicas):
+            what = ["--stage", stage.name, "--replica", str(replica), *settings.extra]
+            if settings.policy is not None:
+                what += ["--policy", settings.policy]
+            plans.append(ChildPlan(stage.name, replica, "stage", _command(settings, what), settings.environment))
+    return [*plans, ChildPlan(GATE, 0, GATE, _command(settings, ["--gate"]), settings.environment)]
+
+
+def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
+    """`spillway serve` for one process, by module, as the script may not be on PATH.
+
+    -P: the working directory must not come before our own rooms; the command adds it after them, for users' models.
+    """
+    python = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(settings.pipeline.path)]
+    where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
+    if settings.client_config is not None:
+        where += ["--client-config", str(settings.client_config)]
+    return [*python, *what, *where, "--parent", str(os.getpid())]
+
+
+@contextmanager
+def served(
+    settings: ServiceSettings,
+    *,
+    say: Callable[[str], None],
+    keep: Callable[[float], None] = lambda _now: None,
+    timeout: float = 300.0,
+) -> Iterator[Service]:
+    """Serve a pipeline in a thread while the context is open, from when it is ready until it is drained.
+
+    Raises `SpillwayError` if it does not become ready, or fails while the context is open.
+    """
+    service = Service(settings, say=say, keep=keep)
+    stop = threading.Event()
+    ends: list[int | SpillwayError] = []
+
+    def run() -> None:
+        try:
+            ends.append(service.run(stop))
+        except SpillwayError as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=run, name="service")
+    thread.start()
+    try:
+        give_up = time.monotonic() + timeout
+        while not service.ready.wait(0.05) and thread.is_alive() and time.monotonic() < give_up:
+            pass
+        if service.ready.is_set():
+            yield service
+    except BaseException:
+        service.supervisor.hurry()
+        raise
+    finally:
+        stop.set()
+        thread.join()
+    if isinstance(ends[0], SpillwayError):
+        raise ends[0]
+    name = settings.pipeline.spec.name
+    if not service.ready.is_set():
+        raise SpillwayError(f"{name} did not become ready (its logs are in {settings.run_dir / name / 'logs'})")
+    if ends[0]:
+        raise SpillwayError(f"a process of {name} was given up while it was served")

@@ -1,0 +1,204 @@
+"""Keeps a pipeline's processes running on one machine, until it is told to stop.
+
+One crashed stage never takes the others down: each child is restarted by itself, with growing delays; one that is
+given up leaves the rest serving, is shown as failed, and makes the exit code 1 at the end. Only a pipeline that was
+never ready ends when a child is given up: it has not served anybody yet, and whoever started it wants to know.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agents.supervise.child import Child, ChildPlan, ended
+from agents.supervise.lifecycle import RestartPolicy, State
+from agents.supervise.observer import Groups, MetricsReader, Observer
+from agents.supervise.registry import entries
+from agents.supervise.table import Row
+from agents.supervise.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.05
+_READY_LOOK_SECONDS = 0.1
+_LOOKS_PER_STALL = 6
+
+
+@dataclass(frozen=True)
+class SupervisorSettings:
+    """How to supervise. `stall`: seconds without progress while there is work, after which a replica is restarted."""
+
+    restart: RestartPolicy = field(default_factory=RestartPolicy)
+    stall: float = 30.0
+
+
+class Supervisor:
+    """Runs the children of one pipeline. Not thread-safe: `run` is one thread's, `stop` may come from any.
+
+    `say` is told, in a sentence, of everything that a person should know; `show` gets the rows several times a second;
+    `on_ready` is called once, when all children are ready for the first time; `keep` is called again and again, with
+    the time, to look after what the children need, and ends everything by raising a `SpillwayError`.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        plans: Sequence[ChildPlan],
+        run_dir: Path,
+        *,
+        settings: SupervisorSettings | None = None,
+        groups: Groups | None = None,
+        say: Callable[[str], None] = log.info,
+        show: Callable[[Sequence[Row]], None] = lambda _rows: None,
+        on_ready: Callable[[], None] = lambda: None,
+        keep: Callable[[float], None] = lambda _now: None,
+    ) -> None:
+        self.was_ready = False
+        self._hurry = False
+        self._keep = keep
+        self._pipeline = pipeline
+        self._run_dir = run_dir
+        self._settings = settings or SupervisorSettings()
+        self._say, self._show, self._on_ready = say, show, on_ready
+        logs = run_dir / pipeline / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        now = time.monotonic()
+        self.children = [
+            Child(plan, _emptied(logs / f"{plan.name}.log"), self._settings.restart, now) for plan in plans
+        ]
+        stages = sorted({plan.stage for plan in plans})
+        every = self._settings.stall / _LOOKS_PER_STALL
+        self._watchdogs = {stage: Watchdog(self._settings.stall, longest_gap=self._settings.stall) for stage in stages}
+        self._observer = Observer(MetricsReader(run_dir, pipeline), groups, stages, every)
+        self._told: dict[str, tuple[State, int]] = {}
+        self._looked_at = 0.0
+        self._ready_pids: frozenset[int] = frozenset()
+
+    def run(self, stop: threading.Event) -> int:
+        """Keep the children running until `stop` is set, then let them drain; returns the exit code, 0 or 1."""
+        self._observer.start()
+        try:
+            while not stop.is_set() and not self._is_hopeless():
+                self._tick()
+                stop.wait(_TICK_SECONDS)
+            if not stop.is_set():
+                self._say(f"{self._pipeline} ends: " + ("nothing is left running" if self.was_ready else "not started"))
+            self._drain()
+        finally:
+            self.kill()
+            self._observer.stop()
+        return 1 if any(child.life.state is State.FAILED for child in self.children) else 0
+
+    def hurry(self) -> None:
+        """Do not wait for the drain any longer; may be called from a signal handler."""
+        self._hurry = True
+
+    def kill(self) -> None:
+        """End all children at once, without draining."""
+        for child in self.children:
+            child.kill()
+
+    def rows(self) -> list[Row]:
+        """What each child is at, now."""
+        return [
+            Row(
+                child.plan.name,
+                child.life.state.value,
+                self._observer.figures.get(child.plan.name) if child.life.state is State.RUNNING else None,
+                f"({child.life.restarts} restarts)" if child.life.restarts else "",
+            )
+            for child in self.children
+        ]
+
+    def _is_hopeless(self) -> bool:
+        failed = any(child.life.state is State.FAILED for child in self.children)
+        return ended(self.children) or (failed and not self.was_ready)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        look = now - self._looked_at >= _READY_LOOK_SECONDS
+        if look:
+            self._looked_at = now
+            self._ready_pids = frozenset(e.pid for e in entries(self._run_dir, self._pipeline) if e.ready)
+        for child in self.children:
+            child.step(now, ready=child.pid in self._ready_pids)
+            self._tell(child, now)
+        self._judge(now)
+        self._keep(now)
+        if not self.was_ready and all(child.life.state is State.RUNNING for child in self.children):
+            self.was_ready = True
+            self._on_ready()
+        if look:
+            self._show(self.rows())
+
+    def _judge(self, now: float) -> None:
+        seen = self._observer.take_sights()
+        if seen is None:
+            return
+        at, sights = seen
+        for stage, sight in sights.items():
+            running = {child.plan.replica: child for child in self._running(stage)}
+            since = {replica: child.life.since for replica, child in running.items()}
+            for replica in self._watchdogs[stage].observe(at, sight, since):
+                if running[replica].stalled(now):
+                    self._say(
+                        f"{running[replica].plan.name} made no progress for {self._settings.stall:g} s "
+                        f"({sight.lag} records wait): it is killed and started again"
+                    )
+
+    def _running(self, stage: str) -> Iterator[Child]:
+        return (c for c in self.children if c.plan.stage == stage and c.life.state is State.RUNNING)
+
+    def _tell(self, child: Child, now: float) -> None:
+        """Say what changed about a child since it was last looked at."""
+        state = (child.life.state, child.life.restarts)
+        before = self._told.get(child.plan.name)
+        if state == before:
+            return
+        self._told[child.plan.name] = state
+        if child.life.state is State.BACKING_OFF and before is not None:
+            self._say(
+                f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
+                f"({child.life.deaths_left} more tries){_because(child)}"
+            )
+        elif child.life.state is State.FAILED:
+            self._say(f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{_because(child)}")
+        elif child.life.state is State.RUNNING:
+            self._say(f"{child.plan.name} is ready (process {child.pid})")
+
+    def _drain(self) -> None:
+        """Stages first, then the gate, so that what the stages still finish is released; each within its grace."""
+        for role in ("stage", "gate"):
+            wave = [child for child in self.children if child.plan.role == role]
+            for child in wave:
+                child.stop(time.monotonic())
+            while not ended(wave):
+                if self._hurry:
+                    self.kill()
+                for child in wave:
+                    child.step(time.monotonic(), ready=False)
+                    self._tell_stopped(child)
+                time.sleep(_TICK_SECONDS)
+
+    def _tell_stopped(self, child: Child) -> None:
+        if child.life.state is State.STOPPED and self._told.get(child.plan.name) != (State.STOPPED, 0):
+            self._told[child.plan.name] = (State.STOPPED, 0)
+            if child.life.exit_code:
+                self._say(f"{child.plan.name} did not end in order: it {child.describe_end()}{_because(child)}")
+
+
+def _because(child: Child) -> str:
+    words = child.last_words()
+    return f"\n  {child.plan.name}: {words}\n  (its log is {child.log})" if words else f" (its log is {child.log})"
+
+
+def _emptied(path: Path) -> Path:
+    path.write_bytes(b"")
+    return path

@@ -1,0 +1,91 @@
+"""How the children look to a person: a table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agents.supervise.figures import Figures
+
+_COLUMNS = ("process", "state", "rate /s", "queue", "batch", "latency ms", "done", "dropped", "failed", "duplicates")
+_STYLES = {"running": "green", "failed": "bold red", "gone": "red", "starting": "yellow", "backing off": "yellow"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One process: its name, its state in a word or two, and its figures where it answers."""
+
+    name: str
+    state: str
+    figures: Figures | None
+    note: str = ""
+
+
+def table(rows: Sequence[Row], title: str) -> Table:
+    """The table of a terminal."""
+    made = Table(title=title, title_justify="left", expand=False)
+    for column in _COLUMNS:
+        made.add_column(column, justify="left" if column in {"process", "state"} else "right", no_wrap=True)
+    for row in rows:
+        style = _STYLES.get(row.state.split(",")[0], "")
+        state = f"[{style}]{row.state}[/]" if style else row.state
+        made.add_row(row.name, state + (f" {row.note}" if row.note else ""), *cells(row.figures))
+    return made
+
+
+def line(row: Row) -> str:
+    """One process on one line, for logs and pipes."""
+    if row.figures is None:
+        return f"{row.name}: {row.state} {row.note}".rstrip()
+    rate, queue, batch, latency, done, dropped, failed, duplicates = cells(row.figures)
+    return (
+        f"{row.name}: {row.state}, {rate}/s, queue {queue}, batch {batch}, latency {latency} ms, done {done}, "
+        f"dropped {dropped}, failed {failed}, duplicates {duplicates} {row.note}"
+    ).rstrip()
+
+
+def cells(figures: Figures | None) -> tuple[str, ...]:
+    """The figures as short texts, in the order of the columns; "-" for what is not known."""
+    if figures is None:
+        return ("-",) * (len(_COLUMNS) - 2)
+    latency = _milliseconds(figures.latency)
+    if figures.role == "gate":
+        latency += f" (p99 {_milliseconds(figures.latency_p99)})"
+    limit = f"/{figures.queue_limit}" if figures.queue_limit else ""
+    done = figures.count("prediction") if figures.role == "gate" else figures.received
+    return (
+        _number(figures.rate),
+        f"{figures.queue}{limit}",
+        "-" if figures.role == "gate" else _number(figures.batch),
+        latency,
+        str(done),
+        str(figures.count("dropped")),
+        str(figures.count("failed")),
+        str(figures.duplicates),
+    )
+
+
+def details(figures: Figures) -> list[str]:
+    """Outcomes by kind and reason, and dead letters by reason, a line each; nothing where there is none."""
+    lines = [
+        f"{figures.name}: {count} {kind}" + (f" ({reason})" if reason else "")
+        for kind, reasons in figures.outcomes.items()
+        for reason, count in reasons.items()
+    ]
+    lines += [f"{figures.name}: {count} dead letters ({reason})" for reason, count in figures.dead_letters.items()]
+    if figures.role == "gate":
+        lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
+    return lines
+
+
+def _number(value: float) -> str:
+    return "-" if value != value else f"{value:.1f}"  # noqa: PLR0124 - NaN: nothing happened
+
+
+def _milliseconds(seconds: float) -> str:
+    return _number(seconds * 1000.0)

@@ -1,0 +1,161 @@
+"""A real Kafka under the embedded broker's care."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from agents.broker import EmbeddedBroker, stop_broker
+from agents.broker.folder import DataFolder
+from agents.broker.ports import free_port
+from agents.cli.options import cache_dir
+from lineage.errors import BrokerError, UsageError
+
+
+def make(folder, **kwargs):
+    return EmbeddedBroker(folder, cache_dir=cache_dir(), **kwargs)
+
+
+def create(bootstrap, topic):
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(20.0)
+
+
+def write(bootstrap, topic, value):
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    errors = []
+    producer.produce(topic, value, on_delivery=lambda error, _message: errors.append(error))
+    producer.flush(20.0)
+    assert errors == [None]
+
+
+def read(bootstrap, topic):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = consumer.poll(20.0)
+        return message.value()
+    finally:
+        consumer.close()
+
+
+def await_gone(pid, seconds=30.0):
+    give_up = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < give_up, f"process {pid} is still there"
+        time.sleep(0.05)
+
+
+def test_the_sessions_broker_serves(broker, unique_name):
+    create(broker, unique_name)
+    write(broker, unique_name, b"hello")
+    assert read(broker, unique_name) == b"hello"
+
+
+def test_unplanned_topics_are_not_made(broker, unique_name):
+    producer = Producer({"bootstrap.servers": broker, "message.timeout.ms": 3000})
+    errors = []
+    producer.produce(unique_name, b"x", on_delivery=lambda error, _message: errors.append(error))
+    producer.flush(20.0)
+    assert errors[0] is not None
+    assert unique_name not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics
+
+
+def test_data_is_kept_at_the_same_address_over_a_stop_and_a_crash(tmp_path):
+    with make(tmp_path / "data") as broker:
+        address = broker.bootstrap
+        create(address, "kept")
+        write(address, "kept", b"one")
+        pid = broker.pid
+        broker.stop()
+        await_gone(pid)
+        broker.stop()
+        broker.start()
+        assert broker.bootstrap == address
+        assert read(address, "kept") == b"one"
+        broker.kill()
+        broker.start()
+        assert read(address, "kept") == b"one"
+        with pytest.raises(UsageError, match="already runs"):
+            make(tmp_path / "data").start()
+    assert DataFolder(tmp_path / "data").running() is None
+
+
+def test_a_taken_port_is_avoided_or_refused_and_brokers_stand_side_by_side(broker, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port()))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port} is in use"):
+            make(tmp_path / "a", port=port, strict_port=True).start()
+        notices = []
+        with make(tmp_path / "a", port=port, notice=notices.append) as other:
+            assert other.port != port
+            assert str(port) in notices[0]
+            create(other.bootstrap, "only-here")
+            assert "only-here" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics
+
+
+def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):
+    code = (
+        "import sys; from agents.broker import EmbeddedBroker as B; "
+        "print(B(sys.argv[1], detached=True, cache_dir=sys.argv[2]).start().bootstrap)"
+    )
+    starter = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data"), str(cache_dir())],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=90,
+    )
+    try:
+        running = DataFolder(tmp_path / "data").running()
+        assert running.bootstrap == starter.stdout.strip()
+        create(running.bootstrap, "alive")
+    finally:
+        stopped = stop_broker(tmp_path / "data")
+    assert stopped == running
+    await_gone(running.pid)
+    assert stop_broker(tmp_path / "data") is None
+
+
+def test_no_kafka_outlives_a_killed_parent(tmp_path):
+    code = (
+        "import sys, time; from agents.broker import EmbeddedBroker as B; "
+        "b = B(sys.argv[1], cache_dir=sys.argv[2]).start(); print(b.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "data"), str(cache_dir())], stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        pid = int(parent.stdout.readline())
+        guard = psutil.Process(pid).ppid()
+        parent.kill()
+    await_gone(pid)
+    await_gone(guard)
+
+
+def test_a_killed_guard_takes_kafka_with_it(tmp_path):
+    if sys.platform != "linux":
+        pytest.skip("only Linux ends a process with its parent")
+    with make(tmp_path / "data") as broker:
+        pid = broker.pid
+        psutil.Process(pid).parent().kill()
+        await_gone(pid)
+        assert broker.pid is None
+        broker.start()
+        assert broker.pid not in {None, pid}
+
+
+def test_a_kafka_that_cannot_start_is_explained(tmp_path):
+    make(tmp_path / "data").start().stop()
+    with pytest.raises(BrokerError, match=r"did not start(.|\n)*log.segment.bytes(.|\n)*kafka.log"):
+        make(tmp_path / "data", extra={"log.segment.bytes": "many"}).start()
+    assert DataFolder(tmp_path / "data").running() is None

@@ -1,0 +1,206 @@
+"""The supervisor with real processes that stand in for stages and the gate; no broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agents.supervise.child import ChildPlan
+from agents.supervise.lifecycle import RestartPolicy, State
+from agents.supervise.registry import Entry, entries
+from agents.supervise.supervisor import Supervisor, SupervisorSettings
+from agents.supervise.watchdog import GroupSight, PartitionSight
+
+FAKE = Path(__file__).with_name("fake_child.py")
+QUICK = RestartPolicy(max_deaths=3, window=30.0, first_delay=0.05, longest_delay=0.2, start_timeout=20.0, grace=10.0)
+
+
+def plan(run_dir, stage, mode="good", replica=0, role="stage", parent=()):
+    command = [sys.executable, str(FAKE), str(run_dir), stage, str(replica), role, mode, *parent]
+    return ChildPlan(stage, replica, role, command)
+
+
+def await_(condition, seconds=30.0):
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, "did not come true in time"
+        time.sleep(0.02)
+
+
+class Run:
+    """A supervisor in a thread, and what it said."""
+
+    def __init__(self, run_dir, plans, settings=None, groups=None):
+        self.said = []
+        self.ready = threading.Event()
+        self.stop = threading.Event()
+        self.code = None
+        self.supervisor = Supervisor(
+            "fake",
+            plans,
+            run_dir,
+            settings=settings or SupervisorSettings(restart=QUICK),
+            groups=groups,
+            say=self.said.append,
+            on_ready=self.ready.set,
+        )
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        self.code = self.supervisor.run(self.stop)
+
+    def child(self, name):
+        return next(child for child in self.supervisor.children if child.plan.name == name)
+
+    def state(self, name):
+        return self.child(name).life.state
+
+    def end(self):
+        self.stop.set()
+        self.thread.join(30.0)
+        assert not self.thread.is_alive()
+        return self.code
+
+    def heard(self, *words):
+        return any(all(word in text for word in words) for text in self.said)
+
+
+@contextmanager
+def running(run_dir, plans, **kwargs):
+    run = Run(run_dir, plans, **kwargs)
+    try:
+        yield run
+    finally:
+        run.supervisor.hurry()
+        run.end()
+        assert all(child.pid is None for child in run.supervisor.children)
+
+
+def test_all_get_ready_and_drain_stages_before_the_gate(tmp_path):
+    plans = [plan(tmp_path, "a"), plan(tmp_path, "b"), plan(tmp_path, "gate", role="gate")]
+    with running(tmp_path, plans) as run:
+        assert run.ready.wait(30.0)
+        assert run.end() == 0
+    assert (tmp_path / "ends").read_text().split()[-1] == "gate"
+    assert {run.state(name) for name in ("a.0", "b.0", "gate.0")} == {State.STOPPED}
+
+
+def test_a_killed_child_comes_back_and_the_others_never_notice(tmp_path):
+    with running(tmp_path, [plan(tmp_path, "a"), plan(tmp_path, "b")]) as run:
+        assert run.ready.wait(30.0)
+        killed, other = run.child("a.0").pid, run.child("b.0").pid
+        os.kill(killed, signal.SIGKILL)
+        await_(lambda: run.child("a.0").pid not in {None, killed} and run.state("a.0") is State.RUNNING)
+        assert run.child("b.0").pid == other
+        assert run.heard("a.0", "SIGKILL", "started again")
+        assert run.end() == 0
+
+
+def test_one_that_dies_again_and_again_is_given_up_and_the_rest_serves_on(tmp_path):
+    (tmp_path / "a.well").touch()
+    with running(tmp_path, [plan(tmp_path, "a", "crash"), plan(tmp_path, "b")]) as run:
+        assert run.ready.wait(30.0)
+        (tmp_path / "a.well").unlink()
+        os.kill(run.child("a.0").pid, signal.SIGKILL)
+        await_(lambda: run.state("a.0") is State.FAILED)
+        assert run.heard("a.0", "FAILED", "it happened again")
+        assert run.state("b.0") is State.RUNNING
+        assert run.thread.is_alive()
+        assert run.end() == 1
+
+
+def test_a_pipeline_that_was_never_ready_ends_and_says_why(tmp_path):
+    with running(tmp_path, [plan(tmp_path, "a", "broken"), plan(tmp_path, "b")]) as run:
+        run.thread.join(30.0)
+        assert run.code == 1
+        assert run.heard("a.0", "FAILED", "the model is not there")
+        assert run.state("b.0") is State.STOPPED
+
+
+def test_bad_input_is_not_tried_twice(tmp_path):
+    with running(tmp_path, [plan(tmp_path, "a", "misused")]) as run:
+        run.thread.join(30.0)
+        assert run.code == 1
+        assert run.child("a.0").life.restarts == 0
+        assert run.heard("this is no pipeline")
+
+
+def test_a_child_that_does_not_listen_is_ended_by_force(tmp_path):
+    quick = SupervisorSettings(restart=RestartPolicy(grace=0.3))
+    with running(tmp_path, [plan(tmp_path, "a", "deaf")], settings=quick) as run:
+        assert run.ready.wait(30.0)
+        assert run.end() == 0
+        assert run.heard("a.0", "did not end in order", "SIGKILL")
+
+
+class Stuck:
+    """Groups where everybody's only partition stands still while records wait, unless `moving`."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def look(self, stages):
+        self.looks += 1
+        partition = PartitionSight(committed=7, end=9, owner=0)
+        moving = PartitionSight(committed=self.looks, end=self.looks + 1, owner=0)
+        return {s: GroupSight({0: partition if s == "a" else moving}, frozenset({0})) for s in stages}
+
+
+def test_a_stopped_child_is_noticed_from_outside_and_restarted(tmp_path):
+    settings = SupervisorSettings(restart=QUICK, stall=1.2)
+    with running(tmp_path, [plan(tmp_path, "a"), plan(tmp_path, "b")], settings=settings, groups=Stuck()) as run:
+        assert run.ready.wait(30.0)
+        wedged, other = run.child("a.0").pid, run.child("b.0").pid
+        os.kill(wedged, signal.SIGSTOP)
+        await_(lambda: run.child("a.0").pid not in {None, wedged})
+        assert not psutil.pid_exists(wedged)
+        assert run.child("b.0").pid == other
+        assert run.heard("a.0", "no progress")
+
+
+SUPERVISE = """
+import sys, threading, os
+from pathlib import Path
+from agents.supervise.child import ChildPlan
+from agents.supervise.supervisor import Supervisor
+fake, run_dir = sys.argv[1:]
+def plan(stage):
+    return ChildPlan(stage, 0, "stage", [sys.executable, fake, run_dir, stage, "0", "stage", "deaf", str(os.getpid())])
+def ready():
+    print("ready", flush=True)
+Supervisor("fake", [plan("a"), plan("b")], Path(run_dir), on_ready=ready).run(threading.Event())
+"""
+
+
+def test_children_do_not_outlive_a_supervisor_that_was_killed(tmp_path):
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISE, str(FAKE), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    with supervisor:
+        assert supervisor.stdout.readline() == "ready\n"
+        pids = [entry.pid for entry in entries(tmp_path, "fake")]
+        assert len(pids) == 2
+        os.kill(pids[1], signal.SIGSTOP)  # even one that cannot do anything itself
+        supervisor.kill()
+        supervisor.wait()
+    await_(lambda: not any(Entry("", "", 0, pid, 0, time.time(), "").alive() for pid in pids))
+
+
+@pytest.mark.parametrize("restarts", [3])
+def test_a_child_that_is_stopped_from_outside_counts_as_dead(tmp_path, restarts):
+    with running(tmp_path, [plan(tmp_path, "a")], settings=SupervisorSettings(RestartPolicy(first_delay=0.01))) as run:
+        assert run.ready.wait(30.0)
+        for n in range(restarts):
+            os.kill(run.child("a.0").pid, signal.SIGTERM)
+            await_(lambda n=n: run.child("a.0").life.restarts == n + 1 and run.state("a.0") is State.RUNNING)
+        assert run.end() == 0
