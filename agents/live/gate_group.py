@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 
+from agents.live.groups import group_id, instance_id
+from lineage.metric_names import GATE
+
 if TYPE_CHECKING:
     from producers.connection import ClientSettings
 
@@ -23,24 +26,14 @@ _HEARTBEAT_MS = 500  # how soon a member hears of a rebalance
 _LEAVE_SECONDS = 3.0
 
 
-def group_name(pipeline: str) -> str:
-    """The consumer group of a pipeline's gates."""
-    return f"{pipeline}.gate"
-
-
-def instance_name(pipeline: str, replica: int) -> str:
-    """The static member id, and the transactional id, of one gate."""
-    return f"{pipeline}.gate.{replica}"
-
-
 def member(settings: ClientSettings, pipeline: str, replica: int) -> Consumer:
     """A consumer that can join the gates' group; it commits nothing by itself."""
     return Consumer(
         {
             **settings.confluent(),
-            "group.id": group_name(pipeline),
-            "group.instance.id": instance_name(pipeline, replica),
-            "client.id": instance_name(pipeline, replica),
+            "group.id": group_id(pipeline, GATE),
+            "group.instance.id": instance_id(pipeline, GATE, replica),
+            "client.id": instance_id(pipeline, GATE, replica),
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": _HEARTBEAT_MS,
@@ -63,9 +56,9 @@ def leave(settings: ClientSettings, pipeline: str, member_id: str) -> None:
     Where that fails, the partitions move on when the session ends, so it is not worth more than a log line.
     """
     try:
-        asyncio.run(asyncio.wait_for(_leave(settings.aiokafka(), group_name(pipeline), member_id), _LEAVE_SECONDS))
+        asyncio.run(asyncio.wait_for(_leave(settings.aiokafka(), group_id(pipeline, GATE), member_id), _LEAVE_SECONDS))
     except (TimeoutError, OSError) as error:
-        log.warning("could not leave the group %s: %s", group_name(pipeline), error)
+        log.warning("could not leave the group %s: %s", group_id(pipeline, GATE), error)
 
 
 async def _leave(connection: dict[str, Any], group: str, member_id: str) -> None:

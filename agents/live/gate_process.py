@@ -31,10 +31,12 @@ from agents.live.gate_loop import Gate, GateTopics, Means
 from agents.live.gate_memory import Memory
 from agents.live.gate_transaction import TransactionalWriter
 from agents.live.gate_wire import Wire
+from agents.live.groups import instance_id
 from agents.live.metrics import GateMetrics
 from agents.live.registry import serve_metrics
 from lineage.codec import Decoder
 from lineage.errors import SpillwayError
+from lineage.metric_names import GATE
 from producers.schema_log import SchemaLog
 from topology import topics
 from topology.limits import merge
@@ -137,7 +139,7 @@ def transactional_writer(config: GateProcessConfig) -> TransactionalWriter:
     """The writer that makes a gate exact."""
     return TransactionalWriter(
         config.settings.confluent(),
-        gate_group.instance_name(config.pipeline.spec.name, config.replica),
+        instance_id(config.pipeline.spec.name, GATE, config.replica),
         max_message_bytes=limits_of(config.pipeline).max_message_bytes + 2 * topics.HEADERS_BYTES,
     )
 

@@ -14,6 +14,8 @@ from lineage.codec import Decoder, encode_outcome
 from lineage.headers import decode
 from lineage.message import PREDICTION, Outcome, StageTiming
 
+from .gate_bench import GateBench
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -128,3 +130,17 @@ def await_true() -> Callable[..., None]:
             time.sleep(0.01)
 
     return await_it
+
+
+@pytest.fixture
+def make_gate(broker, unique_name, tmp_path):
+    """Builds a `GateBench`: the topics of a pipeline whose stages the test plays."""
+    made = []
+
+    def build(stages: str = '  - {name: a, model: "m:M"}', sinks: str = "") -> GateBench:
+        made.append(GateBench(broker, unique_name, tmp_path, stages, sinks))
+        return made[-1]
+
+    yield build
+    for bench in made:
+        bench.close()

@@ -1,0 +1,123 @@
+"""A pipeline's topics, stages played by the test, and gates as processes of their own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
+
+from agents.live.gate_memory import bounds, read_spans
+from agents.live.topics import ensure
+from lineage import codec, headers
+from lineage.hops import Hop
+from lineage.message import PREDICTION, Outcome
+from producers.connection import ClientSettings
+from topology import topics
+from topology.load import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTITIONS = 3
+GATE = """
+import sys
+from pathlib import Path
+from agents.live.gate_process import GateProcessConfig, run
+from producers.connection import ClientSettings
+from topology.load import load
+pipeline, bootstrap, run_dir, replica = sys.argv[1:]
+config = GateProcessConfig(
+    pipeline=load(pipeline), settings=ClientSettings(bootstrap=bootstrap), run_dir=Path(run_dir), replica=int(replica)
+)
+code = run(config)
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"torch", "faust"}, loaded
+sys.exit(code)
+"""
+
+
+class GateBench:
+    """One pipeline in a test."""
+
+    def __init__(self, broker: str, name: str, folder: Path, stages: str, sinks: str = "") -> None:
+        self.file = folder / "pipeline.yaml"
+        self.file.write_text(f"name: {name}\nslo: 1s\npartitions: {PARTITIONS}\n{sinks}\nstages:\n{stages}\n")
+        self.pipeline = load(self.file)
+        self.name = name
+        self.folder = folder
+        self.settings = ClientSettings(bootstrap=broker)
+        self.admin = AdminClient({**self.settings.confluent(), "log_level": 2})
+        ensure(self.settings, topics.topic_plan(self.pipeline.spec))
+        self.producer = Producer(
+            {**self.settings.confluent(), "linger.ms": 2, "enable.idempotence": True, "log_level": 2}
+        )
+        self.gates: list[subprocess.Popen[str]] = []
+
+    def report(self, request_id, partition, sequence, committed=0, stage="a", outcome=None, **changes):
+        """A stage's report to the gate."""
+        now = int(time.time() * 1e6)
+        fields = {
+            "request_id": request_id,
+            "sent_us": now,
+            "deadline_us": now + 60_000_000,
+            "hop": Hop(stage, 0, partition, sequence, committed),
+            "extra": [("x-user", b"u\xff")],
+        }
+        said = headers.Headers(**fields | changes)
+        outcome = outcome or Outcome(PREDICTION, outputs={"id": request_id}, stage=stage)
+        self.raw(codec.encode_outcome(outcome), headers.encode(said), partition, request_id.encode())
+
+    def raw(self, value, pairs, partition=0, key=b"k"):
+        self.producer.produce(topics.outcomes(self.name), value, key, partition=partition, headers=pairs)
+        self.producer.poll(0)
+
+    def gate(self, replica=0) -> subprocess.Popen[str]:
+        arguments = [str(self.file), self.settings.bootstrap, str(self.folder / "run"), str(replica)]
+        process = subprocess.Popen([sys.executable, "-c", GATE, *arguments], stderr=subprocess.PIPE, text=True)
+        self.gates.append(process)
+        return process
+
+    def released(self, topic=topics.egress) -> list:
+        """Everything on the egress (or another topic) that is committed now."""
+        name = topic(self.name)
+        spans = bounds(self.admin, name, range(PARTITIONS), 30)
+        return list(read_spans(self.settings.confluent(), name, spans, 30))
+
+    def await_released(self, count, within=60.0, topic=topics.egress) -> list:
+        return until(lambda: found if len(found := self.released(topic)) >= count else None, within)
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"{self.name}.gate")])
+        places = answer[f"{self.name}.gate"].result().topic_partitions
+        return {place.partition: (place.offset, place.metadata) for place in places}
+
+    def stop(self, process, within=30) -> tuple[int, str]:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=within)
+        return process.returncode, said
+
+    def close(self):
+        for process in self.gates:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.communicate()
+
+
+def until(condition, within):
+    deadline = time.monotonic() + within
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def ids(messages):
+    return [dict(message.headers())["x-request-id"].decode() for message in messages]
