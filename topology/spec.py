@@ -70,7 +70,7 @@ def _table(value: Any) -> Any:
 
 
 class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class EmulatedSpec(_Spec):
