@@ -146,6 +146,8 @@ class PartitionMemory:
 
     __slots__ = ("_ingress", "_lanes")
 
+    lane_type = HopLane
+
     def __init__(self, ingress: IngressLane | None = None) -> None:
         self._ingress = ingress if ingress is not None else IngressLane()
         self._lanes: dict[str, HopLane] = {}
@@ -159,7 +161,7 @@ class PartitionMemory:
             return self._ingress.fresh(request_id, offset, appended)
         lane = self._lanes.get(predecessor)
         if lane is None:
-            lane = self._lanes[predecessor] = HopLane()
+            lane = self._lanes[predecessor] = self.lane_type()
         return lane.fresh(request_id, offset, hop)
 
     def lane(self, predecessor: str) -> HopLane | None:

@@ -61,7 +61,7 @@ class Rule:
 
 _W, _R, _L = Verdict.WAITING, Verdict.READY, Verdict.LOST
 # Rows: what was heard so far. Columns: not yet everybody heard; everybody heard; the time is over.
-_TABLES: dict[tuple[str, str], dict[tuple[bool, bool], tuple[Verdict, Verdict, Verdict]]] = {
+TABLES: dict[tuple[str, str], dict[tuple[bool, bool], tuple[Verdict, Verdict, Verdict]]] = {
     ("all", "drop"): {
         # (a result, a loss)
         (False, False): (_W, _W, Verdict.TIMEOUT),
@@ -82,8 +82,8 @@ _TABLES: dict[tuple[str, str], dict[tuple[bool, bool], tuple[Verdict, Verdict, V
         (True, True): (_R, _R, _R),
     },
 }
-_TABLES["any", "partial"] = _TABLES["any", "drop"]  # the first result is never partial
-_OPEN, _COMPLETE, _OVER = 0, 1, 2
+TABLES["any", "partial"] = TABLES["any", "drop"]  # the first result is never partial
+OPEN, COMPLETE, OVER = 0, 1, 2
 
 
 class Entry:
@@ -129,7 +129,7 @@ class JoinTable:
 
     def __init__(self, rule: Rule, expected: Callable[[Path], tuple[str, ...]], limit: int = WAITING_LIMIT) -> None:
         """`expected` gives whom a request with that path will be heard from."""
-        self._table = _TABLES[rule.mode, rule.on_loss]
+        self._table = TABLES[rule.mode, rule.on_loss]
         self._expected = expected
         self.limit = limit
         self._entries: dict[str, Entry] = {}  # all, in the order of their first parts
@@ -168,7 +168,7 @@ class JoinTable:
             entry.deadline = min(entry.deadline, delivery.deadline)
         if delivery.path:
             entry.path.update(delivery.path)
-        verdict = self._judge(entry, _OPEN if entry.expected else _COMPLETE)
+        verdict = self._judge(entry, OPEN if entry.expected else COMPLETE)
         if verdict is not Verdict.WAITING:
             self._close(entry)
         return verdict, entry
@@ -181,7 +181,7 @@ class JoinTable:
             _, _, entry = heapq.heappop(expiries)
             if self._waiting.get(entry.request_id) is entry:
                 self._close(entry)
-                closed.append((self._judge(entry, _OVER), entry))
+                closed.append((self._judge(entry, OVER), entry))
         return closed
 
     def shed(self) -> Entry | None:

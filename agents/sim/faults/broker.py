@@ -1,0 +1,168 @@
+"""An imagined Kafka: logs, committed offsets with notes, group ownership, transactions with fencing.
+
+As in Kafka: a commit of a member that does not own the partition (any more) is refused; a transaction holds its records
+and offsets together; a new producer under a transactional id aborts what its predecessor left open and fences it; a
+reader of committed records stops before the first open one. Offsets have gaps: a transaction's marker takes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agents.core.request import Path
+    from lineage.hops import Hop
+
+Place = tuple[str, int]  # topic, partition
+
+
+class FencedError(Exception):
+    """The member or producer has been replaced."""
+
+
+class Standing(Enum):
+    """Where a record stands with its transaction."""
+
+    COMMITTED = "committed"
+    OPEN = "open"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class Record:
+    """One message in a log."""
+
+    request_id: str
+    body: Any
+    sent: float
+    deadline: float
+    hop: Hop | None = None
+    path: Path = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    offset: int = -1
+    appended: float = 0.0
+    standing: Standing = Standing.COMMITTED
+
+
+@dataclass(slots=True)
+class Producer:
+    """A transactional producer; void once another one has its id."""
+
+    transactional_id: str
+    epoch: int
+    open: list[tuple[Place, Record]] = field(default_factory=list)
+
+
+class Broker:
+    """All logs, all groups."""
+
+    def __init__(self, clock: Callable[[], float], wake: Callable[[Place], None]) -> None:
+        """`wake` is told of every place where there is something new to read."""
+        self._clock = clock
+        self._wake = wake
+        self.logs: dict[Place, list[Record]] = {}
+        self._ends: dict[Place, int] = {}
+        self._committed: dict[tuple[str, int], tuple[int, str]] = {}
+        self._owners: dict[tuple[str, int], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._producers: dict[str, Producer] = {}
+
+    # Logs ------------------------------------------------------------------------------------------------------
+
+    def append(self, place: Place, record: Record) -> int:
+        """Append a record; its offset."""
+        record.offset = self._ends.get(place, 0)
+        record.appended = self._clock()
+        self._ends[place] = record.offset + 1
+        self.logs.setdefault(place, []).append(record)
+        self._wake(place)
+        return record.offset
+
+    def read(self, place: Place, start: int, end: int | None = None) -> Iterator[Record]:
+        """Give the committed records from `start` on, up to `end` or the first one that is open."""
+        log = self.logs.get(place, [])
+        for record in log[_index(log, start) :]:
+            if record.standing is Standing.OPEN or (end is not None and record.offset >= end):
+                return
+            if record.standing is Standing.COMMITTED:
+                yield record
+
+    def end(self, place: Place) -> int:
+        """Give the offset that the next record gets."""
+        return self._ends.get(place, 0)
+
+    # Groups ----------------------------------------------------------------------------------------------------
+
+    def own(self, group: str, partition: int, member: int) -> tuple[int, str]:
+        """Make a member the owner; the committed offset, 0 if there is none, and the note beside it."""
+        self._owners[group, partition] = member
+        return self.committed(group, partition)
+
+    def committed(self, group: str, partition: int) -> tuple[int, str]:
+        """Give the committed offset and its note."""
+        return self._committed.get((group, partition), (0, ""))
+
+    def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
+        """Commit; raises FencedError, and commits nothing, if one of the partitions is not the member's."""
+        if any(self._owners.get((group, partition)) != member for partition in offsets):
+            raise FencedError
+        for partition, place in offsets.items():
+            self._committed[group, partition] = place
+
+    # Transactions ----------------------------------------------------------------------------------------------
+
+    def producer(self, transactional_id: str) -> Producer:
+        """Make a producer; the one before it under this id is fenced and what it left open aborted."""
+        before = self._producers.get(transactional_id)
+        if before is not None:
+            self._settle(before, Standing.ABORTED)
+        epoch = self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
+        made = self._producers[transactional_id] = Producer(transactional_id, epoch)
+        return made
+
+    def produce(self, producer: Producer, place: Place, record: Record) -> int:
+        """Append a record to the producer's transaction."""
+        self._check(producer)
+        record.standing = Standing.OPEN
+        producer.open.append((place, record))
+        return self.append(place, record)
+
+    def finish(self, producer: Producer, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
+        """Commit the producer's transaction with input offsets in it."""
+        self._check(producer)
+        self.commit(group, member, offsets)
+        self._settle(producer, Standing.COMMITTED)
+
+    def abort(self, producer: Producer) -> None:
+        """Abort the producer's transaction."""
+        self._check(producer)
+        self._settle(producer, Standing.ABORTED)
+
+    def _check(self, producer: Producer) -> None:
+        if self._epochs[producer.transactional_id] != producer.epoch:
+            raise FencedError
+
+    def _settle(self, producer: Producer, standing: Standing) -> None:
+        places: Iterable[Place] = {place for place, _ in producer.open}
+        for _, record in producer.open:
+            record.standing = standing
+        producer.open.clear()
+        for place in sorted(places):
+            self._ends[place] += 1  # the marker
+            self._wake(place)
+
+
+def _index(log: list[Record], start: int) -> int:
+    """Find the first record at or above `start`; offsets rise with the index, with few gaps."""
+    low, high = 0, min(len(log), start)
+    while low < high:
+        middle = (low + high) // 2
+        if log[middle].offset < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low
