@@ -97,6 +97,8 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     try:
         gate.start()
         registration = serve_metrics(config.run_dir, metrics)
+        gate.run(lambda: stopping() or bool(consumer.assignment()))
+        registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)
         gate.run(stopping)
     finally:

@@ -34,6 +34,7 @@ from topology import topics
 from topology.limits import merge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agents.core.batching import Batch
@@ -74,12 +75,18 @@ class StageProcessConfig:
 
 def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
+    signal.signal(signal.SIGTERM, _nothing_taken)
     try:
         models = load_models(config.spec, config.torch_threads)
         return asyncio.run(StageProcess(config, models).serve())
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _nothing_taken(_number: int, _frame: object) -> None:
+    """End at once: before the process joins its group there is nothing to drain."""
+    raise SystemExit(0)
 
 
 class StageProcess:
@@ -130,7 +137,7 @@ class StageProcess:
         registration = serve_metrics(self._config.run_dir, self._metrics)
         drained = False
         try:
-            await self._until_stopped(app, driver)
+            await self._until_stopped(app, driver, registration.mark_ready)
             drained = await self._drain(app, driver)
         finally:
             await self._end(app, output, instances, leave=self._stop.is_set())
@@ -176,14 +183,15 @@ class StageProcess:
             self._stop_now.set()
         self._stop.set()
 
-    async def _until_stopped(self, app: StageApp, driver: StageDriver) -> None:
-        """Serve. Raises SpillwayError when the app or the driver cannot go on."""
+    async def _until_stopped(self, app: StageApp, driver: StageDriver, ready: Callable[[], None]) -> None:
+        """Serve, calling `ready` when that begins. Raises SpillwayError when the app or the driver cannot go on."""
         starting = asyncio.create_task(app.start())
         stop = asyncio.create_task(self._stop.wait())
         crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
         try:
             await asyncio.wait([starting, stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
             if starting.done() and not starting.cancelled() and starting.exception() is None:
+                ready()
                 log.info("%s: serving", self._config.stage)
                 await asyncio.wait([stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
             for what in (driver.failed, starting):
