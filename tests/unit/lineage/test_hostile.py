@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lineage import reasons
 from lineage.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
+from lineage.decoding import read_long
 from lineage.errors import WireError
 from lineage.limits import Limits
 from lineage.message import FAILED, DeadLetter, Outcome, Query, StageTiming
@@ -256,3 +257,21 @@ def test_timings_over_the_limit_are_refused():
     message = encode_outcome(Outcome(FAILED, timings=timings))
     assert attempt(message, Decoder(Limits(max_timings=10))) is None
     assert attempt(message, Decoder(Limits(max_timings=9))) == reasons.TOO_LARGE
+
+
+class Counting(bytes):
+    """Bytes that count how often they are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at):
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_a_number_without_end_is_given_up_after_its_tenth_byte():
+    # Its value would grow with every byte, and the time with the square of them.
+    buffer = Counting(b"\xff" * 1_000)
+    with pytest.raises(WireError):
+        read_long(buffer, 0)
+    assert buffer.looks == 10
