@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,8 +27,8 @@ def cache_dir() -> Path:
 
 
 def pipeline_argument(command: _Command) -> _Command:
-    """PIPELINE: a pipeline file."""
-    return click.argument("pipeline", type=_FILE)(command)
+    """PIPELINE: a pipeline file; models are found in the working directory, then beside the file."""
+    return click.argument("pipeline", type=_FILE, callback=_look_beside)(command)
 
 
 def bootstrap_option(command: _Command) -> _Command:
@@ -58,6 +59,13 @@ def broker_dir_option(name: str) -> Callable[[_Command], _Command]:
 def json_option(command: _Command) -> _Command:
     """--json: for machines."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def _look_beside(_context: click.Context, _parameter: click.Parameter, pipeline: Path) -> Path:
+    beside = str(pipeline.parent.absolute())
+    if beside not in sys.path:
+        sys.path.append(beside)  # last, so that it takes no other module's place
+    return pipeline
 
 
 def _folder_option(name: str, variable: str, default: Path, text: str) -> Callable[[_Command], _Command]:

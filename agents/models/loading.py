@@ -77,7 +77,9 @@ def _find(place: str, name: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (error.name == module_name or module_name.startswith(error.name + ".")):
-            raise ModelError(f"{place}: there is no module {module_name!r} in {here} or on sys.path") from error
+            raise ModelError(
+                f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
+            ) from error
         raise ModelError(f"{place}: importing {module_name!r} failed: {_cause(error)}") from error
     except Exception as error:
         raise ModelError(f"{place}: importing {module_name!r} failed: {_cause(error)}") from error

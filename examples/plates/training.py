@@ -24,9 +24,10 @@ Report = Callable[[str], None]
 def weights_path() -> Path:
     """Where the trained weights are kept: a file named by the sources that made them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    sources = b"".join(Path(module.__file__ or "").read_bytes() for module in (scenes, networks)) + Path(
-        __file__
-    ).read_bytes()
+    sources = (
+        b"".join(Path(module.__file__ or "").read_bytes() for module in (scenes, networks))
+        + Path(__file__).read_bytes()
+    )
     return cache / "spillway" / "plates" / f"{hashlib.sha256(sources).hexdigest()[:16]}.pt"
 
 
@@ -107,9 +108,7 @@ def features(probabilities: Tensor, noise: float) -> Tensor:
     return torch.tensor([float(probabilities.min()), float(probabilities.mean()), noise, len(probabilities) / 6])
 
 
-def read(
-    detector: Detector, recogniser: Recogniser, quality: QualityNet, images: Tensor
-) -> list[tuple[str, Tensor]]:
+def read(detector: Detector, recogniser: Recogniser, quality: QualityNet, images: Tensor) -> list[tuple[str, Tensor]]:
     """Images -> per scene the text that the first three networks read, and the calibrator's features."""
     with torch.inference_mode():
         noises = quality(images).tolist()

@@ -1,0 +1,129 @@
+"""A pipeline served by the command in a process of its own, and what the tests need to know of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from agents.supervise.registry import Entry, entries
+from lineage.codec import Decoder
+from lineage.headers import decode
+from lineage.limits import DEFAULT_LIMITS
+from lineage.message import PREDICTION
+from lineage.schemas import SchemaBook
+from tests.oracle import Answer
+
+SPILLWAY = Path(sys.executable).with_name("spillway")
+READY_SECONDS = 90.0
+STOP_SECONDS = 60.0
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Poll until `condition` holds; fails the test after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.02)
+
+
+class Served:
+    """One `spillway serve` process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], run_dir: Path, pipeline: str, output: Path) -> None:
+        self.process = process
+        self.run_dir = run_dir
+        self.pipeline = pipeline
+        self.output = output
+
+    def entry(self, stage: str) -> Entry | None:
+        """The live, ready process of a stage (or "gate")."""
+        for entry in entries(self.run_dir, self.pipeline):
+            if entry.stage == stage and entry.ready and entry.alive():
+                return entry
+        return None
+
+    def kill(self, stage: str) -> int:
+        """SIGKILL the stage's process; returns its pid."""
+        entry = self.entry(stage)
+        assert entry is not None, f"{stage} is not there to be killed"
+        os.kill(entry.pid, signal.SIGKILL)
+        return entry.pid
+
+    def await_replacement(self, stage: str, of: int, seconds: float = 60.0) -> None:
+        """Wait until another process than `of` serves the stage."""
+        until(
+            lambda: (entry := self.entry(stage)) is not None and entry.pid != of,
+            seconds,
+            f"a process in place of {stage} (pid {of})",
+        )
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code once all is drained."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+    def logs(self) -> str:
+        """What the supervisor and its processes said, for a failed test's message."""
+        files = [self.output, *sorted((self.run_dir / self.pipeline / "logs").glob("*"))]
+        return "\n".join(f"--- {file.name}\n{file.read_text()[-3000:]}" for file in files if file.exists())
+
+
+@contextmanager
+def serving(
+    pipeline: Path, name: str, bootstrap: str, folder: Path, *options: str, cwd: Path | None = None
+) -> Iterator[Served]:
+    """`spillway serve`, from when it is ready; killed at the end if the test did not stop it."""
+    ready, output, run_dir = folder / "ready", folder / "serve.out", folder / "run"
+    command = [SPILLWAY, "serve", pipeline, "--bootstrap", bootstrap, "--run-dir", run_dir, "--ready-file", ready]
+    with output.open("wb") as out:
+        process = subprocess.Popen([*command, "--quiet", *options], stdout=out, stderr=out, cwd=cwd or folder)
+    served = Served(process, run_dir, name, output)
+    try:
+        until(lambda: ready.exists() or process.poll() is not None, READY_SECONDS, f"{name} ready\n{served.logs()}")
+        assert process.poll() is None, f"serve ended with {process.returncode}\n{served.logs()}"
+        yield served
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(STOP_SECONDS)
+
+
+def read_egress(bootstrap: str, topic: str, value: str) -> list[Answer]:
+    """Every committed outcome on the egress topic from its beginning: id, kind, and output `value` or the reason."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "acceptance",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    decoder = Decoder(DEFAULT_LIMITS, SchemaBook())
+    answers: list[Answer] = []
+    try:
+        partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        ended: set[int] = set()
+        deadline = time.monotonic() + 60
+        while len(ended) < len(partitions):
+            assert time.monotonic() < deadline, f"{topic}: not read to its end within 60 s"
+            for message in consumer.consume(1000, 0.2):
+                if message.error():
+                    ended.add(message.partition())
+                    continue
+                outcome = decoder.outcome(message.value())
+                told = outcome.outputs.get(value) if outcome.kind == PREDICTION else outcome.reason
+                answers.append(Answer(decode(message.headers()).request_id, outcome.kind, told))
+    finally:
+        consumer.close()
+    return answers
