@@ -90,8 +90,8 @@ class _View:
         self.found: list[Entry] = []
         self._run_dir = run_dir
         self._pipeline = pipeline
-        self._now: dict[Entry, Snapshot | None] = {}
-        self._before: dict[Entry, Snapshot | None] = {}
+        self._now: dict[int, Snapshot | None] = {}  # by process id
+        self._before: dict[int, Snapshot | None] = {}
 
     @property
     def healthy(self) -> bool:
@@ -102,7 +102,7 @@ class _View:
         """Look again."""
         self.found = entries(self._run_dir, self._pipeline)
         self._before = self._now
-        self._now = {entry: scrape(entry, time.monotonic()) if entry.alive() else None for entry in self.found}
+        self._now = {entry.pid: scrape(entry, time.monotonic()) if entry.alive() else None for entry in self.found}
 
     def rows(self) -> dict[str, list[Row]]:
         """Rows of the table, by pipeline."""
@@ -135,10 +135,10 @@ class _View:
     def _state(self, entry: Entry) -> str:
         if not entry.alive():
             return _GONE
-        if self._now.get(entry) is None:
+        if self._now.get(entry.pid) is None:
             return _SILENT
         return "running" if entry.ready else "starting"
 
     def _figures(self, entry: Entry) -> Figures | None:
-        now = self._now.get(entry)
-        return figures(entry, now, self._before.get(entry)) if now is not None else None
+        now = self._now.get(entry.pid)
+        return figures(entry, now, self._before.get(entry.pid)) if now is not None else None

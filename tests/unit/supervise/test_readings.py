@@ -1,0 +1,149 @@
+"""From a metrics page to what a person sees; and what the run directory says of processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import asdict, replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from agents.live.metrics import GateMetrics, StageMetrics
+from agents.supervise.figures import figures
+from agents.supervise.registry import Entry, ServeEntry, entries, pipelines
+from agents.supervise.scrape import Distribution, Snapshot, parse, scrape
+from agents.supervise.table import Row, cells, details, line, table
+
+STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True)
+GATE = replace(STAGE, stage="gate", role="gate")
+
+
+def page(metrics):
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return generate_latest(registry).decode()
+
+
+def a_stage(received=0, seconds=0.0):
+    metrics = StageMetrics("p", "detect", 0, queue_limit=64)
+    metrics.received = received
+    metrics.batches, metrics.batched = received // 4, received
+    metrics.depth = lambda: 7
+    metrics.duplicates = lambda: 3
+    metrics.outcomes["dropped", "expired"] = 5
+    metrics.outcomes["failed", "bad_input"] = 2
+    metrics.outcomes["failed", "model_error"] = 1
+    metrics.dead_letters["not_avro",] = 4
+    metrics.committed[0] = 11
+    for _ in range(received):
+        metrics.queued.observe(seconds)
+        metrics.waited.observe(seconds)
+        metrics.executed.observe(seconds)
+    return metrics
+
+
+def test_every_number_of_a_stage_is_found_again():
+    snapshot = parse(page(a_stage(8, 0.01)), 5.0)
+    assert snapshot.outcomes_of("failed") == 3
+    assert snapshot.committed == {0: 11}
+    assert snapshot.distribution("spillway_queue_seconds").count == 8
+    shown = figures(STAGE, snapshot, None)
+    assert (shown.received, shown.queue, shown.queue_limit, shown.duplicates) == (8, 7, 64, 3)
+    assert shown.outcomes == {"dropped": {"expired": 5}, "failed": {"bad_input": 2, "model_error": 1}}
+    assert shown.dead_letters == {"not_avro": 4}
+    assert math.isnan(shown.rate)
+
+
+def test_rates_and_means_are_of_the_last_interval():
+    before = parse(page(a_stage(100, 0.5)), 10.0)
+    now = a_stage(100, 0.5)
+    now.received, now.batches, now.batched = 140, 30, 140
+    for _ in range(40):
+        for distribution in (now.queued, now.waited, now.executed):
+            distribution.observe(0.01)
+    shown = figures(STAGE, parse(page(now), 12.0), before)
+    assert shown.rate == 20.0
+    assert shown.batch == pytest.approx(40 / 5)
+    assert shown.executed == pytest.approx(0.01)
+    assert shown.latency == pytest.approx(0.03)
+
+
+def test_a_restarted_process_does_not_run_backwards():
+    shown = figures(STAGE, parse(page(a_stage(4, 0.1)), 12.0), parse(page(a_stage(100, 0.5)), 10.0))
+    assert shown.rate == 2.0
+    assert shown.queued == pytest.approx(0.1)
+
+
+def test_the_gates_score():
+    metrics = GateMetrics("p")
+    metrics.received, metrics.good, metrics.late = 10, 8, 1
+    metrics.outcomes["prediction", ""] = 9
+    metrics.outcomes["dropped", "expired"] = 1
+    for n in range(10):
+        metrics.latency.observe(0.02 if n < 9 else 4.0)
+    shown = figures(GATE, parse(page(metrics), 1.0), None)
+    assert (shown.good, shown.late, shown.count("prediction"), shown.count("dropped")) == (8, 1, 9, 1)
+    assert 0.01 < shown.latency <= 0.025
+    assert 2.5 < shown.latency_p99 <= 5.0
+    assert "gate.0: 8 good, 1 late" in details(shown)
+    assert "gate.0: 1 dropped (expired)" in details(shown)
+
+
+def test_quantiles_are_linear_within_a_bucket():
+    one = Distribution(((1.0, 10.0), (2.0, 30.0), (math.inf, 40.0)), 60.0)
+    assert one.quantile(0.25) == 1.0
+    assert one.quantile(0.5) == 1.5
+    assert one.quantile(0.99) == 2.0  # beyond the last bound nothing is known but that
+    assert one.mean() == 1.5
+    assert math.isnan(Distribution().quantile(0.5))
+    assert one.since(one).count == 0
+
+
+def test_what_is_not_known_is_a_dash_and_null():
+    shown = figures(STAGE, Snapshot(1.0), None)
+    assert cells(None) == ("-",) * 8
+    assert cells(shown)[0] == "-"
+    assert json.loads(json.dumps(shown.as_json()))["rate"] is None
+    assert line(Row("detect.0", "failed", None, "(2 restarts)")) == "detect.0: failed (2 restarts)"
+    assert "0 restarts" not in line(Row("detect.0", "running", shown))
+    assert table([Row("detect.0", "running", shown), Row("b.0", "gone", None)], "p").row_count == 2
+
+
+def test_a_process_that_does_not_answer_gives_nothing():
+    assert scrape(STAGE, 0.0) is None  # nobody listens on port 1
+
+
+def put(run_dir, entry, name=None):
+    folder = run_dir / entry.pipeline
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / (name or f"{entry.name}.json")).write_text(json.dumps(asdict(entry)))
+
+
+def test_entries_are_read_in_order_and_rubbish_is_passed_over(tmp_path):
+    for entry in (GATE, replace(STAGE, replica=1), STAGE, replace(STAGE, pipeline="other")):
+        put(tmp_path, entry)
+    (tmp_path / "p" / "half.json").write_text('{"pipeline": "p"')
+    (tmp_path / "p" / "notes.json").write_text('{"anything": 1}')
+    (tmp_path / "p" / "list.json").write_text("[1]")
+    assert [entry.name for entry in entries(tmp_path, "p")] == ["detect.0", "detect.1", "gate.0"]
+    assert len(entries(tmp_path)) == 4
+    assert pipelines(tmp_path) == ["other", "p"]
+    assert entries(tmp_path / "nowhere") == []
+
+
+def test_a_dead_process_and_a_later_one_of_the_same_id_are_not_alive():
+    assert STAGE.alive()
+    assert not replace(STAGE, pid=2**22 - 1).alive()
+    assert not replace(STAGE, started_unix=1000.0).alive()
+
+
+def test_the_supervisors_entry_is_written_whole(tmp_path):
+    entry = ServeEntry("p", "p.yaml", "localhost:1", None, os.getpid(), time.time())
+    entry.write(tmp_path)
+    assert ServeEntry.read(tmp_path, "p") == entry
+    assert entry.alive()
+    assert ServeEntry.read(tmp_path, "q") is None
+    assert entries(tmp_path, "p") == []
