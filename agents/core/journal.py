@@ -1,0 +1,242 @@
+"""A record of every call into a core, with its `now`, and of what the core then asked for.
+
+A journal is a text of JSON lines, `[call, arguments...]`; the first line says what it is of. Payloads are left out:
+no core reads them. `agents.core.replay` gives the calls to a new core and compares.
+
+A driver that is to keep a journal makes `JournaledStage` or `JournaledGate` in place of the core; without one, nothing
+is spent. (What goes past the core, straight into a policy, is not in the journal.)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from agents.core.actions import Ok
+from agents.core.gate import GATE, GateCore
+from agents.core.stage import StageCore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agents.core.actions import Emit, Result
+    from agents.core.batching import Batch
+    from agents.core.outcomes import Release
+    from agents.core.request import Delivery
+    from checkpoint.dedup import Span
+
+VERSION = 1
+
+
+class _Lines:
+    """Writes a journal's lines."""
+
+    __slots__ = ("_encode", "_write")
+
+    def __init__(self, write: Callable[[str], object], who: str) -> None:
+        self._write = write
+        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+        self("journal", VERSION, who)
+
+    def __call__(self, call: str, *arguments: Any) -> None:
+        self._write(self._encode((call, *arguments)) + "\n")
+
+
+class JournaledStage(StageCore):
+    """A stage's core that writes down its calls."""
+
+    def __init__(self, *arguments: Any, journal: Callable[[str], object], **options: Any) -> None:
+        """`journal` is given each line; the rest is as for `StageCore`."""
+        super().__init__(*arguments, **options)
+        self._log = _Lines(journal, self.stage)
+        self._numbers: dict[int, int] = {}  # id of an emit that is not acknowledged -> its number
+        self._taken = 0
+
+    def assign(self, partition: int, committed: int, note: str = "") -> tuple[Span, ...]:
+        """Start on a partition."""
+        self._log("assign", partition, committed, note)
+        return super().assign(partition, committed, note)
+
+    def remember(self, delivery: Delivery) -> None:
+        """Take note of a record below the committed offset."""
+        self._log("remember", packed(delivery))
+        super().remember(delivery)
+
+    def revoke(self, now: float, partition: int) -> None:
+        """Let a partition go."""
+        self._log("revoke", now, partition)
+        super().revoke(now, partition)
+
+    def committed(self, partition: int, offset: int) -> None:
+        """Note a commit."""
+        self._log("committed", partition, offset)
+        super().committed(partition, offset)
+
+    def commits(self) -> dict[int, tuple[int, str]]:
+        """Give what can be committed."""
+        commits = super().commits()
+        self._log("commits", sorted([p, *place] for p, place in commits.items()))
+        return commits
+
+    def deliver(self, now: float, delivery: Delivery) -> None:
+        """Take one record."""
+        self._log("deliver", now, packed(delivery))
+        super().deliver(now, delivery)
+
+    def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
+        """Take one record that cannot be used."""
+        self._log("fail", now, packed(delivery), reason, text)
+        super().fail(now, delivery, reason, text)
+
+    def advance(self, now: float) -> None:
+        """Do what time brings."""
+        self._log("advance", now)
+        super().advance(now)
+
+    def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
+        """Take a batch's results."""
+        self._log("complete", now, batch.instance, [packed_result(result) for result in results], executed)
+        super().complete(now, batch, results, executed)
+
+    def acked(self, emit: Emit) -> None:
+        """Note that the broker has a message."""
+        self.acked_all((emit,))
+
+    def acked_all(self, emits: Iterable[Emit]) -> None:
+        """Note that the broker has several messages."""
+        emits = list(emits)
+        self._log("acked", [self._numbers.pop(id(emit)) for emit in emits if id(emit) in self._numbers])
+        super().acked_all(emits)
+
+    def take_runs(self) -> list[Batch]:
+        """Give the batches to run."""
+        runs = super().take_runs()
+        if runs:
+            self._log("runs", runs_digest(runs))
+        return runs
+
+    def take_emits(self) -> list[Emit]:
+        """Give the messages to produce."""
+        emits = super().take_emits()
+        if emits:
+            self._log("emits", [emit_digest(emit) for emit in emits])
+            for emit in emits:
+                self._numbers[id(emit)] = self._taken
+                self._taken += 1
+        return emits
+
+
+class JournaledGate(GateCore):
+    """A gate's core that writes down its calls."""
+
+    def __init__(self, *arguments: Any, journal: Callable[[str], object], **options: Any) -> None:
+        """`journal` is given each line; the rest is as for `GateCore`."""
+        super().__init__(*arguments, **options)
+        self._log = _Lines(journal, GATE)
+
+    def assign(self, partition: int, committed: int, note: str = "") -> tuple[tuple[Span, ...], int]:
+        """Start on a partition."""
+        self._log("assign", partition, committed, note)
+        return super().assign(partition, committed, note)
+
+    def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
+        """Take note of a committed egress record."""
+        self._log("recall", partition, offset, request_id, sent, appended)
+        super().recall(partition, offset, request_id, sent, appended)
+
+    def remember(self, delivery: Delivery) -> None:
+        """Take note of an input record below the committed offset."""
+        self._log("remember", packed(delivery))
+        super().remember(delivery)
+
+    def revoke(self, partition: int) -> None:
+        """Let a partition go."""
+        self._log("revoke", partition)
+        super().revoke(partition)
+
+    def deliver(self, now: float, delivery: Delivery) -> None:
+        """Take one report."""
+        outcome = delivery.payload.outcome
+        self._log("deliver", now, packed(delivery), [outcome.kind, outcome.reason])
+        super().deliver(now, delivery)
+
+    def skip(self, partition: int, offset: int) -> None:
+        """Take a record that belongs to no query."""
+        self._log("skip", partition, offset)
+        super().skip(partition, offset)
+
+    def advance(self, now: float) -> None:
+        """Decide what has waited too long."""
+        self._log("advance", now)
+        super().advance(now)
+
+    def collect(self, now: float, limit: int = 10_000) -> list[Release]:
+        """Give the outcomes that may leave."""
+        releases = super().collect(now, limit)
+        self._log("collect", now, limit, [release_digest(release) for release in releases])
+        return releases
+
+    def commits(self) -> dict[int, tuple[int, str]]:
+        """Give what to commit."""
+        commits = super().commits()
+        self._log("commits", sorted([p, *place] for p, place in commits.items()))
+        return commits
+
+    def written(self, partition: int, offset: int) -> None:
+        """Note where an egress record lies."""
+        self._log("written", partition, offset)
+        super().written(partition, offset)
+
+    def committed(self, partition: int, offset: int) -> None:
+        """Note a commit."""
+        self._log("committed", partition, offset)
+        super().committed(partition, offset)
+
+
+def packed(delivery: Delivery) -> list[Any]:
+    """Give what a core reads of a delivery."""
+    hop = delivery.hop
+    return [
+        delivery.request_id,
+        delivery.partition,
+        delivery.offset,
+        delivery.sent,
+        delivery.deadline,
+        delivery.predecessor,
+        None if hop is None else [hop.stage, hop.epoch, hop.partition, hop.sequence, hop.committed],
+        delivery.path,
+        delivery.lost,
+        delivery.appended,
+    ]
+
+
+def packed_result(result: Result) -> list[Any]:
+    """Give what a core reads of a result."""
+    if isinstance(result, Ok):
+        return [list(result.payloads), result.chosen]
+    return [result.reason, result.text]
+
+
+def runs_digest(runs: list[Batch]) -> list[Any]:
+    """Give what identifies batches."""
+    return [[run.instance, [request.request_id for request in run.requests]] for run in runs]
+
+
+def emit_digest(emit: Emit) -> list[Any]:
+    """Give what a message says, but for its payload."""
+    hop = emit.hop
+    return [
+        emit.kind.value,
+        emit.destination,
+        emit.request_id,
+        emit.partition,
+        [hop.epoch, hop.sequence, hop.committed],
+        emit.path,
+        emit.lost,
+        None if emit.loss is None else emit.loss.reason,
+    ]
+
+
+def release_digest(release: Release) -> list[Any]:
+    """Give what an outcome says, but for its values."""
+    return [release.request_id, release.partition, release.outcome.kind, release.outcome.reason, release.good]
