@@ -1,0 +1,50 @@
+"""Which Kafka a command takes: what it is told, else where the pipeline is served, else the local one."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agents.broker.folder import DataFolder, RunningBroker
+from agents.cli.cluster import find_cluster
+from agents.supervise.registry import ServeEntry
+from lineage.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def served(run_dir, **changes):
+    entry = {"pid": os.getpid(), "started_unix": time.time(), **changes}
+    ServeEntry("p", "p.yaml", "served:1", None, **entry).write(run_dir)
+
+
+def local_broker():
+    folder = DataFolder(Path(".spillway/broker"))
+    folder.prepare()
+    folder.note(RunningBroker(os.getpid(), psutil.Process().create_time(), 9))
+
+
+def test_what_is_told_comes_first(tmp_path):
+    served(tmp_path)
+    assert find_cluster("told:1", None, run_dir=tmp_path, pipeline="p").bootstrap == "told:1"
+
+
+def test_then_where_the_pipeline_is_served_then_the_local_broker(tmp_path):
+    local_broker()
+    served(tmp_path)
+    assert find_cluster(None, None, run_dir=tmp_path, pipeline="p").bootstrap == "served:1"
+    assert find_cluster(None, None, run_dir=tmp_path, pipeline="q").bootstrap == "127.0.0.1:9"
+    served(tmp_path, pid=2**22 - 1)
+    assert find_cluster(None, None, run_dir=tmp_path, pipeline="p").bootstrap == "127.0.0.1:9"
+
+
+def test_else_it_says_what_to_do(tmp_path):
+    with pytest.raises(UsageError, match=r"--bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP"):
+        find_cluster(None, None, run_dir=tmp_path, pipeline="p")

@@ -1,0 +1,93 @@
+"""The root of the command: help without heavy imports, errors as text, exit codes as documented."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from agents.cli import main
+from lineage.errors import BrokerError, SpecError
+
+
+def stub(monkeypatch, action):
+    """Make `spillway status` do something else."""
+
+    @click.command()
+    def status():
+        return action()
+
+    monkeypatch.setattr("agents.cli.status.status", status)
+
+
+def raising(error):
+    def action():
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        (lambda: None, 0),
+        (lambda: 0, 0),
+        (lambda: 1, 1),
+        (raising(BrokerError("Kafka is away")), 1),
+        (raising(SpecError("a.yaml:3: no such stage")), 2),
+        (raising(click.UsageError("what?")), 2),
+        (raising(KeyboardInterrupt()), 130),
+        (lambda: click.get_current_context().exit(3), 3),
+    ],
+)
+def test_exit_codes(monkeypatch, action, code):
+    stub(monkeypatch, action)
+    assert main.run(["status"]) == code
+
+
+def test_errors_are_text_on_stderr(monkeypatch, capsys):
+    stub(monkeypatch, raising(SpecError("a.yaml:3: no such stage")))
+    main.run(["status"])
+    assert capsys.readouterr().err == "error: a.yaml:3: no such stage\n"
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["serve"], ["serve", "missing.yaml"], ["--nonsense"]])
+def test_bad_use_is_2(arguments, capsys):
+    assert main.run(arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_help_names_exit_codes_and_every_command_that_is_there(capsys):
+    assert main.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "130  interrupted" in text
+    for name in ("broker", "serve", "status"):
+        assert f"  {name} " in text
+
+
+def test_a_command_whose_module_is_missing_is_not_listed(monkeypatch, capsys):
+    monkeypatch.setitem(main.COMMANDS, "later", "Not written yet.")
+    main.run(["--help"])
+    assert "later" not in capsys.readouterr().out
+    assert main.run(["later"]) == 2
+
+
+def test_every_listed_command_can_be_imported_and_has_an_example():
+    context = click.Context(main.root)
+    for name in main.root.list_commands(context):
+        command = main.root.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert "Example" in (command.help or ""), name
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from agents.cli import main; main.run(['--help']); "
+        "heavy = {'torch', 'faust', 'matplotlib', 'numpy', 'aiokafka', 'confluent_kafka', 'pydantic'}; "
+        "print(heavy & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "set()\n"
