@@ -1,0 +1,265 @@
+"""A stage under test: its pipeline file, its topics, its processes, and what goes in and comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+
+from agents.live.topics import ensure
+from lineage import codec, headers
+from lineage.keys import partition_for
+from lineage.message import Query
+from producers.connection import ClientSettings
+from topology.load import load
+from topology.topics import topic_plan
+
+MODELS = '''
+import os, time
+import numpy as np
+
+
+class Square:
+    """Its answer is a function of its input, so that a mix-up shows."""
+
+    version = "sq1"
+
+    def predict(self, batch):
+        return [{"y": query["x"] ** 2, "id": query.request_id} for query in batch]
+
+
+class Fragile:
+    """Does what its inputs say."""
+
+    def predict(self, batch):
+        results = []
+        for query in batch:
+            act = query.get("act")
+            if act == "raise":
+                raise ValueError("cannot stand this one")
+            if act == "die":
+                os._exit(9)
+            if act == "short":
+                continue
+            results.append({"text": "no mapping", "object": {"y": object()}, "huge": {"y": b"x" * 20_000_000}}.get(act, {"y": query["x"]}))
+            if act == "text":
+                results[-1] = "no mapping"
+        return results
+
+
+class Broken:
+    def __init__(self):
+        raise RuntimeError("the weights are missing")
+
+
+def by_sign(outputs):
+    return ["left"] if outputs["y"] % 2 else ["right"]
+'''
+
+
+class Stage:
+    """One pipeline of which single stages run; everything is read and written from outside."""
+
+    def __init__(self, bootstrap: str, name: str, folder: Path, spec: str) -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        self.folder = folder
+        self.settings = ClientSettings(bootstrap=bootstrap)
+        self.file = folder / "pipeline.yaml"
+        self.file.write_text(f"name: {name}\nslo: 30s\n{spec}")
+        (folder / "stage_models.py").write_text(MODELS)
+        self.pipeline = load(self.file)
+        ensure(self.settings, topic_plan(self.pipeline.spec))
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "message.max.bytes": 8 << 20})
+        self.readers: list[Consumer] = []
+
+    def start(self, stage: str, replica: int = 0, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a replica; its log is in a file beside the pipeline's."""
+        told = {
+            "pipeline": str(self.file), "stage": stage, "replica": replica, "bootstrap": self.bootstrap,
+            "run_dir": str(self.folder / "run"), **options,
+        }  # fmt: skip
+        log = (self.folder / f"{stage}.{replica}.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("run_stage.py")), json.dumps(told)],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def log(self, stage: str, replica: int = 0) -> str:
+        return (self.folder / f"{stage}.{replica}.log").read_text()
+
+    def stop(self, process: subprocess.Popen[bytes], how: int = signal.SIGTERM, within: float = 30.0) -> int:
+        process.send_signal(how)
+        return process.wait(within)
+
+    # -- what goes in -------------------------------------------------------------------------------------------------
+
+    def send(self, request_id: str, inputs: dict[str, Any], *, topic: str = "ingress", **options: Any) -> None:
+        """Send a query; `value`, `pairs` and `key` override what a client would write."""
+        now = time.time_ns() // 1000
+        came = headers.Headers(
+            request_id, now, now + 30_000_000, extra=[("x-tenant", b"t1")], **options.pop("told", {})
+        )
+        key = options.pop("key", request_id.encode())
+        self.producer.produce(
+            f"{self.name}.{topic}",
+            options["value"] if "value" in options else codec.encode_query(Query(inputs, {"p": 1})),
+            key,
+            partition_for(key or b"", self.pipeline.spec.partitions),
+            headers=options.get("pairs", headers.encode(came)),
+        )
+        self.producer.poll(0)
+
+    def send_many(self, count: int, prefix: str = "q") -> dict[str, int]:
+        """Send queries with x = 0, 1, ...; return x by id."""
+        sent = {f"{prefix}-{x}": x for x in range(count)}
+        for request_id, x in sent.items():
+            self.send(request_id, {"x": x})
+        self.flush()
+        return sent
+
+    def flush(self) -> None:
+        assert self.producer.flush(30) == 0
+
+    # -- what comes out -----------------------------------------------------------------------------------------------
+
+    def reader(self, topic: str) -> Reader:
+        """Read a topic of the pipeline from its beginning."""
+        reader = Reader(self.bootstrap, f"{self.name}.{topic}")
+        self.readers.append(reader.consumer)
+        return reader
+
+    def committed(self, stage: str, topic: str = "ingress") -> dict[int, int]:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.{stage}"})
+        asked = [TopicPartition(f"{self.name}.{topic}", n) for n in range(self.pipeline.spec.partitions)]
+        found = {place.partition: max(place.offset, 0) for place in consumer.committed(asked, timeout=10)}
+        consumer.close()
+        return found
+
+    def ends(self, topic: str = "ingress") -> dict[int, int]:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
+        wanted = [TopicPartition(f"{self.name}.{topic}", n) for n in range(self.pipeline.spec.partitions)]
+        found = {place.partition: consumer.get_watermark_offsets(place, timeout=10)[1] for place in wanted}
+        consumer.close()
+        return found
+
+    def metrics(self, stage: str, replica: int = 0) -> dict[str, float]:
+        """Scrape a replica: the sum over labels by sample name, or nothing while it is not there."""
+        try:
+            entry = json.loads((self.folder / "run" / self.name / f"{stage}.{replica}.json").read_text())
+            with urllib.request.urlopen(f"http://127.0.0.1:{entry['port']}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found[sample.name] = found.get(sample.name, 0.0) + sample.value
+        return found
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for consumer in self.readers:
+            consumer.close()
+
+
+class Reader:
+    """Gathers the messages of one topic."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
+        partitions = self.consumer.list_topics(topic, 10).topics[topic].partitions
+        self.consumer.assign([TopicPartition(topic, n, 0) for n in partitions])
+        self.messages: list[Any] = []
+
+    def poll(self, seconds: float = 0.2) -> None:
+        first = self.consumer.poll(seconds)
+        got = [first, *self.consumer.consume(1000, 0)] if first is not None else []
+        self.messages += [message for message in got if message.error() is None]
+
+    def wait(self, count: int, seconds: float = 60.0) -> list[Any]:
+        """Wait until there are so many messages."""
+        deadline = time.monotonic() + seconds
+        while len(self.messages) < count:
+            assert time.monotonic() < deadline, f"{len(self.messages)} of {count} messages came"
+            self.poll()
+        return self.messages
+
+    def settle(self, seconds: float = 1.0) -> list[Any]:
+        """Wait until nothing has come for a while: for what must not come."""
+        quiet = time.monotonic() + seconds
+        while time.monotonic() < quiet:
+            before = len(self.messages)
+            self.poll(0.1)
+            if len(self.messages) > before:
+                quiet = time.monotonic() + seconds
+        return self.messages
+
+    def outcomes(self) -> list[tuple[Any, Any]]:
+        """Decode: (headers, outcome) of each message."""
+        decoder = codec.Decoder()
+        return [(headers.decode(message.headers()), decoder.outcome(message.value())) for message in self.messages]
+
+
+SQUARE = """
+partitions: 4
+stages:
+  - name: square
+    model: stage_models:Square
+"""
+
+
+@pytest.fixture
+def stage(broker, unique_name, tmp_path):
+    """Make a pipeline of a spec's text (without name and slo); its processes end with the test."""
+    made = []
+
+    def make(spec: str = SQUARE) -> Stage:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Stage(broker, f"{unique_name}-{len(made)}", folder, spec))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def until():
+    """Poll a condition until it holds, at most so many seconds; return what it gave."""
+
+    def wait(condition, seconds=60.0):
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < deadline, "the condition did not come to hold in time"
+            time.sleep(0.02)
+        return found
+
+    return wait
+
+
+@pytest.fixture
+def memory_of():
+    return lambda process: psutil.Process(process.pid).memory_info().rss / 2**20

@@ -1,0 +1,29 @@
+"""Runs one stage replica as `serve --stage` does, with the knobs that tests turn. Usage: run_stage.py JSON"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from agents.live.stage_process import StageProcessConfig, run
+from producers.connection import ClientSettings
+from topology.load import load
+
+
+def main() -> int:
+    options = json.loads(sys.argv[1])
+    journal = options.pop("journal", None)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    return run(
+        StageProcessConfig(
+            pipeline=load(options.pop("pipeline")),
+            settings=ClientSettings(bootstrap=options.pop("bootstrap")),
+            run_dir=Path(options.pop("run_dir")),
+            journal=Path(journal) if journal else None,
+            **options,
+        )
+    )
+
+
+if __name__ == "__main__":  # a model's own process imports this file
+    sys.exit(main())

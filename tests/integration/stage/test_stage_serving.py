@@ -1,0 +1,158 @@
+import signal
+
+from lineage import headers, trace
+
+
+def test_every_query_is_answered_once_with_its_own_result(stage, until):
+    one = stage()
+    process = one.start("square")
+    sent = one.send_many(500)
+    out = one.reader("outcomes")
+    out.wait(len(sent))
+    out.settle()
+    answers = {told.request_id: outcome for told, outcome in out.outcomes()}
+    assert len(out.messages) == len(sent)
+    assert {request_id: outcome.outputs["y"] for request_id, outcome in answers.items()} == {
+        request_id: x**2 for request_id, x in sent.items()
+    }
+    assert all(outcome.outputs["id"] == request_id for request_id, outcome in answers.items())
+    until(lambda: one.committed("square") == one.ends())
+    assert one.stop(process) == 0
+    assert not (one.folder / "run" / one.name / "square.0.json").exists()
+
+
+def test_a_message_carries_on_what_it_came_with(stage):
+    one = stage()
+    one.start("square")
+    context = trace.new_trace("q")
+    one.send("q", {"x": 3}, told={"trace": context})
+    one.flush()
+    out = one.reader("outcomes")
+    (message,) = out.wait(1)
+    ((told, outcome),) = out.outcomes()
+    assert message.key() == b"q"
+    assert dict(message.headers())["x-tenant"] == b"t1"
+    assert told.trace.trace_id == context.trace_id
+    assert told.trace.span_id != context.span_id
+    assert told.hop.stage == "square"
+    assert (told.hop.partition, told.hop.sequence) == (message.partition(), 0)
+    (timing,) = outcome.timings
+    assert (timing.stage, timing.model, timing.version, timing.batch) == ("square", "stage_models:Square", "sq1", 1)
+    assert timing.queued >= 0
+    assert timing.executed > 0
+
+
+def test_a_fan_out_with_a_choice_sends_to_the_chosen_successor_only(stage):
+    one = stage(
+        """
+partitions: 2
+stages:
+  - {name: square, model: "stage_models:Square", choose: "stage_models:by_sign"}
+  - {name: left, model: "stage_models:Square", after: square}
+  - {name: right, model: "stage_models:Square", after: square}
+sinks: any
+"""
+    )
+    one.start("square")
+    sent = one.send_many(20)
+    left, right = one.reader("left"), one.reader("right")
+    left.wait(10)
+    right.wait(10)
+    left.settle()
+    odd = {headers.decode(message.headers()).request_id for message in left.messages}
+    assert odd == {request_id for request_id, x in sent.items() if x % 2}
+    assert headers.decode(left.messages[0].headers()).path == {"square": ("left",)}
+    assert len(right.messages) == 10
+
+
+def test_sigterm_finishes_what_was_taken_commits_and_leaves(stage, until):
+    one = stage(
+        """
+partitions: 4
+stages:
+  - {name: square, emulated: {alpha: 20ms, beta: 1ms}, batch: 4, queue: 8}
+"""
+    )
+    process = one.start("square")
+    sent = one.send_many(300)
+    out = one.reader("outcomes")
+    out.wait(4)
+    assert one.stop(process) == 0
+    out.settle()
+    committed = one.committed("square")
+    assert sum(committed.values()) == len(out.messages) < len(sent)
+    assert "LeaveGroup request succeeded" in one.log("square")
+    follower = one.start("square")
+    out.wait(len(sent))
+    out.settle()
+    assert len(out.messages) == len(sent)  # none was repeated, as all that went out had been committed
+    assert one.stop(follower) == 0
+
+
+def test_a_second_sigterm_does_not_wait(stage, until):
+    one = stage("stages:\n  - {name: square, emulated: {alpha: 5s}, batch: 1}\npartitions: 1\n")
+    process = one.start("square")
+    one.send_many(10)
+    until(lambda: one.metrics("square").get("spillway_queue_depth", 0) >= 8)
+    process.send_signal(signal.SIGTERM)
+    until(lambda: "stopped with work left" in one.log("square") or not process.send_signal(signal.SIGTERM), 20)
+    assert process.wait(20) == 1
+    assert sum(one.committed("square").values()) == 0
+
+
+def test_after_a_kill_a_restarted_replica_repeats_nothing_that_a_client_sends_again(stage, until):
+    one = stage()
+    process = one.start("square")
+    sent = one.send_many(50)
+    out = one.reader("outcomes")
+    out.wait(50)
+    until(lambda: one.committed("square") == one.ends())
+    one.stop(process, signal.SIGKILL)
+    one.send_many(50)  # the same ids: a client that did not hear in time
+    one.start("square")
+    one.send("new", {"x": 7})
+    one.flush()
+    out.wait(51)
+    out.settle()
+    assert len(out.messages) == len(sent) + 1
+    assert one.metrics("square")["spillway_duplicates_total"] == 50
+
+
+def test_a_model_that_does_not_load_ends_the_process_with_its_reason(stage):
+    one = stage("stages:\n  - {name: bad, model: 'stage_models:Broken'}\n")
+    assert one.start("bad").wait(60) == 1
+    said = one.log("bad")
+    assert "stage 'bad'" in said
+    assert "stage_models:Broken" in said
+    assert "the weights are missing" in said
+    assert "joining group" not in said
+
+
+def test_a_stage_without_torch_stays_small(stage, memory_of):
+    one = stage()
+    process = one.start("square")
+    one.send_many(100)
+    one.reader("outcomes").wait(100)
+    assert memory_of(process) < 120
+
+
+def test_a_full_queue_stops_the_reading_and_loses_nothing(stage, until):
+    one = stage(
+        """
+partitions: 4
+stages:
+  - {name: slow, emulated: {alpha: 2ms, beta: 0.2ms}, batch: 8, queue: 16}
+"""
+    )
+    one.start("slow")
+    sent = one.send_many(3000)
+    out = one.reader("outcomes")
+    deepest = 0.0
+    while len(out.messages) < len(sent):
+        before = len(out.messages)
+        out.wait(before + 1)
+        deepest = max(deepest, one.metrics("slow").get("spillway_queue_depth", 0))
+    out.settle()
+    ids = [told.request_id for told, _ in out.outcomes()]
+    assert sorted(ids) == sorted(sent)
+    assert 8 <= deepest <= 16
