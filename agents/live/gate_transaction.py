@@ -128,7 +128,6 @@ class TransactionalWriter:
     def close(self) -> None:
         """Let go of the producer. An open transaction is left to the broker, which aborts it."""
         self._producer.purge()
-        self._producer.flush(_SLICE_SECONDS)
 
     def _produce(self, record: Record, until: float) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:

@@ -1,0 +1,146 @@
+"""The gate is killed, replaced while it sleeps, and shared: still one outcome per query."""
+
+import random
+import signal
+import time
+from collections import Counter
+
+import pytest
+
+from .gate_bench import PARTITIONS, ids, until
+
+
+class Stream:
+    """Reports of a stage that crashes now and then, and repeats what it had not committed."""
+
+    def __init__(self, bench, seed):
+        self.bench = bench
+        self.rng = random.Random(seed)
+        self.sent = 0
+        self.sequences = [0] * PARTITIONS
+        self.committed = [0] * PARTITIONS
+        self.open = [[] for _ in range(PARTITIONS)]
+
+    def go_on(self, count):
+        """Report `count` more queries, until the broker has them."""
+        for number in range(self.sent, self.sent + count):
+            partition = self.rng.randrange(PARTITIONS)
+            sequence = self.sequences[partition]
+            self.sequences[partition] += 1
+            self.open[partition].append((f"r{number}", sequence))
+            self.bench.report(f"r{number}", partition, sequence, self.committed[partition])
+            chance = self.rng.random()
+            if chance < 0.02:
+                for request_id, again in self.open[partition]:
+                    self.bench.report(request_id, partition, again, self.committed[partition])
+            elif chance < 0.07:
+                self.committed[partition] = self.sequences[partition]
+                self.open[partition].clear()
+        self.sent += count
+        self.bench.producer.flush()
+
+    def assert_one_outcome_each(self):
+        until(lambda: len(set(ids(self.bench.released()))) >= self.sent, 90)
+        seen = Counter(ids(self.bench.released()))
+        assert seen.keys() == {f"r{number}" for number in range(self.sent)}
+        assert [request_id for request_id, times in seen.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_killed_at_random_moments(make_gate, seed):
+    bench = make_gate()
+    stream = Stream(bench, seed)
+    rng = random.Random(seed)
+    for _ in range(4):
+        gate = bench.gate()
+        before = len(bench.released())
+        if rng.random() < 0.7:  # else it is killed at some moment of its start
+            stream.go_on(10)
+            until(lambda enough=before + 1: len(bench.released()) >= enough, 60)
+        end = time.monotonic() + rng.uniform(0, 0.7)
+        while time.monotonic() < end:
+            stream.go_on(20)
+        gate.kill()
+        gate.wait()
+    gate = bench.gate()
+    stream.assert_one_outcome_each()
+    bench.stop(gate)
+
+
+def test_a_gate_that_was_replaced_while_it_slept_writes_nothing_more_and_says_why(make_gate):
+    bench = make_gate()
+    stream = Stream(bench, 5)
+    sleeper = bench.gate()
+    stream.go_on(100)
+    bench.await_released(100)
+    for _ in range(20):  # it falls asleep at work
+        stream.go_on(20)
+    sleeper.send_signal(signal.SIGSTOP)
+    stream.go_on(200)
+    successor = bench.gate()
+    until(lambda: len(set(ids(bench.released()))) >= stream.sent, 90)
+    sleeper.send_signal(signal.SIGCONT)
+    stream.go_on(200)
+    _, said = sleeper.communicate(timeout=60)
+    assert sleeper.returncode == 1
+    assert "was fenced: another gate has taken its place" in said, said[-3000:]
+    stream.assert_one_outcome_each()
+    bench.stop(successor)
+
+
+def test_two_gates_share_the_partitions_and_hand_them_over(make_gate):
+    bench = make_gate()
+    stream = Stream(bench, 6)
+    first = bench.gate(0)
+    stream.go_on(100)
+    bench.await_released(100)
+    second = bench.gate(1)
+    until(lambda: len(owners(bench)) == 2 and (stream.go_on(20) or True), 60)
+    until(lambda: sum(map(len, owners(bench).values())) == PARTITIONS and min(map(len, owners(bench).values())), 60)
+    stream.go_on(200)
+    stream.assert_one_outcome_each()
+    bench.stop(first)
+    stream.go_on(200)
+    until(lambda: [len(partitions) for partitions in owners(bench).values()] == [PARTITIONS], 60)
+    stream.assert_one_outcome_each()
+    second.kill()  # with nobody of its name to come back, its session has to end first
+    second.wait()
+    third = bench.gate(0)
+    stream.go_on(100)
+    stream.assert_one_outcome_each()
+    bench.stop(third)
+
+
+def owners(bench):
+    """Partitions by member."""
+    group = bench.admin.describe_consumer_groups([f"{bench.name}.gate"])[f"{bench.name}.gate"].result()
+    return {
+        member.group_instance_id: [place.partition for place in member.assignment.topic_partitions]
+        for member in group.members
+    }
+
+
+def test_a_sleeper_whose_partitions_went_to_another_replica_writes_nothing_more(make_gate):
+    """Its transactional id is nobody else's: only the group's generation can fence it."""
+    bench = make_gate()
+    stream = Stream(bench, 7)
+    sleeper = bench.gate(0)
+    stream.go_on(50)
+    bench.await_released(50)
+    other = bench.gate(1)
+    until(lambda: len(owners(bench)) == 2, 60)
+    for _ in range(10):
+        stream.go_on(20)
+    sleeper.send_signal(signal.SIGSTOP)
+    stream.go_on(100)
+    stream.assert_one_outcome_each()  # after the sleeper's session
+    sleeper.send_signal(signal.SIGCONT)
+    for _ in range(10):
+        stream.go_on(20)
+    stream.assert_one_outcome_each()
+    bench.stop(other)
+    stream.go_on(50)
+    if sleeper.poll() is not None:  # it may go on as a member again, or end and be started anew
+        assert sleeper.returncode == 1
+        bench.gate(0)
+    stream.assert_one_outcome_each()
