@@ -86,7 +86,7 @@ class StageMetrics(Collector):
         self.replica = replica
         self.queue_limit = queue_limit
         self.instances = instances
-        self.received = 0
+        self.received: Callable[[], int] = int
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
         self.batches = 0
@@ -104,7 +104,7 @@ class StageMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
         make = _Families(self.pipeline, self.stage, self.replica)
-        yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received)
+        yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received())
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
         yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.batches)
         yield make.counter(names.BATCHED_QUERIES_TOTAL, "Queries in executed batches", self.batched)

@@ -74,6 +74,7 @@ class StageDriver:
         self._epoch: Callable[[], int] = int
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         metrics.depth = lambda: core.depth
+        metrics.received = lambda: core.stats.received
         metrics.duplicates = lambda: core.stats.duplicates
 
     def start(self, output: Output, instances: Instances[Batch], epoch: Callable[[], int]) -> None:

@@ -29,7 +29,7 @@ def page(metrics):
 
 def a_stage(received=0, seconds=0.0):
     metrics = StageMetrics("p", "detect", 0, queue_limit=64)
-    metrics.received = received
+    metrics.received = lambda: received
     metrics.batches, metrics.batched = received // 4, received
     metrics.depth = lambda: 7
     metrics.duplicates = lambda: 3
@@ -60,7 +60,8 @@ def test_every_number_of_a_stage_is_found_again():
 def test_rates_and_means_are_of_the_last_interval():
     before = parse(page(a_stage(100, 0.5)), 10.0)
     now = a_stage(100, 0.5)
-    now.received, now.batches, now.batched = 140, 30, 140
+    now.received = lambda: 140
+    now.batches, now.batched = 30, 140
     for _ in range(40):
         for distribution in (now.queued, now.waited, now.executed):
             distribution.observe(0.01)
