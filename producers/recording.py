@@ -68,7 +68,7 @@ class RecordingWriter:
         self._file: IO[bytes] | None = None
         self._writer: Writer | None = None
         self._flushed = time.monotonic()
-        self.written = 0
+        self.counts: dict[str, int] = {}  # messages written, by topic
         _make_directory(directory)
         self._open_next()
 
@@ -86,7 +86,12 @@ class RecordingWriter:
                 "value": message.value,
             }
         )
-        self.written += 1
+        self.counts[message.topic] = self.counts.get(message.topic, 0) + 1
+
+    @property
+    def written(self) -> int:
+        """How many messages were written."""
+        return sum(self.counts.values())
 
     def tick(self, now: float) -> None:
         """End the block when a second has passed, and the file when it is large enough. `now`: monotonic."""

@@ -1,0 +1,75 @@
+"""`spillway record` as a user runs it."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Producer
+
+from agents.live.topics import ensure
+from producers.connection import ClientSettings
+from producers.recording import read_recording
+from topology import topics
+from topology.load import load
+
+
+@pytest.fixture
+def pipeline(broker, unique_name, tmp_path):
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        f'name: {unique_name}\nslo: 1s\npartitions: 3\nstages:\n  - {{name: a, model: "m:M", replicas: 2}}\n'
+    )
+    ensure(ClientSettings(bootstrap=broker), topics.topic_plan(load(file).spec))
+    return file
+
+
+def record(pipeline, broker, *arguments):
+    command = [sys.executable, "-m", "agents.cli.main", "record", str(pipeline), "--bootstrap", broker, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = process.stderr.readline()
+    return process, said
+
+
+def test_what_passes_while_it_runs_is_recorded_until_ctrl_c(pipeline, broker, tmp_path):
+    name = load(pipeline).spec.name
+    process, said = record(pipeline, broker, "-o", str(tmp_path / "r"), "--json")
+    assert said == f"recording {name} into {tmp_path / 'r'}\n"
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(20):
+        producer.produce(topics.ingress(name), b"q%d" % number)
+        producer.produce(topics.egress(name), b"o%d" % number)
+    producer.flush()
+    size = (tmp_path / "r" / "recording-00001.avro").stat().st_size
+    while (tmp_path / "r" / "recording-00001.avro").stat().st_size == size:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    summary = json.loads(out)
+    assert (summary["queries"], summary["outcomes"]) == (20, 20)
+    recording = read_recording(tmp_path / "r")
+    assert recording.about.spec == pipeline.read_text()
+    assert recording.about.replicas == {"a": 2}
+    assert recording.about.policies == {"a": "naive"}
+    assert sorted(q.value for q in recording.queries()) == sorted(b"q%d" % number for number in range(20))
+
+
+def test_a_recording_ends_after_its_duration(pipeline, broker, tmp_path):
+    process, _ = record(pipeline, broker, "-o", str(tmp_path / "r"), "--duration", "0.5")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out.startswith("0 queries, 0 outcomes")
+
+
+def test_mistakes_are_named_and_leave_nothing(pipeline, broker, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(pipeline.read_text().replace("name: ", "name: not-", 1))
+    process, said = record(other, broker, "-o", str(tmp_path / "r"))
+    assert process.wait(60) == 1
+    assert "start the pipeline with 'spillway serve' first" in said
+    assert not (tmp_path / "r").exists()
+    process, said = record(pipeline, broker, "-o", str(tmp_path))
+    assert process.wait(60) == 2
+    assert "is not empty; name a new directory" in said
