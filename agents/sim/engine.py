@@ -13,7 +13,8 @@ from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.meeting import GO, LOST, Meeting
+from agents.core.joins import Rule, Verdict
+from agents.sim.meeting import Meeting
 from agents.sim.travel import NEVER, StageRun, Station, Traveller
 from producers.report import DROPPED, PREDICTION
 
@@ -44,9 +45,9 @@ class Engine:
             run.single = self._single(run)
         self._arrivals = arrivals
         self._random = Random(plan.seed)  # noqa: S311  # simulation, not security
-        self._joins = {name: Meeting(plan.joins[name][0], partial=plan.joins[name][1]) for name in plan.joins}
+        self._joins = {name: Meeting(rule) for name, rule in plan.joins.items()}
         several = len(plan.graph.sinks) > 1 or any(stage.choose for stage in plan.stages)
-        self._gate = Meeting(plan.sinks) if several else None
+        self._gate = Meeting(Rule(plan.sinks)) if several else None
         self._heap: list[tuple[float, int, Station | None, Any]] = []
         self._planned = 0
         self._more = len(arrivals) > 0
@@ -177,7 +178,7 @@ class Engine:
         join = self._joins.get(name)
         if join is not None:
             expected = len(self.plan.graph.expected(name, request.path))
-            if join.hear(request.index, expected, results=1) != GO:
+            if join.hear(request.index, expected, results=1) is not Verdict.READY:
                 return
         request.arrived = now
         station = self.stages[name].station(request.partition)
@@ -207,18 +208,18 @@ class Engine:
                 self._finish(now, request, losses=len(lost))
                 continue
             expected = len(graph.expected(target, request.path))
-            if self._joins[target].hear(request.index, expected, losses=len(lost)) == LOST:
+            if self._joins[target].hear(request.index, expected, losses=len(lost)) is Verdict.LOST:
                 self._lose(now, target, request)
 
     def _finish(self, now: float, request: Traveller, *, results: int = 0, losses: int = 0) -> None:
         """Bring one terminal's result, or the loss of some, to the gate, which tells the outcome once."""
         if self._gate is None:
-            verdict = GO if results else LOST
+            verdict = Verdict.READY if results else Verdict.LOST
         else:
             expected = len(self.plan.graph.terminals(request.path))
             verdict = self._gate.hear(request.index, expected, results=results, losses=losses)
-        if verdict in {GO, LOST}:
-            self.kinds[request.index] = PREDICTION if verdict == GO else DROPPED
+        if verdict is Verdict.READY or verdict is Verdict.LOST:
+            self.kinds[request.index] = PREDICTION if verdict is Verdict.READY else DROPPED
             self.finished[request.index] = now + self.plan.hop_delay
 
     # Synchronisation of the policies ---------------------------------------------------------------------------

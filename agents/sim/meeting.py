@@ -1,49 +1,43 @@
-"""Where branches of a request meet again: the joins, and the gate at the end."""
+"""Where the branches of a simulated request meet again: the joins, and the gate at the end.
+
+The decision is the live join's, from the same table. What the live one guards against does not happen here (copies,
+contradictions, senders that fall silent), so a branch is no more than a number here, and nothing times out.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from agents.core.joins import COMPLETE, OPEN, TABLES, Rule, Verdict
 
-WAIT, GO, LOST = 0, 1, 2
+_WAITING = Verdict.WAITING
 
 
 class Meeting:
-    """One place where several branches of a request are expected; tells once per request that it goes on, or is lost.
+    """One place where several branches of a request are expected."""
 
-    `all` goes on when every branch has delivered; a lost branch loses the request at once, or, with `partial`, only
-    when no branch is left. `any` goes on with the first result and is lost when all branches are.
-    """
+    __slots__ = ("_open", "_table")
 
-    __slots__ = ("_mode", "_open", "_partial")
-
-    def __init__(self, mode: Literal["all", "any"], *, partial: bool = False) -> None:
-        self._mode = mode
-        self._partial = partial
-        # By request: branches not heard of, results, whether it was told; forgotten when all were heard.
+    def __init__(self, rule: Rule) -> None:
+        self._table = TABLES[rule.mode, rule.on_loss]
+        # By request: branches not heard of, whether one delivered, whether one was lost, whether it is closed.
+        # Forgotten when all were heard.
         self._open: dict[int, list[int]] = {}
 
-    def hear(self, index: int, expected: int, *, results: int = 0, losses: int = 0) -> int:
-        """Note that branches of request `index` delivered or were lost; return GO or LOST once, else WAIT."""
+    def hear(self, index: int, expected: int, *, results: int = 0, losses: int = 0) -> Verdict:
+        """Note that branches of request `index` delivered or were lost; say once that it is READY or LOST."""
         state = self._open.get(index)
         if state is None:
-            state = self._open[index] = [expected, 0, 0]
+            state = self._open[index] = [expected, False, False, False]
         state[0] -= results + losses
-        state[1] += results
-        if state[0] <= 0:
+        missing, _, _, closed = state
+        if missing <= 0:
             del self._open[index]
-        if state[2]:
-            return WAIT
-        verdict = self._verdict(state[0], state[1], losses)
-        state[2] = verdict
+        if closed:
+            return Verdict.LATE
+        if results:
+            state[1] = True
+        if losses:
+            state[2] = True
+        verdict = self._table[bool(state[1]), bool(state[2])][OPEN if missing > 0 else COMPLETE]
+        if verdict is not _WAITING:
+            state[3] = True
         return verdict
-
-    def _verdict(self, missing: int, results: int, losses: int) -> int:
-        if self._mode == "any":
-            if results:
-                return GO
-            return WAIT if missing else LOST
-        if losses and not self._partial:
-            return LOST
-        if missing:
-            return WAIT
-        return GO if results else LOST

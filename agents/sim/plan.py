@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
+from agents.core.joins import Rule
 from agents.core.policies import DEFAULT
 from agents.core.policy import StageFacts, StageView
 from agents.sim.choices import Choice, chooser
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from topology.spec import StageSpec
 
 Dispatch = Literal["worker", "shared", "partition"]
-Mode = Literal["all", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ class Plan:
 
     stages: tuple[StagePlan, ...]
     graph: Graph
-    joins: Mapping[str, tuple[Mode, bool]]  # by stage: its mode, and whether it goes on with what arrived
-    sinks: Mode  # whether any or all of the terminals make the outcome
+    joins: Mapping[str, Rule]  # by stage
+    sinks: Literal["all", "any"]  # whether any or all of the terminals make the outcome
     slo: float
     partitions: int  # 0: requests have none
     seed: int
@@ -84,8 +85,9 @@ def plan_of(
     if workers is not None and len(workers) != len(spec.stages):
         names = ", ".join(stage.name for stage in spec.stages)
         raise UsageError(f"{len(workers)} numbers of workers for {len(spec.stages)} stages; give one each for {names}")
-    if period <= 0 or hop_delay < 0:
-        raise UsageError(f"period {period} must be above 0, hop delay {hop_delay} at least 0")
+    objective = spec.slo if slo is None else slo
+    if not (objective > 0 and 0 < period < inf and 0 <= hop_delay < inf):
+        raise UsageError(f"SLO {objective} and period {period} must be above 0, hop delay {hop_delay} at least 0")
     for name in {*choices, *durations} - {stage.name for stage in spec.stages}:
         raise UsageError(f"{spec.name} has no stage {name!r}")
     partitions = spec.partitions if dispatch == "partition" else 0
@@ -108,9 +110,9 @@ def plan_of(
     return Plan(
         stages=tuple(stages),
         graph=graph,
-        joins={stage.name: _join(stage) for stage in spec.stages if graph.is_join(stage.name)},
+        joins={stage.name: _rule(stage) for stage in spec.stages if graph.is_join(stage.name)},
         sinks=spec.sinks or "all",
-        slo=spec.slo if slo is None else slo,
+        slo=objective,
         partitions=partitions,
         seed=seed,
         hop_delay=hop_delay,
@@ -141,7 +143,5 @@ def _profile(stage: StageSpec) -> Callable[[int], float]:
     return stage.emulated.duration
 
 
-def _join(stage: StageSpec) -> tuple[Mode, bool]:
-    if stage.join is None:
-        return "all", False
-    return stage.join.mode, stage.join.on_loss == "partial"
+def _rule(stage: StageSpec) -> Rule:
+    return Rule() if stage.join is None else Rule(stage.join.mode, stage.join.on_loss)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from agents.core.policy import Policy, Refusal, StageView
 from lineage import reasons
@@ -42,8 +42,9 @@ class Fifo(Policy):
         return removed
 
 
+@final
 class Naive(Fifo):
-    """The baseline of the PARD paper that drops nothing."""
+    """The baseline of the PARD paper that drops nothing. Its `fill` does not ask `judge`: derive from Fifo instead."""
 
     __slots__ = ()
 

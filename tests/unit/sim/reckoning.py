@@ -3,9 +3,9 @@
 With a queue per worker, a worker's batches follow from its arrivals alone, one after the other, and a stage's arrivals
 are what the stages before it have finished. Slow, short, and sharing no code with what it checks.
 
-Several things may happen at one instant (a batch hands its requests to idle workers, which then end together). What was
-caused first happens first; so an instant is a tuple (time, what caused it, its place among what that caused), whose
-order is the order of what happens.
+Several things may happen at one time: a batch hands its requests to idle workers, which then end together. What began
+first happens first. So an event, an arrival from outside or the end of a batch, is a tuple (time, what it began with),
+and an instant is a tuple (time, event, place among what the event brings); their order is the order of what happens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NEVER = (float("-inf"),)
+NEVER = (float("-inf"), ())
 
 
 @dataclass
@@ -36,9 +36,8 @@ class Stage:
         return (start[0] + self.duration(count), start)
 
 
-def after(cause: tuple, place: int) -> tuple:
-    """The instant of what an instant causes at once."""
-    return (cause[0], cause, place)
+def brings(event: tuple, place: int) -> tuple:
+    return (event[0], event, place)
 
 
 def queue_per_worker(ready, stage: Stage, doomed: Callable):
@@ -53,8 +52,8 @@ def queue_per_worker(ready, stage: Stage, doomed: Callable):
 def one_worker(queue, stage: Stage, doomed: Callable):
     opened = ends = NEVER  # start and end of the running batch
     while queue:
-        forming, start = [], after(ends, -1)
-        while queue and len(forming) < stage.batch and queue[0][0] < ends:
+        forming, start = [], brings(ends, -1)
+        while queue and len(forming) < stage.batch and queue[0][0][1] < ends:
             at, request = queue.pop(0)
             if not doomed(max(at[0], opened[0]), request):
                 forming.append(request)
@@ -77,22 +76,22 @@ def queue_for_all(ready, stage: Stage, _doomed: Callable):
     def start(instance, at):
         requests = instance["forming"]
         instance.update(ends=stage.end(at, len(requests)), forming=[])
-        while waiting and waiting[0][0] < at and len(instance["forming"]) < stage.batch:
+        while waiting and waiting[0][0][1] < at[1] and len(instance["forming"]) < stage.batch:
             instance["forming"].append(waiting.pop(0)[1])
         return instance["ends"], requests
 
     while True:
         soonest = min((each for each in instances if each["forming"]), key=lambda each: each["ends"], default=None)
         roomy = [each for each in instances if len(each["forming"]) < stage.batch]
-        if waiting and roomy and (soonest is None or waiting[0][0] < soonest["ends"]):
+        if waiting and roomy and (soonest is None or waiting[0][0][1] < soonest["ends"]):
             at, request = waiting.pop(0)
             # The batch that starts first: at once where the instance is idle.
-            chosen = min(roomy, key=lambda each: 0.0 if each["ends"] < at else each["ends"][0])
+            chosen = min(roomy, key=lambda each: 0.0 if each["ends"] < at[1] else each["ends"][0])
             chosen["forming"].append(request)
-            if chosen["ends"] < at:
+            if chosen["ends"] < at[1]:
                 yield start(chosen, at)
         elif soonest is not None:
-            yield start(soonest, after(soonest["ends"], -1))
+            yield start(soonest, brings(soonest["ends"], -1))
         else:
             return
 
@@ -106,10 +105,10 @@ def reckon(stages: list[Stage], sent: list[float], dispatch=queue_per_worker, do
             complete = set.intersection(*(set(ends[name]) for name in stage.before))
             ready = sorted((max(ends[name][request] for name in stage.before), request) for request in complete)
         else:
-            ready = [((at, ()), request) for request, at in enumerate(sent)]
+            ready = [(brings((at, ()), request), request) for request, at in enumerate(sent)]
         batches = list(dispatch(ready, stage, doomed))
         ends[stage.name] = {
-            request: after(end, place) for end, requests in batches for place, request in enumerate(requests)
+            request: brings(end, place) for end, requests in batches for place, request in enumerate(requests)
         }
         sizes[stage.name] = sorted(len(requests) for _, requests in batches)
     last = ends[stages[-1].name]

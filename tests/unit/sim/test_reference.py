@@ -1,0 +1,125 @@
+"""Agreement with an independent simulator on real traffic, and with what was recorded on a small load.
+
+The reference lies outside the repository: `pard-reference.csv`, the arrivals that it names, and, in `../apps` beside
+it, the pipelines. SPILLWAY_REFERENCE names its folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from agents.sim.simulation import simulate
+from producers.traces import read_arrivals
+from topology.load import load
+
+from .pipelines import pipeline
+from .reckoning import Stage, queue_for_all, queue_per_worker, reckon
+
+ROOT = Path(__file__).resolve().parents[3]
+REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or ROOT.parent / "shared" / "reference")
+GOLDEN = Path(__file__).with_name("golden.json")
+CASES = [
+    ("arrivals_at_256698", "tm"),
+    ("arrivals_at_246430", "lv"),
+    ("arrivals_at_246430", "ga"),
+    ("arrivals_at_246430", "da"),
+    ("arrivals_conv_221667", "tm"),
+    ("arrivals_conv_212800", "lv"),
+    ("arrivals_conv_212800", "ga"),
+    ("arrivals_conv_221667", "da"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trace", "app"), CASES)
+def test_naive_agrees_with_the_reference(trace, app):
+    table = REFERENCE / "pard-reference.csv"
+    if not table.is_file():
+        pytest.skip(f"no reference in {REFERENCE}; SPILLWAY_REFERENCE names another folder")
+    with table.open() as lines:
+        (row,) = [
+            row for row in csv.DictReader(lines) if (row["trace"], row["app"], row["policy"]) == (trace, app, "naive")
+        ]
+    result = simulate(
+        load(REFERENCE.parent / "apps" / f"{app}.json"),
+        read_arrivals(REFERENCE / f"{trace}.csv.gz"),
+        workers=[int(count) for count in row["workers"].split()],
+        dispatch="worker",
+        policy="naive",
+    )
+    report = result.report(trace)
+    assert report.requests == int(row["requests"])
+    assert report.good == pytest.approx(int(row["good"]), rel=0.001)
+    assert report.outcomes.dropped == report.outcomes.missing == 0
+    assert 100 * report.invalid_rate == pytest.approx(float(row["invalid_pct"]), abs=0.02)
+    means = [stage.mean_batch for stage in report.stages.values()]
+    assert means == pytest.approx([float(mean) for mean in row["mean_batch"].split()], abs=0.011)
+
+
+# Recorded ----------------------------------------------------------------------------------------------------------
+
+SHAPES = {
+    "chain": [("a", 20.0, 8.0, 5, ()), ("b", 12.0, 5.0, 8, ("a",)), ("c", 14.0, 6.0, 7, ("b",))],
+    "fork": [
+        ("a", 20.0, 7.0, 4, ()),
+        ("b", 15.0, 6.0, 6, ("a",)),
+        ("c", 12.0, 5.0, 6, ("a",)),
+        ("d", 8.0, 4.0, 8, ("b", "c")),
+    ],
+}
+WORKERS = {"chain": [5, 3, 4], "fork": [5, 4, 3, 2]}
+
+
+def arrivals():
+    """20 s of Poisson arrivals, 120 a second, 450 a second for 5 s among them; by a generator that never changes."""
+    random, now, times = Random(20), 0.0, []
+    while now < 20:
+        now += -math.log(1 - random.random()) / (450 if 8 <= now < 13 else 120)
+        times.append(round(now, 6))
+    return np.array(times)
+
+
+def figures(folder, shape, dispatch, policy):
+    small = pipeline(folder, SHAPES[shape], slo_ms=300.0)
+    result = simulate(small, arrivals(), workers=WORKERS[shape], dispatch=dispatch, policy=policy, seed=3)
+    report = result.report("recorded")
+    return {
+        "requests": report.requests,
+        "good": report.good,
+        "late": report.late,
+        "dropped": report.outcomes.dropped,
+        "batches": [stage.batches for stage in report.stages.values()],
+        "invalid_rate": round(report.invalid_rate, 6),
+        "p99": round(report.latency_ms.p99, 3),
+    }
+
+
+@pytest.mark.parametrize("policy", ["naive", "expired"])
+@pytest.mark.parametrize("dispatch", ["worker", "shared", "partition"])
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_a_recorded_load_gives_what_it_gave(tmp_path, shape, dispatch, policy):
+    golden = json.loads(GOLDEN.read_text())
+    assert figures(tmp_path, shape, dispatch, policy) == golden[f"{shape} {dispatch} {policy}"]
+
+
+@pytest.mark.parametrize("dispatch", ["worker", "shared"])
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_the_recorded_load_is_reckoned_the_same(shape, dispatch):
+    """Durations in whole milliseconds, so that much falls together: what began first happens first, in both."""
+    golden = json.loads(GOLDEN.read_text())[f"{shape} {dispatch} naive"]
+    sent = arrivals().tolist()
+    stages = [
+        Stage(name, batch, workers, alpha / 1000, beta / 1000, before)
+        for (name, alpha, beta, batch, before), workers in zip(SHAPES[shape], WORKERS[shape], strict=True)
+    ]
+    ends, sizes = reckon(stages, sent, queue_per_worker if dispatch == "worker" else queue_for_all)
+    assert sum(end - at <= 0.3 for end, at in zip(ends, sent, strict=True)) == golden["good"]
+    assert [len(counts) for counts in sizes.values()] == golden["batches"]

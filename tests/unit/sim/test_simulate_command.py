@@ -1,0 +1,107 @@
+"""`spillway simulate` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agents.cli.main import run
+from producers.report import Report
+
+from .pipelines import document
+
+CHAIN = [("a", 20.0, 7.0, 3, ()), ("b", 11.0, 5.0, 4, ("a",))]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A pipeline and a trace in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.json").write_text(json.dumps(document(CHAIN)))
+    (tmp_path / "counts.csv").write_text("second,requests\n0,30\n1,60\n2,20\n")
+    return tmp_path
+
+
+def spillway(capsys, *arguments):
+    code = run(["simulate", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_it_prints_a_summary_and_writes_the_report(files, capsys):
+    code, out, err = spillway(capsys, "small.json", "counts.csv", "--report", "out.json", "--workers", "2,1")
+    assert (code, err) == (0, "")
+    assert "small, policy naive, counts.csv, SLO 500 ms, emulated accelerators" in out
+    assert "110 prediction" in out
+    report = Report.load(files / "out.json")
+    assert (report.requests, report.trace, report.emulated) == (110, "counts.csv", True)
+    assert list(report.stages) == ["a", "b"]
+
+
+def test_json_goes_to_standard_output_and_is_the_same_for_a_seed(files, capsys):
+    arguments = ("small.json", "poisson:50", "--duration", "4s", "--slo", "80ms", "--policy", "expired", "--json")
+    _, first, _ = spillway(capsys, *arguments, "--seed", "1")
+    _, again, _ = spillway(capsys, *arguments, "--seed", "1")
+    _, other, _ = spillway(capsys, *arguments, "--seed", "2")
+    assert first == again != other
+    report = json.loads(first)
+    assert (report["slo_ms"], report["policy"], report["duration_s"]) == (80.0, "expired", 4.0)
+    assert report["outcomes"]["dropped"] > 0
+
+
+def test_scale_and_speed_change_the_load(files, capsys):
+    _, out, _ = spillway(capsys, "small.json", "counts.csv", "--scale", "2", "--speed", "2", "--json")
+    report = json.loads(out)
+    assert report["requests"] == 220
+    assert report["duration_s"] <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("small.json", "absent.csv"), "no trace absent.csv"),
+        (("absent.json", "counts.csv"), "absent.json"),
+        (("small.json", "counts.csv", "--workers", "1;2"), "no list of numbers such as 5,3,4"),
+        (("small.json", "counts.csv", "--workers", "1"), "give one each for a, b"),
+        (("small.json", "counts.csv", "--policy", "fastest"), "'fastest' is not one of 'naive', 'expired'"),
+        (("small.json", "counts.csv", "--slo", "soon"), "must be a duration"),
+        (("small.json", "counts.csv", "--slo", "0"), "SLO"),
+        (("small.json", "counts.csv", "--choose", "a=b"), "no choice such as"),
+        (("small.json", "counts.csv", "--choose", "a=b:1"), "chooses no successors"),
+        (("small.json", "counts.csv", "--report", "no/such/folder.json"), "cannot write the report"),
+    ],
+)
+def test_bad_use_says_what_to_do_and_exits_with_2(files, capsys, arguments, words):
+    code, out, err = spillway(capsys, *arguments)
+    assert code == 2
+    assert words in err
+    assert not out
+
+
+def test_a_stage_without_a_profile_cannot_be_simulated(files, capsys):
+    (files / "real.yaml").write_text("name: real\nslo: 1\nstages: [{name: a, model: 'm:C'}]\n")
+    code, _, err = spillway(capsys, "real.yaml", "counts.csv")
+    assert code == 2
+    assert "stage a has no profile" in err
+
+
+def test_choices_may_be_told(files, capsys):
+    (files / "fork.yaml").write_text(
+        "name: fork\nslo: 1\nsinks: any\nstages:\n"
+        "  - {name: a, choose: 'm:f', batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: b, after: a, batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: c, after: a, batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+    )
+    _, out, _ = spillway(capsys, "fork.yaml", "counts.csv", "--choose", "a=b:.25,:.75", "--hop", "2ms", "--json")
+    report = json.loads(out)
+    assert 10 < report["stages"]["b"]["received"] < 45
+    assert report["stages"]["c"]["received"] == 0
+    assert report["outcomes"]["prediction"] == 110
+    assert report["latency_ms"]["max"] >= 8.0
+
+
+def test_help_shows_an_example(capsys):
+    code, out, _ = spillway(capsys, "--help")
+    assert code == 0
+    assert "Example:" in out
