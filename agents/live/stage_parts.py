@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agents.core.batching import Batcher
 from agents.core.durations import RunningEstimate
 from agents.core.joins import Rule
+from agents.core.journal import JournaledStage
 from agents.core.policies import make
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
@@ -20,6 +21,8 @@ from agents.models.loading import limit_torch_threads, load_model
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agents.models.loading import Model
     from lineage.limits import Limits
     from topology.load import Pipeline
@@ -68,8 +71,17 @@ def stage_signature(spec: StageSpec, models: list[Model]) -> Signature | None:
     return Signature(inputs) if inputs else None
 
 
-def build_core(pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None) -> StageCore:
-    """Build the core with its policy; durations start from an emulated profile and are then measured."""
+def build_core(
+    pipeline: Pipeline,
+    spec: StageSpec,
+    replica: int,
+    policy: str | None,
+    journal: Callable[[str], object] | None = None,
+) -> StageCore:
+    """Build the core with its policy; durations start from an emulated profile and are then measured.
+
+    With a `journal` the core writes every call into it, a line each.
+    """
     profile = spec.emulated.duration if spec.emulated is not None else None
     view = StageView(
         spec.name,
@@ -87,6 +99,8 @@ def build_core(pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | 
         duration=RunningEstimate(profile),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
+    if journal is not None:
+        return JournaledStage(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, journal=journal)
     return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from aiokafka.errors import KafkaError
 
@@ -111,6 +112,8 @@ class StageProcess:
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._clock = Clock()
+        self._journal_file: TextIO | None = None
+        self._bounded = False
 
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
@@ -136,6 +139,8 @@ class StageProcess:
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics)
         drained = False
+        gc.collect()
+        gc.freeze()  # what has been loaded stays: no collection need look at it again
         try:
             await self._until_stopped(app, driver, registration.mark_ready)
             drained = await self._drain(app, driver)
@@ -156,7 +161,7 @@ class StageProcess:
             metrics=self._metrics,
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
-        core = build_core(config.pipeline, config.spec, config.replica, config.policy)
+        core = build_core(config.pipeline, config.spec, config.replica, config.policy, self._journal())
         driver = StageDriver(
             core,
             clock=self._clock,
@@ -167,6 +172,16 @@ class StageProcess:
             reload_schemas=schemas.relearn,
         )
         return driver, memory
+
+    def _journal(self) -> Callable[[str], object] | None:
+        path = self._config.journal
+        if path is None:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():  # of a process before this one, maybe of its last moments
+            path.rename(path.with_suffix(f".{path.stat().st_mtime_ns}{path.suffix}"))
+        self._journal_file = path.open("w", encoding="utf-8")
+        return self._journal_file.write
 
     def _membership(self) -> Membership:
         config = self._config
@@ -221,18 +236,24 @@ class StageProcess:
 
     def _bound_the_end(self) -> None:
         """End the process whatever hangs: its orchestrator counts on it."""
+        if self._bounded:
+            return
+        self._bounded = True
         timer = threading.Timer(self._config.drain + _END, os._exit, (1,))
         timer.daemon = True
         timer.start()
 
     async def _end(self, app: StageApp, output: Output, instances: Instances[Batch], *, leave: bool) -> None:
         """Stop everything. A replica that stops for good leaves its group; one that failed keeps its place in it."""
+        self._bound_the_end()
         app.consumer_thread.leave_on_stop = leave
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(app.stop(), _END / 2)
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(instances.close, 1.0)
+        if self._journal_file is not None:
+            self._journal_file.close()
         for model in self._models:
             if isinstance(model, ChildModel):
                 await asyncio.to_thread(model.close)

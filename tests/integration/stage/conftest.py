@@ -52,9 +52,8 @@ class Fragile:
                 os._exit(9)
             if act == "short":
                 continue
-            results.append({"text": "no mapping", "object": {"y": object()}, "huge": {"y": b"x" * 20_000_000}}.get(act, {"y": query["x"]}))
-            if act == "text":
-                results[-1] = "no mapping"
+            strange = {"text": "no mapping", "object": {"y": object()}, "huge": {"y": b"x" * 20_000_000}}
+            results.append(strange.get(act, {"y": query["x"]}))
         return results
 
 

@@ -1,4 +1,4 @@
-"""Whatever a record holds, the stage goes on: the query fails with a reason where it has an id, and all of it is kept."""
+"""Whatever a record holds, the stage goes on: its query fails with a reason where it has an id, and all is kept."""
 
 import asyncio
 import time
@@ -29,8 +29,8 @@ def now_us():
 def pairs_of(request_id, **changed):
     pairs = dict(headers.encode(headers.Headers(request_id, now_us(), now_us() + 10**7)))
     for name, value in changed.items():
-        name = name.replace("_", "-")
-        pairs.pop(name) if value is None else pairs.update({name: value})
+        header = name.replace("_", "-")
+        pairs.pop(header) if value is None else pairs.update({header: value})
     return list(pairs.items())
 
 
@@ -62,8 +62,8 @@ MODEL = {
 def send_matrix(one):
     """Send every kind of poison, each between two good queries; return the reasons by id."""
     expected = {}
-    for name, (options, reason) in WIRE.items():
-        options = dict(options)
+    for name, (changes, reason) in WIRE.items():
+        options = dict(changes)
         changed = options.get("pairs")
         if changed:
             told = {changed: None} if isinstance(changed, str) else changed

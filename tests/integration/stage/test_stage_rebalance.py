@@ -1,0 +1,114 @@
+"""Replicas come and go under load: nothing is lost, and what is repeated is known by its hop."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from agents.core.replay import replay
+from agents.live.stage_parts import build_core
+from checkpoint.dedup import PartitionMemory
+from lineage import headers
+
+TWO = """
+partitions: 8
+stages:
+  - {name: step, emulated: {alpha: 3ms, beta: 0.1ms}, batch: 16, replicas: 3}
+"""
+
+
+class Load:
+    """Sends queries at a steady rate until told to stop."""
+
+    def __init__(self, one, rate):
+        self.one = one
+        self.rate = rate
+        self.sent = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        began = time.monotonic()
+        while not self._stop.is_set():
+            while self.sent < (time.monotonic() - began) * self.rate:
+                self.one.send(f"q{self.sent}", {"x": self.sent})
+                self.sent += 1
+            self._stop.wait(0.005)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+        self.one.flush()
+        return self.sent
+
+
+def fresh(messages):
+    """Suppress repetitions as a receiver does: by the hop. Return ids in order."""
+    lanes, ids = {}, []
+    for message in messages:
+        told = headers.decode(message.headers())
+        lane = lanes.setdefault(message.partition(), PartitionMemory())
+        if lane.fresh(told.request_id, message.offset(), told.hop.stage, told.hop, 0.0):
+            ids.append(told.request_id)
+    return ids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_replicas_join_and_leave_under_load(stage, until, how):
+    one = stage(TWO)
+    options = {"session": 2.0}  # so that a killed member's partitions move on within the test
+    first = one.start("step", 0, **options)
+    until(lambda: one.metrics("step", 0))
+    load = Load(one, 300)
+    out = one.reader("outcomes")
+    out.wait(200)
+    second = one.start("step", 1, **options)
+    until(lambda: one.metrics("step", 1).get("spillway_emitted_total", 0) > 50)
+    one.stop(first, how)
+    had = one.metrics("step", 1)["spillway_emitted_total"]
+    third = one.start("step", 2, **options)
+    until(lambda: one.metrics("step", 2).get("spillway_emitted_total", 0) > 50)
+    until(lambda: one.metrics("step", 1)["spillway_emitted_total"] > had + 50)
+    one.stop(second, how)
+    until(lambda: one.committed("step") and one.metrics("step", 2).get("spillway_emitted_total", 0) > 300)
+    sent = load.stop()
+    until(lambda: one.committed("step") == one.ends())
+    out.settle()
+    ids = fresh(out.messages)
+    assert sorted(ids) == sorted(f"q{number}" for number in range(sent))
+    if how is signal.SIGTERM:
+        assert len(out.messages) - len(ids) < sent / 10
+    assert one.stop(third) == 0
+
+
+def test_the_journal_of_a_live_run_replays_to_the_same_decisions(stage, until):
+    one = stage(
+        """
+partitions: 4
+stages:
+  - {name: step, emulated: {alpha: 4ms, beta: 1ms}, batch: 4, batch_delay: 10ms, instances: 2, policy: expired}
+"""
+    )
+    journal = one.folder / "journal.jsonl"
+    process = one.start("step", journal=str(journal))
+    for number in range(300):
+        one.send(f"q{number % 290}", {"x": number})
+        if number % 10 == 0:
+            now = time.time_ns() // 1000
+            late = headers.encode(headers.Headers(f"late{number}", now, now + 1))
+            one.send(f"late{number}", {"x": 0}, pairs=late)
+    one.send("poison", {}, value=b"no avro")
+    one.flush()
+    out = one.reader("outcomes")
+    out.wait(290 + 30 + 1)
+    until(lambda: one.committed("step") == one.ends())
+    assert one.stop(process) == 0
+    lines = journal.read_text().splitlines()
+    core = build_core(one.pipeline, one.pipeline.spec.stage("step"), 0, None)
+    assert replay(lines, core) is None
+    assert core.stats.duplicates == 10
+    assert core.stats.dropped == {"expired": 30}
+    assert core.stats.failed == {"not-avro": 1}
