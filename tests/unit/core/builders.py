@@ -1,0 +1,53 @@
+"""Short ways to make deliveries and cores in tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.core.actions import Ok
+from agents.core.batching import Batcher
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.core.request import Delivery
+from agents.core.stage import StageCore
+from lineage.hops import Hop
+from tests.unit.faults.pipelines import SHAPES
+
+NOW = 1_000.0
+
+
+def delivery(request_id: str, offset: int, sender: str = "", *, sequence: int | None = None, **more: Any) -> Delivery:
+    """A record; between stages its sender's sequence is its own offset unless told."""
+    hop = None
+    if sender:
+        hop = Hop(
+            sender, 1, more.get("partition", 0), offset if sequence is None else sequence, more.pop("committed", 0)
+        )
+    defaults = {
+        "partition": 0,
+        "sent": NOW,
+        "deadline": NOW + 1.0,
+        "appended": NOW,
+        "payload": f"{sender}:{request_id}",
+    }
+    return Delivery(request_id=request_id, offset=offset, predecessor=sender, hop=hop, **{**defaults, **more})
+
+
+def stage_core(shape: str, stage: str, *, batch: int = 1, policy: str = "naive", instances: int = 1, **options: Any):
+    """A core with one partition assigned at offset 0."""
+    batcher = Batcher(make(policy, StageView(stage=stage, instances=instances)), batch, 0.0, instances)
+    core = StageCore(SHAPES[shape].graph(), stage, batcher, rule=SHAPES[shape].rules.get(stage), **options)
+    core.assign(0, 0)
+    return core
+
+
+def finish(core: StageCore, *destinations: str | None, now: float = NOW):
+    """Complete what runs, with results for these destinations; the emits."""
+    for batch in core.take_runs():
+        core.complete(now, batch, [Ok(dict.fromkeys(destinations, "out")) for _ in batch.requests], 0.01)
+    return core.take_emits()
+
+
+def shown(emits):
+    """What emits say, shortly."""
+    return [(emit.kind.value, emit.destination, emit.request_id, emit.lost) for emit in emits]

@@ -1,0 +1,292 @@
+"""The gate's core call by call: one outcome a query, released with its offsets, remembered across restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from agents.core.gate import GateCore
+from agents.core.joins import MIN_WAIT_SECONDS
+from agents.core.outcomes import merged
+from agents.core.released import ReleasedMemory
+from checkpoint.notes import decode
+from lineage import reasons
+from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
+from tests.unit.core.builders import NOW, delivery
+from tests.unit.faults.pipelines import SHAPES
+
+
+@dataclass
+class Report:
+    outcome: Outcome
+
+
+def report(request_id, offset, sender, kind=PREDICTION, *, lost=(), reason="", outputs=None, **more):
+    outcome = Outcome(kind, outputs=outputs or {}, reason=reason, stage=sender)
+    return delivery(request_id, offset, sender, lost=lost, payload=Report(outcome), **more)
+
+
+def gate(shape="chain", **options):
+    core = GateCore(SHAPES[shape].graph(), sinks=SHAPES[shape].sinks, **options)
+    core.assign(0, 0)
+    return core
+
+
+def turn(core, now=NOW, egress=None):
+    """One transaction that stands; what it released, and what it committed."""
+    releases = core.collect(now)
+    commits = core.commits()
+    for number, _ in enumerate(releases):
+        core.written(0, (egress or 0) + number)
+    for partition, (offset, _) in commits.items():
+        core.committed(partition, offset)
+    return releases, commits
+
+
+def test_a_report_is_released_once_with_its_offset():
+    core = gate()
+    core.deliver(NOW, report("q", 0, "c", outputs={"x": 1}))
+    assert core.pending == 1
+    (release,), commits = turn(core, NOW + 0.25)
+    assert (release.request_id, release.partition, release.outcome.outputs) == ("q", 0, {"x": 1})
+    assert (release.own, release.good, release.latency) == (False, True, 0.25)
+    assert commits[0][0] == 1
+    core.deliver(NOW, report("q", 1, "c", sequence=0))
+    core.deliver(NOW, report("q", 2, "a", DROPPED, lost=("c",), reason="expired"))  # another way, another report
+    releases, commits = turn(core)
+    assert releases == []
+    assert commits[0][0] == 3
+    assert core.stats.duplicates == 2
+    assert core.stats.outcomes == {(PREDICTION, ""): 1}
+
+
+def test_late_and_lost_queries_are_not_good():
+    core = gate()
+    core.deliver(NOW, report("late", 0, "c"))
+    core.deliver(NOW, report("dropped", 1, "a", DROPPED, lost=("c",), reason="expired"))
+    turn(core, NOW + 5)
+    assert (core.stats.good, core.stats.late) == (0, 1)
+    assert core.stats.outcomes == {(PREDICTION, ""): 1, (DROPPED, "expired"): 1}
+
+
+def test_any_sink_makes_the_outcome_and_the_other_changes_nothing():
+    core = gate("sinks-any")
+    core.deliver(NOW, report("q", 0, "b", DROPPED, lost=("b",), reason="expired"))
+    assert core.waiting == 1
+    core.deliver(NOW, report("q", 1, "c", outputs={"x": 1}))
+    (release,), commits = turn(core)
+    assert release.outcome.kind == PREDICTION
+    assert release.outcome.outputs == {"x": 1}
+    assert commits[0][0] == 2
+
+
+def test_any_sink_is_lost_when_all_are():
+    core = gate("sinks-any")
+    core.deliver(NOW, report("q", 0, "b", DROPPED, lost=("b",), reason="first"))
+    core.deliver(NOW, report("q", 1, "c", FAILED, lost=("c",), reason="second"))
+    ((release,), _) = turn(core)
+    assert release.outcome.reason == "first"
+
+
+def test_all_sinks_make_one_outcome():
+    core = gate("sinks-all")
+    core.deliver(NOW, report("q", 0, "d", outputs={"x": 1}))
+    assert turn(core) == ([], {0: (0, "r1:;e0")})
+    core.deliver(NOW, report("q", 1, "b", outputs={"x": 2}))
+    ((release,), commits) = turn(core)
+    assert release.own
+    assert release.outcome.outputs == {"b.x": 2, "d.x": 1}
+    assert commits[0][0] == 2
+
+
+def test_all_sinks_are_lost_with_one_and_the_others_come_too_late():
+    core = gate("sinks-all")
+    core.deliver(NOW, report("q", 0, "a", FAILED, lost=("b", "d"), reason="model-raised"))
+    core.deliver(NOW, report("q", 1, "b"))
+    ((release,), commits) = turn(core)
+    assert release.outcome.kind == FAILED
+    assert commits[0][0] == 2
+
+
+def test_an_unreadable_report_is_a_loss_and_no_part_of_a_prediction():
+    core = gate("sinks-all")
+    core.deliver(NOW, report("q", 0, "d", FAILED, reason=reasons.CORRUPT))
+    ((release,), _) = turn(core)
+    assert (release.outcome.kind, release.outcome.reason) == (FAILED, reasons.CORRUPT)
+    core.deliver(NOW, report("r", 1, "", FAILED, reason=reasons.BAD_HEADERS))  # not even the sender is known
+    ((release,), _) = turn(core)
+    assert release.outcome.reason == reasons.BAD_HEADERS
+
+
+def test_a_sink_that_never_reports_fails_the_query():
+    core = gate("sinks-all")
+    core.deliver(NOW, report("q", 0, "b"))
+    assert core.next_wake() == NOW + MIN_WAIT_SECONDS
+    core.advance(NOW + MIN_WAIT_SECONDS)
+    ((release,), commits) = turn(core)
+    assert release.own
+    assert release.outcome.reason == reasons.JOIN_TIMEOUT
+    assert commits[0][0] == 1
+
+
+def test_too_many_waiting_queries_fail_the_oldest():
+    core = gate("sinks-all", waiting_limit=2)
+    for offset in range(3):
+        core.deliver(NOW, report(f"q{offset}", offset, "b"))
+    ((release,), _) = turn(core)
+    assert (release.request_id, release.outcome.reason) == ("q0", reasons.JOIN_OVERFLOW)
+
+
+def test_a_record_of_nobody_is_passed():
+    core = gate()
+    core.skip(0, 0)
+    core.skip(0, 0)
+    core.skip(3, 0)
+    assert core.commits()[0][0] == 1
+
+
+def test_foreign_and_repeated_offsets_are_not_touched():
+    core = gate()
+    core.deliver(NOW, report("q", 0, "c"))
+    core.deliver(NOW, report("q", 0, "c"))
+    core.deliver(NOW, report("q", 0, "c", partition=4))
+    assert core.stats.stray == 2
+    assert core.pending == 1
+
+
+class Versions:
+    """Durable are the sequences in `durable`."""
+
+    def __init__(self):
+        self.durable = set()
+
+    def may_release(self, hops):
+        return all(hop.sequence in self.durable for hop in hops)
+
+
+def test_an_outcome_is_held_until_its_states_are_durable_and_others_are_not():
+    versions = Versions()
+    core = gate(durability=versions)
+    core.deliver(NOW, report("q0", 0, "c"))
+    core.deliver(NOW, report("q1", 1, "c"))
+    versions.durable = {1}
+    releases, commits = turn(core)
+    assert [release.request_id for release in releases] == ["q1"]
+    assert commits[0][0] == 0
+    core.deliver(NOW, report("q0", 2, "a", DROPPED, lost=("c",), reason="expired"))  # decided, if not released
+    versions.durable = {0, 1}
+    releases, commits = turn(core)
+    assert [(release.request_id, release.outcome.kind) for release in releases] == [("q0", PREDICTION)]
+    assert commits[0][0] == 3
+
+
+def test_what_does_not_fit_into_a_turn_leaves_with_the_next():
+    core = gate()
+    for offset in range(5):
+        core.deliver(NOW, report(f"q{offset}", offset, "c"))
+    assert len(core.collect(NOW, limit=3)) == 3
+    assert len(core.collect(NOW, limit=3)) == 2
+
+
+def test_a_revoked_partition_takes_its_outcomes_along():
+    core = gate()
+    core.deliver(NOW, report("q", 0, "c"))
+    core.revoke(0)
+    core.revoke(0)
+    assert core.collect(NOW) == []
+    assert core.commits() == {}
+
+
+def test_a_new_gate_reads_what_was_released_behind_a_hole():
+    first = gate("sinks-all")
+    records = [report("hole", 0, "b"), report("q", 1, "b"), report("q", 2, "d"), report("hole", 3, "d")]
+    for record in records[:3]:
+        first.deliver(NOW, record)
+    ((release,), commits) = turn(first)
+    assert release.request_id == "q"
+    offset, note = commits[0]
+    assert offset == 0
+    second = GateCore(SHAPES["sinks-all"].graph(), sinks="all")
+    spans, egress = second.assign(0, offset, note)
+    assert (spans, egress) == ((), 0)
+    second.recall(0, 0, "q", NOW, NOW)
+    for record in records:
+        second.deliver(NOW, record)
+    ((release,), commits) = turn(second, egress=1)
+    assert release.request_id == "hole"
+    assert commits[0][0] == 4
+
+
+def test_the_note_names_where_the_released_outcomes_begin():
+    core = gate(released_seconds=10.0)
+    for offset in range(100):
+        core.deliver(NOW, report(f"q{offset}", offset, "c", appended=NOW + offset))
+        _, commits = turn(core, egress=2 * offset)  # transactions leave markers
+    offset, note = commits[0]
+    assert offset == 100
+    start = decode(note, offset).egress
+    assert start <= 2 * 89
+    assert start >= 2 * 85
+
+
+def test_a_new_partition_commits_at_once_so_that_its_egress_position_is_known():
+    core = gate()
+    assert core.commits() == {0: (0, "r1:;e0")}
+    core.committed(0, 0)
+    assert core.commits() == {}
+
+
+# The memory of what was released ------------------------------------------------------------------------------------
+
+
+def test_memory_is_bounded_by_number_but_keeps_what_is_not_committed():
+    memory = ReleasedMemory(0, seconds=1e9, limit=10)
+    for offset in range(100):
+        memory.taken(offset, NOW + offset)
+        memory.decide(f"q{offset}", NOW, NOW + offset)
+        memory.written(offset)
+    assert len(memory) == 100
+    memory.committed(50)
+    assert len(memory) == 51  # q49 is not older than what is committed
+    assert not memory.knows("q48", NOW)
+    assert memory.knows("q49", NOW)
+    memory.committed(100)
+    assert len(memory) == 10
+    assert memory.evicted == 90
+    assert memory.egress <= 90
+
+
+def test_an_id_sent_at_another_time_is_another_query():
+    memory = ReleasedMemory(0)
+    memory.decide("q", NOW, NOW)
+    assert memory.knows("q", NOW + 1)
+    assert not memory.knows("q", NOW + 600)
+    memory.decide("q", NOW + 600, NOW + 600)
+    assert memory.knows("q", NOW + 600)
+
+
+def test_recalled_outcomes_set_the_next_position():
+    memory = ReleasedMemory(5)
+    assert memory.egress == 5
+    memory.recall(7, "q", NOW, NOW)
+    assert (memory.egress, memory.egress_next) == (7, 8)
+
+
+# Several sinks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_merging_does_not_depend_on_the_order_of_arrival(turned):
+    a = StageTiming("a", 1, 1, 1, 1)
+    reports = [
+        (
+            "b",
+            Outcome(PREDICTION, outputs={"x": 1}, timings=[a, StageTiming("b", 1, 1, 1, 1)], flags={"default": True}),
+        ),
+        ("c", Outcome(PREDICTION, outputs={"x": 2}, timings=[a, StageTiming("c", 1, 1, 1, 1)])),
+    ]
+    outcome = merged(reports[::-1] if turned else reports)
+    assert list(outcome.outputs.items()) == [("b.x", 1), ("c.x", 2)]
+    assert [timing.stage for timing in outcome.timings] == ["a", "b", "c"]
+    assert outcome.flags == {"b.default": True}
