@@ -29,10 +29,11 @@ def check_choices(stages: Stages, edges: Edges, problems: list[Problem]) -> None
     """Add the conditional edges that a join, or the gate, cannot complete; `edges` are predecessors without a cycle."""
     successors = dag.reverse(edges)
     choosers = [name for name, stage in stages.items() if successors[name] and stage.spec.choose is not None]
+    # A chooser is behind itself here: what it sends knows what it chose.
     behind = {name: dag.reach([name], successors) for name in choosers}
     for name in choosers:
         for join in stages:
-            if len(edges[join]) > 1 and join in behind[name]:
+            if join != name and len(edges[join]) > 1 and join in behind[name]:
                 _check_join(stages[join], name, behind[name], problems)
     terminals = [name for name in stages if not successors[name] or name in behind]
     for name in choosers:

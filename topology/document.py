@@ -64,7 +64,7 @@ class Document:
     def __init__(self, file: str, text: str) -> None:
         """Raises InvalidPipelineError where `text` is no document, or one over a bound."""
         self.file = file
-        self.problems: list[Problem] = []  # what could be read in spite of: keys given twice and the like
+        self.findings: list[Finding] = []  # what could be read in spite of: keys given twice and the like
         self._keys: dict[Path, Place] = {}
         self._values: dict[Path, Place] = {}
         self.origins: dict[Path, Path] = {}  # of a value that was translated: its paths -> those in the file
@@ -76,7 +76,7 @@ class Document:
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             place = Place(before.count("\n") + 1, error.position - before.rfind("\n"), "")
-            raise self._failed(place, f"the character {error.character!r} may not stand in YAML; remove it") from error
+            raise self._failed(place, f"the character {_character(error)} may not stand in YAML; remove it") from error
         if node is None:
             raise self._failed(Place(1, 1, ""), "the file is empty; begin with 'name: ...'")
         self.value: Any = self._convert(node, (), 1)
@@ -104,8 +104,7 @@ class Document:
         return Finding(self.file, self.place(problem.path, on_key=problem.on_key), problem.text)
 
     def _convert(self, node: yaml.Node, path: Path, depth: int) -> Any:
-        place = Place(node.start_mark.line + 1, node.start_mark.column + 1, show_path(path))
-        self._values[path] = place
+        place = self._values[path] = _place(node, path)
         self._count += 1
         if self._count > MAX_VALUES:
             raise self._failed(
@@ -114,8 +113,7 @@ class Document:
         if depth > MAX_DEPTH:
             raise self._failed(place, f"values are nested more than {MAX_DEPTH} deep (is an alias part of itself?)")
         if node.tag not in _CORE_TAGS and node.tag != "!":
-            self.problems.append(Problem(path, f"tags like {node.tag} are not read; write the plain value"))
-            return None
+            self._found(node, path, f"tags like {node.tag} are not read; write the plain value")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
@@ -126,32 +124,25 @@ class Document:
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for key_node, value_node in node.value:
-            place = Place(key_node.start_mark.line + 1, key_node.start_mark.column + 1, "")
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(
-                    Problem(path, f"line {place.line}: a key must be text or a number, no list or mapping")
-                )
+                self._found(key_node, path, "a key must be text or a number, no list or mapping")
                 continue
             key = self._scalar(key_node, path)
             name = key if isinstance(key, (str, int)) and not isinstance(key, bool) else key_node.value
             at = (*path, name)
             if key == "<<" and key_node.style is None:
-                self._keys[at] = self._values[at] = place
-                self.problems.append(Problem(at, "merge keys ('<<') are not read; write the fields out", on_key=True))
-                continue
-            if name in found:
-                first = self._keys[at].line
-                self._keys[at] = self._values[at] = place
-                self.problems.append(Problem(at, f"is given twice (first in line {first}); keep one", on_key=True))
-                continue
-            self._keys[at] = place
-            found[name] = self._convert(value_node, at, depth + 1)
+                self._found(key_node, at, "merge keys ('<<') are not read; write the fields out")
+            elif name in found:
+                self._found(key_node, at, f"is given twice (first in line {self._keys[at].line}); keep one")
+            else:
+                self._keys[at] = _place(key_node, at)
+                found[name] = self._convert(value_node, at, depth + 1)
         return found
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         text = str(node.value)
         if node.style is not None:
-            return self._text(text, path)
+            return self._text(text, node, path)
         if text in _WORDS:
             return _WORDS[text]
         if len(text) <= _NUMBER_CHARACTERS:
@@ -159,21 +150,37 @@ class Document:
                 return int(text, 0) if text[:2] in {"0o", "0x"} else int(text)
             if _FLOAT.fullmatch(text):
                 return float(text)
-        return self._text(text, path)
+        return self._text(text, node, path)
 
-    def _text(self, text: str, path: Path) -> str:
+    def _text(self, text: str, node: yaml.Node, path: Path) -> str:
         """`text` with the surrogate pairs of JSON's escapes made characters."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self.problems.append(Problem(path, "holds half of a surrogate pair, which is no character; remove it"))
-            return ""
+            self._found(node, path, "holds half of a surrogate pair, which is no character; remove it")
+            return text.encode(errors="replace").decode()
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> InvalidPipelineError:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1, "") if mark else Place(1, 1, "")
-        context = f" {error.context}" if error.context else ""
-        return self._failed(place, f"this is no YAML: {error.problem or 'it cannot be read'}{context}")
+        said = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
+        begun = error.context_mark
+        if begun is not None and begun.line + 1 < place.line:
+            said += f" (begun in line {begun.line + 1})"
+        if error.problem and "'\\t'" in error.problem:
+            said += "; indent with spaces, not tabs"
+        return self._failed(place, f"this is no YAML: {said}")
+
+    def _found(self, node: yaml.Node, path: Path, text: str) -> None:
+        self.findings.append(Finding(self.file, _place(node, path), text))
 
     def _failed(self, place: Place, text: str) -> InvalidPipelineError:
         return InvalidPipelineError(self.file, [Finding(self.file, place, text)])
+
+
+def _place(node: yaml.Node, path: Path) -> Place:
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1, show_path(path))
+
+
+def _character(error: yaml.reader.ReaderError) -> str:
+    return repr(chr(error.character)) if isinstance(error.character, int) else repr(error.character)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from topology import names
 from topology.problems import Problem
+from topology.quantities import shown
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -97,8 +98,10 @@ class PipelineFields:
 def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
     """Make what can be made of a file's value; every field that is not as it must be adds to `problems`."""
     if not isinstance(value, dict):
-        problems.append(Problem((), f"a pipeline file is a mapping with name, slo and stages, not {_kind(value)}"))
-        value = {"name": _UNNAMED, "slo": 1.0, "stages": []}
+        problems.append(Problem((), f"a pipeline file is a mapping with name, slo and stages, not {shown(value)}"))
+        return PipelineFields(
+            PipelineSpec(name=_UNNAMED, slo=1.0, stages=(_ANY_STAGE,)), set(PipelineSpec.model_fields)
+        )
     head = {key: part for key, part in value.items() if key != "stages"}
     stand_ins = {"name": _UNNAMED, "slo": 1.0, "stages": (_ANY_STAGE,)}
     spec, bad = _validated(PipelineSpec, head | {"stages": (_ANY_STAGE,)}, (), problems, stand_ins)
@@ -107,9 +110,9 @@ def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
     if isinstance(stages, list) and stages:
         fields.stages = [_stage(number, raw, problems) for number, raw in enumerate(stages)]
     elif "stages" not in value:
-        problems.append(Problem((), f"stages {_MISSING['stages',]}"))
-    elif not isinstance(stages, list) or isinstance(value, dict):
-        what = "is empty; a pipeline has at least one stage" if stages == [] else f"must be a list, not {_kind(stages)}"
+        problems.append(Problem(("stages",), _MISSING["stages",]))
+    else:
+        what = "is empty; a pipeline has at least one stage" if stages == [] else f"must be a list, not {shown(stages)}"
         problems.append(Problem(("stages",), what))
     return fields
 
@@ -117,7 +120,7 @@ def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
 def _stage(number: int, raw: Any, problems: list[Problem]) -> StageFields:
     path: Path = ("stages", number)
     if not isinstance(raw, dict):
-        problems.append(Problem(path, f"a stage must be a mapping with a name and a model, not {_kind(raw)}"))
+        problems.append(Problem(path, f"a stage must be a mapping with a name and a model, not {shown(raw)}"))
         return StageFields(number, _ANY_STAGE, set(StageSpec.model_fields), frozenset())
     spec, bad = _validated(StageSpec, raw, path, problems, {"name": _UNNAMED})
     return StageFields(number, spec, bad, frozenset(key for key in raw if isinstance(key, str)))
@@ -130,7 +133,7 @@ def _validated(
     bad: set[str] = set()
     strangers = [key for key in raw if not isinstance(key, str)]
     problems += [
-        Problem((*at, key), f"a field's name must be text, not {_kind(key)}", on_key=True) for key in strangers
+        Problem((*at, key), f"a field's name must be text, not {shown(key)}", on_key=True) for key in strangers
     ]
     good = {key: part for key, part in raw.items() if isinstance(key, str)}
     try:
@@ -155,7 +158,7 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
         fields = tuple(step for step in path if isinstance(step, str))
         return Problem(path, _MISSING.get(fields, "is missing; add it"))
     if on_key:
-        return Problem(path, f"a name here must be text, not {_kind(given)}; put it in quotes", on_key=True)
+        return Problem(path, f"a name here must be text, not {shown(given)}; put it in quotes", on_key=True)
     return Problem(path, _text(kind, context, given))
 
 
@@ -164,7 +167,7 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
         return str(context["error"])
     if kind == "literal_error":
         choices = str(context["expected"])
-        return f"must be {choices}, not {_kind(given)}"
+        return f"must be {choices}, not {shown(given)}"
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']:g}, not {given}"
     if kind == "greater_than":
@@ -173,23 +176,10 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
         return f"must be at most {context['le']}, not {given}"
     if kind in _EXPECTED:
         quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
-        return f"must be {_EXPECTED[kind]}, not {_kind(given)}{quotes}"
+        return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"
     raise AssertionError(f"no text for pydantic's {kind}")  # a new kind of field needs its text above
 
 
 def _owner(model: type[BaseModel], steps: Sequence[str | int]) -> type[BaseModel]:
     """The object that a field of the path `steps` belongs to."""
     return next((_BELOW[step] for step in steps[:-1] if isinstance(step, str) and step in _BELOW), model)
-
-
-def _kind(value: Any) -> str:
-    """A value for an error's text."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    return f"{value!r:.60}"

@@ -61,15 +61,17 @@ def parse(text: str, path: Path | str = "pipeline.yaml") -> Pipeline:
     """Read a pipeline from the text of a file; `path` is what errors call it."""
     file = Path(path)
     document = Document(str(file), text)
-    value, problems = document.value, list(document.problems)
+    value, findings = document.value, document.findings
     if is_paper(value):
-        value, document.origins = translate(value, problems)
-    in_file, problems = problems, []
+        in_file: list[Problem] = []
+        value, document.origins = translate(value, in_file)
+        findings += map(document.finding_in_file, in_file)
+    problems: list[Problem] = []
     fields = read_fields(value, problems)
     check_structure(fields, problems)
-    if problems or in_file:
-        findings = [document.finding(each) for each in problems]
-        raise InvalidPipelineError(document.file, [*map(document.finding_in_file, in_file), *findings])
+    findings += map(document.finding, problems)
+    if findings:
+        raise InvalidPipelineError(document.file, findings)
     spec = fields.spec()
     digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
     return Pipeline(spec, Graph(spec), file, digest, document)

@@ -32,7 +32,7 @@ def pipeline_name(name: str) -> str:
     longest = max(len(suffix) for suffix in RESERVED)
     if len(name) + 1 + longest > MAX_TOPIC:
         raise ValueError(
-            f"{name!r:.20}... has {len(name)} characters; Kafka allows topics {MAX_TOPIC} in all, so use at most "
+            f"{name[:20]!r}... has {len(name)} characters; Kafka allows topics {MAX_TOPIC} in all, so use at most "
             f"{MAX_TOPIC - 1 - longest}"
         )
     return name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topology import names
 from topology.problems import Problem
+from topology.quantities import shown
 from topology.spec import DEFAULT_MAX_BATCH
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     Origins = dict[Path, Path]
 
 _HEAD: Final = {"pipeline": "name", "slo_ms": "slo", "partitions": "partitions", "sinks": "sinks"}
+_STAND_IN: Final = 1.0  # for a time that is missing or none: a problem already, it is to cause no other
 _MODULE: Final = ("name", "id", "pres", "subs", "alpha_ms", "beta_ms", "batch")
 
 
@@ -28,7 +30,7 @@ def is_paper(value: Any) -> bool:
 
 def translate(value: dict[Any, Any], problems: list[Problem]) -> tuple[dict[str, Any], Origins]:
     """The value in our own form, and for each path in it the path in the file; `problems` have paths in the file."""
-    ours: dict[str, Any] = {}
+    ours: dict[str, Any] = {"name": "unnamed", "slo": _STAND_IN}
     origins: Origins = {(): (), ("stages",): ("modules",)}
     for key, part in value.items():
         if key in _HEAD:
@@ -68,9 +70,8 @@ def _stage(
         stage["after"].append(before)
         origins[*there, "after", position] = path
     stage["emulated"] = {
-        ours: _seconds(module[field], (*here, field), problems)
+        ours: _seconds(module[field], (*here, field), problems) if field in module else _STAND_IN
         for ours, field in (("alpha", "alpha_ms"), ("beta", "beta_ms"))
-        if field in module
     }
     batch = module.get("batch")
     if type(batch) is int and batch > DEFAULT_MAX_BATCH:
@@ -129,9 +130,11 @@ class _Edges:
     def _compare(self, modules: list[dict[Any, Any]], pres: list[dict[int, Path]], subs: list[dict[int, Path]]) -> None:
         for mine, other, field in ((pres, subs, "subs"), (subs, pres, "pres")):
             for number, found in enumerate(mine):
+                key = modules[number].get("id")
+                known = type(key) in (int, str) and self._numbers[key] == number
                 for near, path in found.items():
-                    if field in modules[near] and number not in other[near]:
-                        key, name = modules[number].get("id"), modules[near].get("name")
+                    if known and isinstance(modules[near].get(field), list) and number not in other[near]:
+                        name = modules[near].get("name")
                         text = f"{field} of {name!r} does not name {key!r} in turn; add it there, or take this out"
                         self._problems.append(Problem(path, text))
 
@@ -142,6 +145,6 @@ def _turned(subs: list[dict[int, Path]], number: int) -> dict[int, Path]:
 
 def _seconds(value: Any, path: Path, problems: list[Problem]) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        problems.append(Problem(path, f"must be a number of milliseconds, not {value!r:.40}"))
-        return 1.0
+        problems.append(Problem(path, f"must be a number of milliseconds, not {shown(value)}"))
+        return _STAND_IN
     return value / 1_000

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
-_DURATION: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?) ?(us|µs|μs|ms|s|min|h)")
+_DURATION: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,18})?) ?(us|µs|μs|ms|s|min|h)")
 _UNITS: Final = {
     "us": Decimal("0.000001"),
     "µs": Decimal("0.000001"),
@@ -17,7 +17,7 @@ _UNITS: Final = {
     "min": Decimal(60),
     "h": Decimal(3600),
 }
-_SIZE: Final = re.compile(r"(\d{1,12}) ?(B|KiB|MiB|GiB|kB|MB|GB)")
+_SIZE: Final = re.compile(r"(-?\d{1,12}) ?(B|KiB|MiB|GiB|kB|MB|GB)")
 _BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 1_000, "MB": 1_000_000, "GB": 10**9}
 _MILLI: Final = 1e-3
 
@@ -30,7 +30,7 @@ def duration(value: Any) -> float:
             raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")
         return float(Decimal(match[1]) * _UNITS[match[2]])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")  # noqa: TRY004
+        raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {shown(value)}")  # noqa: TRY004
     if not math.isfinite(value):
         raise ValueError(f"must be a finite duration, not {value}")
     return float(value)
@@ -44,7 +44,7 @@ def size(value: Any) -> int:
             raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {value!r:.60}")
         return int(match[1]) * _BYTES[match[2]]
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {value!r:.60}")  # noqa: TRY004
+        raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {shown(value)}")  # noqa: TRY004
     return value
 
 
@@ -55,3 +55,16 @@ def show_duration(seconds: float) -> str:
     if seconds >= _MILLI:
         return f"{seconds * 1e3:g} ms"
     return f"{seconds * 1e6:g} us"
+
+
+def shown(value: Any) -> str:
+    """A value from a file as an error's text shows it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return f"{value!r:.60}"

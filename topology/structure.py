@@ -43,7 +43,7 @@ def _by_name(fields: PipelineFields, problems: list[Problem]) -> dict[str, Stage
             continue
         first = stages.setdefault(stage.name, stage)
         if first is not stage:
-            text = f"stages[{first.number}] is called {stage.name!r} too; give each stage a name of its own"
+            text = f"an earlier stage is called {stage.name!r} too; give each stage a name of its own"
             problems.append(Problem(stage.path("name"), text))
     return stages
 
@@ -130,7 +130,10 @@ def _check_ends(stages: Stages, edges: Edges, problems: list[Problem]) -> None:
                 text = f"no stage comes after {name!r}, so there is nothing to {field}; drop it"
                 problems.append(Problem(stage.path(field), text, on_key=True))
         if stage.spec.sink is True and behind:
-            text = f"{name!r} is not a sink: {_listed(behind)} comes after it; say 'sink: false', or drop it there"
+            text = (
+                f"{name!r} is not a sink: {_listed(behind)} comes after it; drop 'sink: true', or take {name!r} out of "
+                "that 'after'"
+            )
             problems.append(Problem(stage.path("sink"), text))
         if stage.spec.sink is False and not behind:
             text = (

@@ -1,0 +1,172 @@
+"""Every problem that a pipeline file can have: its line, its column, its path, and what to do about it.
+
+The long ones are files in `invalid/`, each with the text of its error beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lineage.errors import SpecError
+from topology.load import load, parse
+from topology.problems import InvalidPipelineError
+
+HEAD = "name: p\nslo: 1s\nstages:\n"
+
+
+def problems(text: str) -> list[str]:
+    """What is wrong with a file, without its name and indentation."""
+    with pytest.raises(InvalidPipelineError) as caught:
+        parse(text, "p.yaml")
+    found = [str(finding).removeprefix("p.yaml:") for finding in caught.value.findings]
+    count = len(found)
+    assert str(caught.value).splitlines()[0] == f"p.yaml has {count} problem{'s' if count > 1 else ''}:"
+    return found
+
+
+def stages(*lines: str, head: str = "name: p\nslo: 1s\n") -> list[str]:
+    return problems(head + "stages:\n" + "".join(f"  - {line}\n" for line in lines))
+
+
+INVALID = Path(__file__).parent / "invalid"
+
+
+@pytest.mark.parametrize("golden", sorted(INVALID.glob("*.txt")), ids=lambda file: file.stem)
+def test_all_that_is_wrong_with_a_file(golden, monkeypatch):
+    """Each file in `invalid/` has the error's whole text beside it."""
+    monkeypatch.chdir(INVALID)
+    (file,) = (other for other in Path().glob(f"{golden.stem}.*") if other.suffix != ".txt")
+    with pytest.raises(InvalidPipelineError) as caught:
+        load(file)
+    assert f"{caught.value}\n" == golden.read_text()
+
+
+NO_DOCUMENT = {
+    "": "1:1: the file is empty; begin with 'name: ...'",
+    "# only a comment\n": "1:1: the file is empty; begin with 'name: ...'",
+    "[1, 2]": "1:1: a pipeline file is a mapping with name, slo and stages, not a list",
+    "plates": "1:1: a pipeline file is a mapping with name, slo and stages, not 'plates'",
+    "a: b: c\n": "1:5: this is no YAML: mapping values are not allowed here",
+    "- [\n": "2:1: this is no YAML: while parsing a flow node, expected the node content, but found '<stream end>'",
+    "a: *b\n": "1:4: this is no YAML: found undefined alias 'b'",
+    "name: p\n---\nname: q\n": (
+        "2:1: this is no YAML: expected a single document in the stream, but found another document (begun in line 1)"
+    ),
+    "name: \x01\n": "1:7: the character '\\x01' may not stand in YAML; remove it",
+    "[" * 40: "1:33: this is no YAML: values are nested more than 32 deep",
+}
+
+
+@pytest.mark.parametrize("text", NO_DOCUMENT, ids=range(len(NO_DOCUMENT)))
+def test_a_file_that_is_no_document(text):
+    assert problems(text) == [NO_DOCUMENT[text]]
+
+
+def test_everything_is_missing():
+    assert problems("{}") == [
+        "1:1: name: is missing; name the pipeline, as in 'name: plates'",
+        "1:1: slo: is missing; say within what time a prediction is good, as in 'slo: 400ms'",
+        "1:1: stages: is missing; list the stages, each with a name and a model",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slo", "says"),
+    {
+        "0": "must be more than 0, not 0",
+        "soon": "must be a duration, as 0.4, '400ms', '2s' or '500us', not 'soon'",
+        "4 hundred": "must be a duration, as 0.4, '400ms', '2s' or '500us', not '4 hundred'",
+        "1:30": "must be a duration, as 0.4, '400ms', '2s' or '500us', not '1:30'",
+        "true": "must be a duration, as 0.4, '400ms', '2s' or '500us', not true",
+        "": "must be a duration, as 0.4, '400ms', '2s' or '500us', not nothing",
+        "[1]": "must be a duration, as 0.4, '400ms', '2s' or '500us', not a list",
+        ".inf": "must be a finite duration, not inf",
+        ".nan": "must be a finite duration, not nan",
+    }.items(),
+)
+def test_a_duration_that_is_none(slo, says):
+    found = problems(f"slo: {slo}\nname: p\nstages: [{{name: a, model: 'm:A'}}]\n")
+    assert found == [f"1:{6 if slo else 5}: slo: {says}"]
+
+
+def test_limits_that_no_message_can_have():
+    found = stages("{name: a, model: 'm:A'}", head="name: p\nslo: 1\nlimits:\n  max_rank: 65\n")
+    assert found == ["4:13: limits.max_rank: limit max_rank must be at most 64, not 65"]
+
+
+def test_more_stages_than_a_query_can_tell_the_times_of():
+    lines = [f"{{name: s{n}, model: 'm:A', after: s{n - 1}}}" if n else "{name: s0, model: 'm:A'}" for n in range(3)]
+    found = stages(*lines, head="name: p\nslo: 1\nlimits: {max_timings: 2}\n")
+    assert found == ["4:1: stages: there are 3 stages, and a query can tell the times of 2; raise limits.max_timings"]
+
+
+def test_stages_that_are_no_list_of_stages():
+    head = "name: p\nslo: 1s\n"
+    assert problems(head + "stages: []") == ["3:9: stages: is empty; a pipeline has at least one stage"]
+    assert problems(head + "stages: {a: 1}") == ["3:9: stages: must be a list, not a mapping"]
+    assert stages("detect") == ["4:5: stages[0]: a stage must be a mapping with a name and a model, not 'detect'"]
+    assert stages("{model: 'm:A'}") == ["4:5: stages[0].name: is missing; name the stage, as in 'name: detect'"]
+
+
+def test_a_table_of_durations_that_is_none():
+    assert stages("{name: a, emulated: {table: {}}}") == [
+        "4:33: stages[0].emulated.table: is empty; give a duration for at least a batch of 1"
+    ]
+    assert stages("{name: a, emulated: {table: {1: 0, x: 2ms}}}") == [
+        "4:33: stages[0].emulated.table: its keys must be batch sizes, whole numbers of at least 1, not 'x'"
+    ]
+    assert stages("{name: a, emulated: {table: {1: 0}}}") == [
+        "4:37: stages[0].emulated.table[1]: must be more than 0, not 0"
+    ]
+    assert stages("{name: a, emulated: {table: {1: 1ms, '1': 2ms}}}") == [
+        "4:33: stages[0].emulated.table: batch size 1 is given twice; keep one"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "-a", "", "a/b", "a:b", "a.b", ".."])
+def test_names_that_are_no_names_of_topics(name):
+    (found,) = stages(f"{{name: '{name}', model: 'm:A'}}")
+    assert found.startswith(f"4:12: stages[0].name: {name!r} does not fit in the name of a Kafka topic;")
+
+
+def test_only_consequences_of_a_wrong_edge_are_left_out():
+    found = stages(
+        "{name: a, model: 'm:A'}", "{name: b, model: 'm:A', after: [c]}", "{name: d, model: 'm:A', after: a}"
+    )
+    assert found == ["5:37: stages[1].after[0]: there is no stage 'c'; those there are: a, b, d"]
+
+
+def test_many_problems_are_cut_short():
+    with pytest.raises(SpecError) as caught:
+        parse(HEAD + "  - 1\n" * 60)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "pipeline.yaml has 60 problems:"
+    assert len(lines) == 52
+    assert lines[-1] == "  ... and 10 more"
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(SpecError, match=r"cannot read the pipeline file .*none\.yaml: No such file or directory"):
+        load(tmp_path / "none.yaml")
+    with pytest.raises(SpecError, match=r"cannot read the pipeline file .*: Is a directory"):
+        load(tmp_path)
+
+
+def test_a_file_that_is_too_large_or_no_text(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_bytes(b"#" * (256 * 1024 + 1))
+    with pytest.raises(SpecError, match="is larger than 262144 bytes; is it a pipeline file"):
+        load(file)
+    file.write_bytes(b"name: p\nslo: \xff\n")
+    with pytest.raises(SpecError, match=r"p\.yaml:2: this is no UTF-8 text; save the file as UTF-8"):
+        load(str(file))
+
+
+def test_an_error_names_the_file_as_the_user_did(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "p.yaml").write_text("name: p\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match=r"^sub/p\.yaml has 2 problems:\n  sub/p\.yaml:1:1: slo: is missing"):
+        load(Path("sub/p.yaml"))
