@@ -75,10 +75,11 @@ class RestartPolicy:
 
     The n-th death within `window` is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
     less up to the share `jitter` of it, so that several that died together do not come back together. The
-    `max_deaths`-th gives up.
+    `max_deaths`-th gives up; for a child that has never been ready, the `first_tries`-th does.
     """
 
     max_deaths: int = 5
+    first_tries: int = 3
     window: float = 60.0
     first_delay: float = 0.2
     longest_delay: float = 10.0
@@ -105,6 +106,7 @@ class Lifecycle:
         self._policy = policy
         self._chance = chance
         self._killed = False
+        self._was_ready = False
 
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
         """Look at the child: `exit_code` is None while its process runs."""
@@ -122,7 +124,8 @@ class Lifecycle:
     @property
     def deaths_left(self) -> int:
         """How many more deaths within the window it may die before it is given up."""
-        return self._policy.max_deaths - len(self.deaths)
+        limit = self._policy.max_deaths if self._was_ready else min(self._policy.first_tries, self._policy.max_deaths)
+        return limit - len(self.deaths)
 
     def _seen(self, now: float, exit_code: int | None, ready: bool) -> Event | None:  # noqa: FBT001 - from step
         waited = now - self.since
@@ -141,7 +144,7 @@ class Lifecycle:
     def _death(self, now: float, exit_code: int) -> Event:
         self.exit_code = exit_code
         self.deaths = [death for death in self.deaths if now - death < self._policy.window] + [now]
-        hopeless = exit_code == MISUSED or len(self.deaths) >= self._policy.max_deaths
+        hopeless = exit_code == MISUSED or self.deaths_left <= 0
         self.due = now + self._policy.delay(len(self.deaths), self._chance())
         return Event.HOPELESS if hopeless else Event.DIED
 
@@ -151,6 +154,8 @@ class Lifecycle:
             if self._killed:
                 return Action.NOTHING
             self._killed = True
+        if state is State.RUNNING:
+            self._was_ready = True
         if action is Action.START:
             self._killed = False
             self.restarts += bool(self.deaths) or self.exit_code is not None

@@ -159,6 +159,7 @@ def served(
     settings: ServiceSettings,
     *,
     say: Callable[[str], None],
+    show: Callable[[Sequence[Row]], None] = lambda _rows: None,
     keep: Callable[[float], None] = lambda _now: None,
     timeout: float = 300.0,
 ) -> Iterator[Service]:
@@ -166,7 +167,7 @@ def served(
 
     Raises `SpillwayError` if it does not become ready, or fails while the context is open.
     """
-    service = Service(settings, say=say, keep=keep)
+    service = Service(settings, say=say, show=show, keep=keep)
     stop = threading.Event()
     ends: list[int | SpillwayError] = []
 

@@ -30,7 +30,7 @@ def labels(**more):
 
 def test_a_stages_numbers_come_out_under_their_names():
     metrics = StageMetrics("p", "s", 1, queue_limit=100, instances=2)
-    metrics.received = 5
+    metrics.received = lambda: 5
     metrics.depth = lambda: 3
     metrics.outcomes["dropped", "expired"] += 2
     metrics.dead_letters["not-avro",] += 1

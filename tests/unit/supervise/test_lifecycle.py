@@ -34,7 +34,7 @@ def test_starts_at_once_and_runs_when_ready():
 
 
 def test_restarts_after_delays_that_double():
-    life = born(RestartPolicy(max_deaths=10, first_delay=1.0, longest_delay=3.0, jitter=0.0))
+    life = born(RestartPolicy(max_deaths=10, first_tries=10, first_delay=1.0, longest_delay=3.0, jitter=0.0))
     now, delays = 0.0, []
     for _ in range(4):
         look(life, now, exit_code=1)
@@ -56,6 +56,18 @@ def test_gives_up_after_the_last_death_within_the_window():
     assert life.state is State.FAILED
     assert life.exit_code == -9
     assert look(life, 1000.0) is Action.NOTHING
+
+
+def test_one_that_was_never_ready_is_given_fewer_tries():
+    policy = RestartPolicy(max_deaths=5, first_tries=2, jitter=0.0)
+    fresh, proven = born(policy), born(policy)
+    look(proven, 0.5, ready=True)
+    for life in (fresh, proven):
+        look(life, 1.0, exit_code=1)
+        look(life, 5.0)
+        look(life, 6.0, exit_code=1)
+    assert fresh.state is State.FAILED
+    assert proven.state is State.BACKING_OFF
 
 
 def test_deaths_outside_the_window_are_forgiven():

@@ -1,0 +1,74 @@
+"""`spillway broker` as a script runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from agents.broker.ports import free_port
+
+SPILLWAY = Path(sys.executable).with_name("spillway")
+
+
+@pytest.fixture
+def spillway(tmp_path):
+    """Runs `spillway broker ...` with a data folder of its own; what it started ends with the test."""
+    environment = {**os.environ, "SPILLWAY_BROKER_DIR": str(tmp_path / "data")}
+
+    def run(*arguments):
+        command = [SPILLWAY, "broker", *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+        )
+
+    yield run
+    run("stop")
+
+
+def test_start_use_stop_and_reset(spillway, tmp_path):
+    port = free_port()
+    bootstrap = spillway("start", "--print-bootstrap", "--port", str(port))
+    assert bootstrap.stdout == f"127.0.0.1:{port}\n", bootstrap.stderr
+    assert AdminClient({"bootstrap.servers": bootstrap.stdout.strip()}).list_topics(timeout=20).brokers
+    assert spillway("start", "--print-bootstrap").stdout == bootstrap.stdout
+    assert spillway("start", "--port", str(free_port(but_not=port))).returncode == 2
+    status = spillway("status", "--json")
+    assert status.returncode == 0
+    told = json.loads(status.stdout)
+    assert (told["running"], told["answers"], told["bootstrap"]) == (True, True, bootstrap.stdout.strip())
+    assert Path(told["log"]).exists()
+    refused = spillway("reset")
+    assert refused.returncode == 2
+    assert "stop it first" in refused.stderr
+    assert json.loads(spillway("stop", "--json").stdout) == {"stopped": True}
+    assert json.loads(spillway("stop", "--json").stdout) == {"stopped": False}
+    assert spillway("status").returncode == 1
+    again = spillway("start", "--json")  # on its earlier port, which is where clients look for it
+    assert json.loads(again.stdout)["bootstrap"] == bootstrap.stdout.strip()
+    assert spillway("stop").returncode == 0
+    assert spillway("reset").returncode == 0
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_cannot_work_says_what_to_do(spillway, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    foreign = spillway("start", "--data-dir", str(tmp_path / "mine"))
+    assert foreign.returncode == 2
+    assert "left alone" in foreign.stderr
+    assert spillway("reset", "--data-dir", str(tmp_path / "mine")).returncode == 2
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port()))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = spillway("start", "--port", port)
+    assert refused.returncode == 2
+    assert f"port {port} is in use" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -1,0 +1,191 @@
+"""`spillway serve` and `spillway status` as a user or a script runs them, on real processes and a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agents.broker.folder import DataFolder
+from agents.cli.cluster import find_cluster
+from agents.supervise.registry import ServeEntry, entries
+from lineage.message import PREDICTION
+from producers.client import Client
+from producers.connection import ClientSettings
+
+SPILLWAY = Path(sys.executable).with_name("spillway")
+MODEL = """
+class Greet:
+    def predict(self, batch):
+        return [{"greeting": f"Hello, {query['name']}!"} for query in batch]
+"""
+BROKEN = "class Greet:\n    def __init__(self):\n        raise OSError('the weights are gone')\n"
+
+
+@pytest.fixture
+def project(tmp_path, unique_name):
+    """A user's folder with a pipeline and its model."""
+    (tmp_path / "hello.py").write_text(MODEL)
+    (tmp_path / "pipeline.yaml").write_text(
+        f"name: {unique_name}\nslo: 5s\npartitions: 2\nstages:\n  - name: greet\n    model: hello:Greet\n"
+    )
+    return tmp_path
+
+
+class Serve:
+    """One `spillway serve` in a project's folder."""
+
+    def __init__(self, project, name, *options, environment=None):
+        self.project, self.name = project, name
+        self.run_dir = project / ".spillway" / "run"
+        self.errors = project / "serve.err"
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [SPILLWAY, "serve", "pipeline.yaml", *options],
+                cwd=project,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={key: value for key, value in os.environ.items() if not key.startswith("SPILLWAY_")}
+                | (environment or {}),
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+    def await_ready(self):
+        assert self.process.stdout.readline() == "ready\n", self.said()
+
+    def said(self):
+        logs = sorted((self.run_dir / self.name / "logs").glob("*"))
+        return self.errors.read_text() + "".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in logs)
+
+    def entry(self, stage):
+        return next((e for e in entries(self.run_dir, self.name) if e.stage == stage and e.alive() and e.ready), None)
+
+    def settings(self):
+        return ClientSettings.load(ServeEntry.read(self.run_dir, self.name).bootstrap)
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+def spillway(project, *arguments):
+    return subprocess.run([SPILLWAY, *arguments], cwd=project, capture_output=True, text=True, timeout=60, check=False)
+
+
+def await_(condition, what, seconds=60.0):
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.05)
+
+
+def gone(pid):
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def ask(settings, name):
+    with Client(name, settings, slo=20.0) as client:
+        outcome = client.predict({"name": "Ada"})
+    assert outcome.kind == PREDICTION
+    return outcome.outputs["greeting"]
+
+
+def test_one_command_serves_with_a_kafka_of_its_own_and_takes_it_along(project, unique_name):
+    with Serve(project, unique_name) as serve:
+        serve.await_ready()
+        kafka = DataFolder(project / ".spillway" / "broker").running()
+        assert ask(serve.settings(), unique_name) == "Hello, Ada!"
+        status = spillway(project, "status", "--json")
+        assert status.returncode == 0, status.stderr
+        pipeline = json.loads(status.stdout)["pipelines"][unique_name]
+        assert pipeline["bootstrap"] == kafka.bootstrap
+        assert {name: process["state"] for name, process in pipeline["processes"].items()} == {
+            "greet.0": "running",
+            "gate.0": "running",
+        }
+        assert pipeline["processes"]["greet.0"]["figures"]["received"] == 1
+        assert pipeline["processes"]["gate.0"]["figures"]["outcomes"]["prediction"] == {"": 1}
+        pids = [process["pid"] for process in pipeline["processes"].values()]
+        assert "running" in spillway(project, "status", unique_name).stdout
+        assert serve.end() == 0, serve.said()
+    assert all(gone(pid) for pid in [*pids, kafka.pid])
+    after = spillway(project, "status")
+    assert after.returncode == 1
+    assert "nothing is served" in after.stderr
+
+
+def test_a_killed_supervisor_leaves_nothing_behind(project, unique_name):
+    with Serve(project, unique_name) as serve:
+        serve.await_ready()
+        kafka = DataFolder(project / ".spillway" / "broker").running()
+        pids = [kafka.pid, serve.entry("greet").pid, serve.entry("gate").pid]
+        os.kill(serve.entry("greet").pid, signal.SIGSTOP)
+        serve.process.kill()
+        for pid in pids:
+            await_(lambda pid=pid: gone(pid), f"process {pid} outlived the supervisor")
+    status = spillway(project, "status")
+    assert status.returncode == 1
+    assert status.stdout.count(": gone") == 2
+
+
+def test_a_wedged_stage_is_restarted_and_answers_what_waited(project, unique_name, broker):
+    with Serve(project, unique_name, "--bootstrap", broker, "--stall", "3") as serve:
+        serve.await_ready()
+        wedged = serve.entry("greet").pid
+        os.kill(wedged, signal.SIGSTOP)
+        with Client(unique_name, serve.settings(), slo=60.0) as client:
+            waiting = client.submit({"name": "Ada"})
+            await_(lambda: (now := serve.entry("greet")) is not None and now.pid != wedged, serve.said())
+            assert waiting.result(60.0).outputs == {"greeting": "Hello, Ada!"}
+        assert gone(wedged)
+        assert "made no progress for 3 s" in serve.said()
+        assert serve.end(signal.SIGINT) == 130
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_start_and_says_why(project, unique_name, broker):
+    (project / "hello.py").write_text(BROKEN)
+    with Serve(project, unique_name, "--with-broker", environment={"SPILLWAY_BOOTSTRAP": "127.0.0.1:1"}) as serve:
+        assert serve.process.wait(120) in {1, 2}
+        assert "the weights are gone" in serve.errors.read_text()
+        assert "greet.0 FAILED" in serve.errors.read_text()
+
+
+def test_what_cannot_work_is_refused_at_once(project, unique_name, broker):
+    missing = spillway(project, "serve", "nowhere.yaml")
+    assert missing.returncode == 2
+    unknown = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker, "--stage", "nonsense")
+    assert unknown.returncode == 2
+    assert "its stages are greet" in unknown.stderr
+    both = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker, "--stage", "greet", "--gate")
+    assert both.returncode == 2
+    ServeEntry(unique_name, "pipeline.yaml", broker, None, os.getpid(), time.time()).write(project / ".spillway/run")
+    second = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker)
+    assert second.returncode == 2
+    assert "served already" in second.stderr
+
+
+def test_an_orchestrators_processes_make_a_pipeline_without_a_supervisor(project, unique_name, broker):
+    gate = Serve(project, unique_name, "--bootstrap", broker, "--gate")
+    stage = Serve(project, unique_name, "--bootstrap", broker, "--stage", "greet", "--replica", "0")
+    with gate, stage:
+        await_(lambda: gate.entry("gate") and gate.entry("greet"), "both ready")
+        settings = find_cluster(broker, None)
+        assert ask(settings, unique_name) == "Hello, Ada!"
+        assert stage.end() == 0, stage.said()
+        assert gate.end() == 0, gate.said()
