@@ -7,6 +7,9 @@ successor has done since; so whatever a predecessor sends may come more than onc
   the sender had committed. All of a sender's messages for sequences below its committed offset stand in the log before
   the first message that states that offset. So a sequence below the highest committed offset seen, the *watermark*, is
   a repetition; one at or above it is looked up by request id. Memory is the sender's uncommitted window, no clock.
+  A sender that takes a request again may decide otherwise: a result first, then a loss that also speaks for stages
+  behind it (which the result never reached). So a message is compared with those that speak for the same stages; what
+  overlaps is the join's to settle.
 * **At the ingress**, whose sender is a client: an id that was seen within 10 minutes of append time is the same query,
   looking back over a bounded number of records.
 
@@ -36,6 +39,8 @@ INGRESS_SECONDS = 600.0
 INGRESS_RECORDS = 20_000  # per partition
 
 Span = tuple[int, int]  # offsets from the first to before the second
+# What a message says: that its sender has a result for this request, or whom else's loss it tells.
+Said = str | tuple[str, tuple[str, ...]]
 
 
 class HopLane:
@@ -47,26 +52,26 @@ class HopLane:
         self.watermark = 0  # a sequence below it was taken before
         self._floor = 0  # the watermark as the records below our committed offset give it
         self._rises: deque[tuple[int, int]] = deque()  # (our offset, watermark that its record raised)
-        self._entries: deque[tuple[int, str, Hop]] = deque()  # (our offset, id, hop) of what was taken, in order
-        self._ids: dict[str, Hop] = {}
+        self._entries: deque[tuple[int, Said, Hop]] = deque()  # (our offset, what, hop) of what was taken, in order
+        self._ids: dict[Said, Hop] = {}
 
-    def fresh(self, request_id: str, offset: int, hop: Hop) -> bool:
+    def fresh(self, said: Said, offset: int, hop: Hop) -> bool:
         """Whether this is the first copy; if so it is remembered."""
         if self.watermark < hop.committed <= hop.sequence:  # no stage sends what it has committed past
             self.watermark = hop.committed
             self._rises.append((offset, hop.committed))
         if hop.sequence < self.watermark:
             return False
-        known = self._ids.get(request_id)
+        known = self._ids.get(said)
         if known is not None and known.sequence >= self.watermark:
             return False
-        self._ids[request_id] = hop
-        self._entries.append((offset, request_id, hop))
+        self._ids[said] = hop
+        self._entries.append((offset, said, hop))
         return True
 
-    def taken_copy(self, request_id: str) -> Hop | None:
+    def taken_copy(self, said: Said) -> Hop | None:
         """The hop of the copy that was taken, while it is remembered."""
-        return self._ids.get(request_id)
+        return self._ids.get(said)
 
     def committed(self, offset: int) -> None:
         """Forget what no record at or above `offset`, our committed one, can repeat."""
@@ -75,9 +80,9 @@ class HopLane:
             self._floor = rises.popleft()[1]
         entries, ids, floor = self._entries, self._ids, self._floor
         while entries and entries[0][2].sequence < floor:
-            _, request_id, hop = entries.popleft()
-            if ids.get(request_id) is hop:
-                del ids[request_id]
+            _, said, hop = entries.popleft()
+            if ids.get(said) is hop:
+                del ids[said]
 
     def span(self) -> Span | None:
         """Where the remembered records lie."""
@@ -152,16 +157,27 @@ class PartitionMemory:
         self._ingress = ingress if ingress is not None else IngressLane()
         self._lanes: dict[str, HopLane] = {}
 
-    def fresh(self, request_id: str, offset: int, predecessor: str, hop: Hop | None, appended: float) -> bool:
+    def fresh(
+        self,
+        request_id: str,
+        offset: int,
+        predecessor: str,
+        hop: Hop | None,
+        appended: float,
+        lost: tuple[str, ...] = (),
+    ) -> bool:
         """Whether this record is the first copy of what it says. Every record is asked about once, in offset order.
 
-        Without a hop (a client's record, or one whose headers cannot be read) the id alone decides.
+        Without a hop (a client's record, or one whose headers cannot be read) the id alone decides. `lost` names the
+        stages whose loss it tells, none for a result.
         """
         if hop is None:
             return self._ingress.fresh(request_id, offset, appended)
         lane = self._lanes.get(predecessor)
         if lane is None:
             lane = self._lanes[predecessor] = self.lane_type()
+        if lost and lost != (predecessor,):
+            return lane.fresh((request_id, lost), offset, hop)
         return lane.fresh(request_id, offset, hop)
 
     def lane(self, predecessor: str) -> HopLane | None:

@@ -49,19 +49,14 @@ class Share:
         if not self.offsets.taken(offset):
             return Taken.STRAY
         request_id = delivery.request_id
-        if not request_id or self.memory.fresh(
-            request_id, offset, delivery.predecessor, delivery.hop, delivery.appended
-        ):
+        if not request_id or self._fresh(delivery):
             return Taken.FIRST
         self.offsets.done(offset)
         return Taken.REPEATED
 
     def remember(self, delivery: Delivery) -> None:
         """Note a record below the committed offset."""
-        fresh = self.memory.fresh(
-            delivery.request_id, delivery.offset, delivery.predecessor, delivery.hop, delivery.appended
-        )
-        if fresh and self.joins is not None:
+        if self._fresh(delivery) and self.joins is not None:
             self.joins.remember(delivery)
 
     def commit(self, egress: int | None = None) -> tuple[int, str]:
@@ -86,3 +81,13 @@ class Share:
     def evicted(self) -> int:
         """How many entries were forgotten for a bound although they mattered."""
         return self.memory.evicted + (self.joins.evicted if self.joins is not None else 0)
+
+    def _fresh(self, delivery: Delivery) -> bool:
+        return self.memory.fresh(
+            delivery.request_id,
+            delivery.offset,
+            delivery.predecessor,
+            delivery.hop,
+            delivery.appended,
+            delivery.lost,
+        )

@@ -214,6 +214,19 @@ def test_a_poisoned_part_of_an_unknown_sender_ends_the_request():
     assert core.commits()[0][0] == 1
 
 
+def test_a_sender_that_decides_otherwise_the_second_time_is_heard_for_what_is_new():
+    # `a` sent its result here, crashed before `b` had its copy, and now drops the request: that is also b's loss.
+    core = stage_core("uneven", "c")
+    core.deliver(NOW, delivery("q", 0, "a", sequence=6))
+    core.deliver(NOW, delivery("q", 1, "a", sequence=6, lost=("a", "b"), payload="the drop"))
+    (emit,) = core.take_emits()
+    assert shown([emit]) == [("tombstone", "e", "q", ("d",))]
+    core.deliver(NOW, delivery("q", 2, "a", sequence=6, lost=("a", "b")))
+    assert core.stats.duplicates == 1
+    core.acked(emit)
+    assert core.commits()[0][0] == 3
+
+
 def test_a_part_that_comes_too_late_is_done():
     core = stage_core("any", "d")
     core.deliver(NOW, delivery("q", 0, "b"))
