@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agents.core.instances import IDLE, Batch, Instance
 from agents.core.policy import Load, Policy, Refusal, StageState
 
 if TYPE_CHECKING:
@@ -22,33 +23,7 @@ if TYPE_CHECKING:
     from agents.core.durations import Duration
     from agents.core.request import Request
 
-_IDLE = float("-inf")  # the expected end of an instance that runs nothing
-
-
-class Batch:
-    """Requests that one instance runs together, from `started` to, as far as is known then, `expected_end`."""
-
-    __slots__ = ("expected_end", "instance", "requests", "started")
-
-    def __init__(self, instance: int, requests: list[Request], started: float, expected_end: float) -> None:
-        self.instance = instance
-        self.requests = requests
-        self.started = started
-        self.expected_end = expected_end
-
-    def __repr__(self) -> str:
-        return f"Batch({self.instance}, {len(self.requests)} requests, {self.started} to {self.expected_end})"
-
-
-class _Instance:
-    __slots__ = ("ends", "forming", "index", "opened", "running")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.running: Batch | None = None
-        self.ends = _IDLE  # expected end of the running batch
-        self.forming: list[Request] = []
-        self.opened = 0.0  # when the first of `forming` entered; meaningless while that is empty
+__all__ = ["Batch", "Batcher"]
 
 
 class Batcher:
@@ -59,6 +34,7 @@ class Batcher:
     """
 
     __slots__ = (
+        "_alone",
         "_delay",
         "_duration",
         "_expires",
@@ -93,8 +69,9 @@ class Batcher:
         self._delay = delay
         self._duration: Duration = duration if duration is not None else _unknown
         self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
-        self._instances = [_Instance(index) for index in range(instances)]
-        self._target: _Instance | None = self._instances[0]  # where an arrival enters; None when all is full
+        self._instances = [Instance(index) for index in range(instances)]
+        self._alone = self._instances[0] if instances == 1 else None
+        self._target: Instance | None = self._instances[0]  # where an arrival enters; None when all is full
         kind = type(policy)
         self._fill = policy.fill
         self._judge = policy.judge if kind.judge is not Policy.judge else None
@@ -143,7 +120,7 @@ class Batcher:
         if batch is None:
             raise ValueError(f"instance {instance} runs nothing")
         slot.running = None
-        slot.ends = _IDLE
+        slot.ends = IDLE
         count = len(batch.requests)
         self.completed += count
         self.batches += 1
@@ -154,7 +131,7 @@ class Batcher:
             if self._observe is not None:
                 self._observe(count, executed)
         forming = slot.forming
-        if not forming and len(self._instances) > 1:
+        if not forming and self._alone is None:
             self._take_over(slot)
             forming = slot.forming
         if forming and (not self._delay or len(forming) == self._max_batch or slot.opened + self._delay <= now):
@@ -231,14 +208,9 @@ class Batcher:
         """How many requests wait: queued or forming, not running."""
         return self.arrived - self.started - self.total_drops - self.removed
 
-    @property
-    def waiting(self) -> bool:
-        """Whether anything is left here, be it running."""
-        return self.depth > 0 or self.started > self.completed
-
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _start(self, now: float, instance: _Instance) -> None:
+    def _start(self, now: float, instance: Instance) -> None:
         requests = instance.forming
         for request in requests:
             request.started = now
@@ -272,7 +244,7 @@ class Batcher:
                     self._start(now, slot)
         self._retarget(now)
 
-    def _start_time(self, now: float, instance: _Instance, *, full: bool) -> float:
+    def _start_time(self, now: float, instance: Instance, *, full: bool) -> float:
         """Say when the forming batch of `instance` will start, should a request enter it now."""
         ends = instance.ends
         if self._delay and not full:
@@ -281,6 +253,9 @@ class Batcher:
 
     def _retarget(self, now: float) -> None:
         """Find the forming batch with room that starts first, the first instance among equals."""
+        if self._alone is not None:
+            self._target = self._alone if len(self._alone.forming) < self._max_batch else None
+            return
         target = None
         soonest = float("inf")
         for instance in self._instances:
@@ -291,12 +266,12 @@ class Batcher:
                     target = instance
         self._target = target
 
-    def _take_over(self, idle: _Instance) -> None:
+    def _take_over(self, idle: Instance) -> None:
         """Let an instance that ended sooner than expected run what is forming for one that still runs.
 
         With durations as expected this has nothing to do: an arrival always entered the batch that starts first.
         """
-        busy: Iterable[_Instance] = (slot for slot in self._instances if slot.running is not None and slot.forming)
+        busy: Iterable[Instance] = (slot for slot in self._instances if slot.running is not None and slot.forming)
         source = min(busy, key=lambda slot: slot.ends, default=None)
         if source is not None:
             idle.forming, source.forming = source.forming, idle.forming

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from agents.core.batching import Batch
     from agents.core.policy import StageState
     from agents.sim.plan import Plan
 
@@ -68,55 +69,52 @@ class Engine:
 
     def run(self) -> None:
         """Let every arrival run to its end."""
-        heap = self._heap
-        settle = self._settle
-        charged = self.charged
-        arrive = self._arrive
+        heap, end, arrive = self._heap, self._end, self._arrive
         total = len(self._arrivals)
         self._plan_synchronisation()
         for index, sent in enumerate(chain(self._times(), (NEVER,))):
             while heap and heap[0][0] < sent:
-                now, _, station, batch = heappop(heap)
+                now, _, station, what = heappop(heap)
                 if station is None:
-                    batch(now)
-                    continue
-                station.complete(now, batch.instance)
-                if station.starts or station.drops or station.timed:
-                    settle(now, station)
-                run = station.run
-                requests = batch.requests
-                started = batch.started
-                count = len(requests)
-                share = run.shares[count]
-                run.batches += 1
-                run.finished += count
-                run.executed += run.durations[count]
-                queued = waited = 0.0
-                single = run.single
-                if single is None:
-                    for request in requests:
-                        entered = request.entered
-                        queued += entered - request.arrived
-                        waited += started - entered
-                        charged[request.index] += share
-                    self._leave(now, run, requests)
+                    what(now)
                 else:
-                    turn = single.next
-                    for request in requests:
-                        entered = request.entered
-                        queued += entered - request.arrived
-                        waited += started - entered
-                        charged[request.index] += share
-                        request.arrived = now
-                        station = turn()
-                        station.push(now, request)
-                        if station.starts or station.drops or station.timed:
-                            settle(now, station)
-                run.queued += queued
-                run.waited += waited
+                    end(now, station, what)
             if sent < NEVER:
                 arrive(index, sent)
                 self._more = index + 1 < total
+
+    def _end(self, now: float, station: Station, batch: Batch) -> None:
+        """End a batch: account for it, let its instance go on, hand its results over."""
+        station.complete(now, batch.instance)
+        if station.starts or station.drops or station.timed:
+            self._settle(now, station)
+        run = station.run
+        requests: list[Any] = batch.requests
+        started = batch.started
+        count = len(requests)
+        share = run.shares[count]
+        charged = self.charged
+        queued = waited = 0.0
+        for request in requests:
+            entered = request.entered
+            queued += entered - request.arrived
+            waited += started - entered
+            charged[request.index] += share
+        run.batches += 1
+        run.finished += count
+        run.executed += run.durations[count]
+        run.queued += queued
+        run.waited += waited
+        if run.single is None:
+            self._leave(now, run, requests)
+            return
+        turn = run.single.next
+        for request in requests:
+            request.arrived = now
+            station = turn()
+            station.push(now, request)
+            if station.starts or station.drops or station.timed:
+                self._settle(now, station)
 
     def _times(self) -> Iterator[float]:
         for start in range(0, len(self._arrivals), _CHUNK):

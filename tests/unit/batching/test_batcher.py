@@ -91,7 +91,7 @@ def test_the_largest_batch_may_be_one():
     made.complete(22.0, 0)
     assert [names(batch.requests) for batch in made.starts] == [["a"], ["b"], ["c"]]
     made.complete(33.0, 0)
-    assert not made.waiting
+    assert made.depth == made.load().running == 0
 
 
 def test_naive_drops_nothing_however_late():
@@ -293,7 +293,7 @@ def test_a_revoked_partition_leaves_the_queue_and_the_forming_batches_and_others
     assert [names(batch.requests) for batch in made.starts] == [["a"], ["b", "c"], ["d"]]
     assert made.starts[1].requests[1].entered == 2.0
     made.complete(34.0, 0)
-    assert not made.waiting
+    assert made.depth == made.load().running == 0
 
 
 def test_a_removal_during_a_delay_keeps_or_ends_the_wait():
