@@ -163,7 +163,7 @@ class Report(_Frozen):
             late=int(predicted.sum()) - good,
             drop_rate=1 - good / requests,
             invalid_rate=_invalid_rate(float(spent[is_good].sum()), sum(totals.busy for totals in stages.values())),
-            goodput_rps=good / duration,
+            goodput_rps=good / duration if duration > 0 else 0.0,
             latency_ms=Spread.of(latency),
             schedule_slip_ms=Spread.of(np.zeros(1) if slip is None else np.asarray(slip, np.float64)),
             stages={name: _stage_report(totals, span) for name, totals in stages.items()},
@@ -220,5 +220,5 @@ def _stage_report(totals: StageTotals, span: float) -> StageReport:
         queue_ms=_ms(totals.queued),
         wait_ms=_ms(totals.waited),
         exec_ms=_ms(totals.executed),
-        busy=totals.busy / (span * totals.instances) if totals.instances else 0.0,
+        busy=totals.busy / (span * totals.instances) if span * totals.instances > 0 else 0.0,
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 # A stage uses more cores by replicas and instances; without these, each process starts a thread per core for itself.
-_ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @click.command()
@@ -158,7 +158,7 @@ def _supervise(
                 run_dir=run_dir.absolute(),
                 client_config=client_config,
                 policy=policy,
-                environment={**dict.fromkeys(_ONE_THREAD_EACH, "1"), **os.environ},
+                environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
                 extra=() if journal is None else ("--journal", str(journal.absolute())),
                 supervision=SupervisorSettings(stall=stall),

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agents.cli.durations import seconds
 from agents.cli.options import json_option, pipeline_argument
-from agents.cli.summary import summary
+from agents.cli.progress import progress_bar
+from agents.cli.summary import deliver
 from agents.core.policies import POLICIES
 from agents.sim.simulation import simulate as run
-from lineage.errors import UsageError
 from producers import traces
-from topology import quantities
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from agents.sim.plan import Dispatch
 
 _Chosen = dict[str, dict[str, float]]
@@ -33,20 +27,6 @@ def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
         return None if value is None else tuple(int(part) for part in value.split(","))
     except ValueError:
         raise click.BadParameter(f"{value!r} is no list of numbers such as 5,3,4") from None
-
-
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Read a duration as in a pipeline file; a bare number is seconds."""
-    if value is None:
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        pass
-    try:
-        return quantities.duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> _Chosen:
@@ -74,13 +54,13 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     show_default=True,
     help="worker: a queue per instance, in turn; shared: one queue per stage; partition: a queue per replica, as live.",
 )
-@click.option("--slo", callback=_seconds, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
+@click.option("--slo", callback=seconds, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
-@click.option("--duration", callback=_seconds, metavar="SECONDS", help="Only the trace's first part.")
+@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Instead of the pipeline's.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
-@click.option("--hop", callback=_seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")
+@click.option("--hop", callback=seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")
 @click.option(
     "--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help="How likely a stage's choices are."
 )
@@ -122,7 +102,7 @@ def simulate(
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline)
     arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
-    with _progress(len(arrivals)) as progress:
+    with progress_bar("simulating", len(arrivals)) as progress:
         result = run(
             loaded,
             arrivals,
@@ -136,25 +116,4 @@ def simulate(
             progress=progress,
         )
     report = result.report(trace, duration)
-    if output is not None:
-        _write(output, report.to_json())
-    click.echo(report.to_json() if as_json else summary(report), nl=False)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show how many requests have arrived, where there is a terminal to show it on."""
-    if not sys.stderr.isatty():
-        yield lambda _arrived: None
-        return
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda arrived: bar.update(task, completed=arrived)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write the report {file}: {error.strerror}") from error
+    deliver(report, output, as_json=as_json)

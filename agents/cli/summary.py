@@ -1,13 +1,29 @@
-"""A report as text for a terminal."""
+"""A report for its reader: as text for a terminal, as JSON, into a file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
+from lineage.errors import UsageError
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from producers.report import Report
 
 _HEADINGS = ("stage", "received", "batches", "mean", "dropped", "failed", "queue ms", "wait ms", "exec ms", "busy")
+
+
+def deliver(report: Report, file: Path | None, *, as_json: bool) -> None:
+    """Write the report into `file`, if one is named, and print it for people or for machines."""
+    if file is not None:
+        try:
+            file.write_text(report.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write the report {file}: {error.strerror}") from error
+    click.echo(report.to_json() if as_json else summary(report), nl=False)
 
 
 def summary(report: Report) -> str:
@@ -19,6 +35,7 @@ def summary(report: Report) -> str:
         if value is not None
     )
     outcomes = ", ".join(f"{count} {name}" for name, count in report.outcomes.model_dump().items() if count)
+    slip = report.schedule_slip_ms
     emulated = ", emulated accelerators" if report.emulated else ""
     lines = [
         f"{report.pipeline}, policy {report.policy}, {report.trace}, SLO {report.slo_ms:g} ms{emulated}",
@@ -26,6 +43,7 @@ def summary(report: Report) -> str:
         f"good       {report.good} ({report.goodput_rps:.1f}/s), late {report.late}",
         f"drop rate  {report.drop_rate:.3%}, invalid rate {report.invalid_rate:.3%}",
         f"latency    {latency or 'no prediction'} ms",
+        *([f"slip       p50 {slip.p50:.1f}, p99 {slip.p99:.1f}, max {slip.max:.1f} ms"] if slip.max else []),
         "",
         *_table(report),
     ]

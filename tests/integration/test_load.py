@@ -75,8 +75,8 @@ def test_the_report_counts_drops_and_duplicates(echo_pipeline, exchange):
     result = run_load(exchange(pipeline.name), load.generated(due, index_payload), Pace(slo=20.0, settle=1.0))
     report = Report.build(
         pipeline="p", policy="naive", trace="constant", slo=20.0, duration=1.0, due=result.due,
-        finished=result.finished, kind=result.kind, spent=result.spent, slip=result.sent - result.due, duplicates=result.duplicates,
-        stages=result.stage_totals(["a"], {"a": 1}),
+        finished=result.finished, kind=result.kind, spent=result.spent, slip=result.sent - result.due,
+        duplicates=result.duplicates, stages=result.stage_totals(["a"], {"a": 1}),
     )  # fmt: skip
     assert report.outcomes.model_dump() == {"prediction": 75, "dropped": 25, "failed": 0, "missing": 0, "duplicate": 10}
     assert result.reasons == {("dropped", "a", "expired"): 25}

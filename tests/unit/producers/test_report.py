@@ -69,6 +69,12 @@ def test_without_a_prediction_latency_is_null():
     assert json.loads(report.to_json())["latency_ms"]["max"] is None
 
 
+def test_a_load_of_one_moment_has_no_goodput_per_second():
+    report = build(due=[0.0], finished=[0.0], kind=[PREDICTION], spent=[0.0], slip=[0.0], duration=0.0)
+    assert (report.good, report.goodput_rps) == (1, 0.0)
+    assert report.stages["a"].busy == 0.0
+
+
 def test_stages_keep_the_pipelines_order():
     report = build()
     assert list(report.stages) == ["b", "a"]

@@ -1,0 +1,87 @@
+"""`spillway predict`: one query from a file or the standard input, and its outcome."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from agents.cli.cluster import find_cluster
+from agents.cli.json_values import read_value, show_outcome
+from agents.cli.options import bootstrap_option, client_config_option, pipeline_argument, run_dir_option
+from lineage.errors import UsageError
+from lineage.ids import new_request_id
+from lineage.message import FAILED
+from producers.client import Client
+from topology.load import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DURATION = click.FloatRange(0, min_open=True)
+_AFTER_DEADLINE = 10.0
+
+
+@click.command()
+@pipeline_argument
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@bootstrap_option
+@client_config_option
+@run_dir_option
+@click.option("--deadline", type=_DURATION, metavar="SECONDS", help="From now.  [default: the pipeline's SLO]")
+@click.option("--key", metavar="TEXT", help="Session or user: what has the same key stays in order.")
+@click.option("--request-id", metavar="ID", help="The same within ten minutes is the same query.  [default: a new one]")
+@click.option("--parameters", metavar="JSON", help="Parameters of the query, as a JSON object.")
+@click.option(
+    "--timeout",
+    type=_DURATION,
+    metavar="SECONDS",
+    help=f"How long to wait for the outcome.  [default: {_AFTER_DEADLINE:g} after the deadline]",
+)
+def predict(
+    pipeline: Path,
+    file: TextIO,
+    bootstrap: str | None,
+    client_config: Path | None,
+    run_dir: Path,
+    deadline: float | None,
+    key: str | None,
+    request_id: str | None,
+    parameters: str | None,
+    timeout: float | None,
+) -> int:
+    """Send one query to a running pipeline and print its outcome as JSON.
+
+    FILE (default: standard input) holds the inputs as a JSON object. A tensor is {"dtype": "float32", "shape": [2],
+    "data": [1, 2]}, bytes are {"base64": "..."}. The exit code is 1 if the query failed or had no outcome in time.
+
+    \b
+    Example:
+      echo '{"name": "Ada"}' | spillway predict examples/hello/pipeline.yaml
+      spillway predict examples/hello/pipeline.yaml query.json --deadline 0.2 --key ada
+    """  # noqa: D301 - click's own marks
+    spec = load(pipeline).spec
+    inputs = _object(file.read(), file.name)
+    given = _object(parameters, "--parameters") if parameters is not None else None
+    seconds = spec.slo if deadline is None else deadline
+    grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
+    identity = request_id or new_request_id()
+    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
+    with Client(spec, settings, grace=grace) as client:
+        start = time.monotonic()
+        outcome = client.predict(inputs, given, deadline=seconds, request_id=identity, key=key)
+        taken = time.monotonic() - start
+    click.echo(json.dumps(show_outcome(outcome, identity, taken), indent=2, ensure_ascii=False))
+    return 1 if outcome.kind == FAILED else 0
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: a JSON object of named values is needed, not {type(value).__name__}")
+    return {name: read_value(item, name) for name, item in value.items()}
