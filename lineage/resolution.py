@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lineage.limits import Limits
     from lineage.schemas import WriterSchema
 
+_PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
 _LEVELS_EACH: Final = 4
@@ -36,7 +37,7 @@ def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Que
     """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
     end = _Scan(schema, limits).scan(buffer, at)
     if end != len(buffer):
-        raise WireError(reasons.CORRUPT, f"{len(buffer) - end} bytes follow the message's end")
+        raise WireError(reasons.CORRUPT, f"the message has {len(buffer)} bytes, but by its schema it ends at {end}")
     stream = io.BytesIO(buffer)
     stream.seek(at)
     try:
@@ -61,14 +62,11 @@ class _Scan:
         self._deepest = (limits.max_depth + 2) * _LEVELS_EACH
 
     def scan(self, buffer: bytes, at: int) -> int:
-        """The position after the message that starts at `at`."""
+        """The position after the message that starts at `at`; past the end where its last fields are cut off."""
         try:
-            end = self._walk(self._schema, buffer, at, 0)
+            return self._walk(self._schema, buffer, at, 0)
         except IndexError as error:
             raise WireError(reasons.CORRUPT, "the message ends early") from error
-        if end > len(buffer):
-            raise WireError(reasons.CORRUPT, "the message ends early")
-        return end
 
     def _walk(self, schema: Any, buffer: bytes, at: int, depth: int) -> int:
         if depth > self._deepest:
@@ -114,7 +112,7 @@ class _Scan:
             count, at = read_count(buffer, at)
             if not count:
                 return at
-            if not isinstance(items, str):
+            if items not in _PLAIN:
                 self._items -= count
             if self._items < 0 or count > self._steps:
                 raise too_large("the number of values in the message", self._limits.max_values)
