@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
+from agents.broker.archive import archive_options
 from agents.broker.diagnosis import PORT_TAKEN, diagnose
 from agents.broker.folder import DataFolder, RunningBroker
-from agents.broker.jars import ensure_jars
+from agents.broker.jars import alone, ensure_jars
 from agents.broker.java import find_java
 from agents.broker.ports import free_port, is_free, kafka_answers
 from agents.broker.settings import HOST, java_options, server_properties
@@ -37,7 +39,8 @@ class EmbeddedBroker:
     `port` is the wanted port: taken if it is free, else another is, unless `strict_port` asks for that one or an error;
     0 means any. Later starts of the same object take the port of the first, or raise. The broker ends with this
     process however that ends, unless it is `detached`: then it goes on until `stop_broker` of its folder. `extra`
-    overrides Kafka settings. Raises `BrokerError` or `UsageError` with what to do.
+    overrides Kafka settings; `java_options`, where given, stand in for those that make it start quickly. Raises
+    `BrokerError` or `UsageError` with what to do.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class EmbeddedBroker:
         extra: dict[str, str] | None = None,
         start_timeout: float = 60.0,
         notice: Callable[[str], None] = lambda _text: None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.folder = DataFolder(Path(data_dir))
         self.port = port
@@ -63,6 +67,7 @@ class EmbeddedBroker:
         self._extra = extra
         self._start_timeout = start_timeout
         self._notice = notice
+        self._java_options = list(java_options)
         self._child: subprocess.Popen[bytes] | None = None
         self._running: RunningBroker | None = None
 
@@ -86,8 +91,9 @@ class EmbeddedBroker:
             self.folder.prepare()
             java = find_java()
             jars = ensure_jars(self._cache_dir, notice=self._notice)
+            options = java_options(self._heap) + (self._java_options or self._archive_options(java, jars))
             try:
-                self._start_on_a_port([str(java), *java_options(self._heap), "-cp", ":".join(map(str, jars))])
+                self._start_on_a_port([str(java), *options, "-cp", ":".join(map(str, jars))])
             except BaseException:  # Ctrl-C too: a broker that nobody waited for must not go on
                 self.stop(timeout=0.0)
                 raise
@@ -115,6 +121,17 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _archive_options(self, java: Path, jars: Sequence[Path]) -> list[str]:
+        def train(options: list[str]) -> None:
+            with (
+                tempfile.TemporaryDirectory(prefix="spillway-") as scratch,
+                EmbeddedBroker(scratch, cache_dir=self._cache_dir, heap=self._heap, java_options=options),
+            ):
+                pass  # what it loads until it answers is what every start loads
+
+        with alone(self._cache_dir, "archive.lock"):
+            return archive_options(java, jars, self._cache_dir, heap=self._heap, train=train, notice=self._notice)
 
     def _start_on_a_port(self, java: list[str]) -> None:
         """Try ports until one is really ours: between looking and listening, somebody else may take it."""

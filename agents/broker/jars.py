@@ -35,7 +35,7 @@ def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Pa
     lock = LockFile.load(lock_file)
     repository = cache_dir / "maven"
     paths = {dependency: _path(repository, dependency) for dependency in lock.dependencies}
-    with _alone(cache_dir):
+    with alone(cache_dir, "jars.lock"):
         wanting = [d for d in lock.dependencies if _differs(d, repository, LockFile)]
         if wanting:
             notice(f"Fetching Kafka {kafka_version(lock)}: {len(wanting)} jars into {repository} (only the first time)")
@@ -95,11 +95,11 @@ def _fetch(wanting: Sequence[tuple[Any, Path]], repository: Path) -> None:
 
 
 @contextmanager
-def _alone(cache_dir: Path) -> Iterator[None]:
-    """Hold the cache folder against other processes that start a broker at the same time."""
+def alone(cache_dir: Path, lock: str) -> Iterator[None]:
+    """Hold a lock file of the cache folder against other processes that start a broker at the same time."""
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        held = (cache_dir / "jars.lock").open("w")
+        held = (cache_dir / lock).open("w")
     except OSError as error:
         raise BrokerError(f"cannot write to the cache folder {cache_dir}: {error.strerror}") from error
     with held:
