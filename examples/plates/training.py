@@ -138,6 +138,7 @@ def train_calibrator(reading: list[tuple[str, Tensor]], made: list[Scene]) -> Ca
 def train(report: Report = lambda _: None) -> dict[str, dict[str, Tensor]]:
     """Trains everything from scratch, in seconds; returns the networks' weights by stage."""
     torch.manual_seed(SEED)
+    torch.set_num_threads(1)  # networks this small gain little from more, and lose much where cores are shared
     made = scenes.scenes(1600, "train", SEED)
     images = stack(made)
     report("detect: finding digits in 1,600 scenes")
