@@ -12,7 +12,9 @@ from lineage.message import DROPPED, FAILED, OutcomeKind, StageTiming
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agents.core.joins import Entry
     from agents.core.request import Delivery, Path
+    from agents.core.share import Share
     from lineage.hops import Hop
 
 __all__ = ["DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
@@ -63,6 +65,23 @@ class Work(Request):
     sequence: int = 0  # the first of `offsets`: the identity of the request at this stage
     offsets: tuple[int, ...] = ()  # the input records that are done when all its emits are acknowledged
     pending: int = 0  # emits that are not
+
+    @classmethod
+    def of_record(cls, now: float, share: Share, source: Delivery) -> Work:
+        """Make a request of one record."""
+        offset = source.offset
+        return cls(
+            source.request_id, share.partition, source.sent, source.deadline, now, (source,), source.path,
+            0.0, 0.0, share, offset, (offset,),
+        )  # fmt: skip
+
+    @classmethod
+    def of_entry(cls, now: float, share: Share, entry: Entry, parts: tuple[Delivery, ...]) -> Work:
+        """Make a request of what a join heard; `parts` are the results."""
+        return cls(
+            entry.request_id, share.partition, entry.sent, entry.deadline, now, parts, entry.path,
+            0.0, 0.0, share, entry.first, tuple(entry.offsets),
+        )  # fmt: skip
 
 
 class Emit:

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.joins import WAITING_LIMIT, JoinTable, Rule, Verdict
+from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
 from agents.core.outcomes import GateStats, Release, merged
 from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
-from agents.core.share import Share, Taken
+from agents.core.share import WINDOW, Share, Taken
 from checkpoint.durability import Stateless
 from checkpoint.notes import decode
 from lineage import reasons
@@ -34,16 +34,14 @@ from lineage.message import FAILED, PREDICTION, Outcome
 if TYPE_CHECKING:
     from typing import Literal
 
-    from topology.routing import Graph
-
     from agents.core.joins import Entry
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
+    from topology.routing import Graph
 
 GATE = "gate"
 HELD_LIMIT = 20_000
-WINDOW = 100_000  # records of one partition that may be taken and not committed
 
 _TEXTS = {
     Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
@@ -55,9 +53,16 @@ class _GateShare(Share):
     __slots__ = ("released", "settled")
 
     def __init__(
-        self, partition: int, committed: int, joins: JoinTable | None, released: ReleasedMemory, *, settled: bool
+        self,
+        partition: int,
+        committed: int,
+        joins: JoinTable | None,
+        window: int,
+        released: ReleasedMemory,
+        *,
+        settled: bool,
     ) -> None:
-        super().__init__(partition, committed, joins)
+        super().__init__(partition, committed, joins, window)
         self.released = released
         self.settled = settled  # whether a gate's commit stands
 
@@ -113,7 +118,7 @@ class GateCore:
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
         released = self.released_type(egress, self._released_seconds, self._released_limit)
-        self._shares[partition] = _GateShare(partition, committed, joins, released, settled=bool(note))
+        self._shares[partition] = _GateShare(partition, committed, joins, self._window, released, settled=bool(note))
         return place.spans, egress
 
     def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
@@ -145,12 +150,17 @@ class GateCore:
         elif share.released.knows(delivery.request_id, delivery.sent) and not (
             share.joins is not None and share.joins.knows(delivery.request_id)
         ):
-            self._surplus(share, delivery)
+            self.stats.duplicates += 1
+            share.offsets.done(delivery.offset)
         elif share.joins is not None:
             if not delivery.lost and delivery.payload.outcome.kind != PREDICTION:  # it could not be read
                 known = delivery.hop is not None
                 delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-            self._join(now, share, share.joins, delivery)
+            verdict, entry = share.hear(now, delivery)
+            if entry is None:
+                self.stats.duplicates += 1
+            elif verdict is not Verdict.WAITING:
+                self._closed(share, verdict, entry)
         else:
             self._decide(share, delivery, (delivery,), (delivery.offset,), None)
 
@@ -163,16 +173,13 @@ class GateCore:
     def advance(self, now: float) -> None:
         """Decide what has waited too long for its sinks."""
         for share in self._shares.values():
-            joins = share.joins
-            expiry = joins.next_expiry() if joins is not None else None
-            if joins is not None and expiry is not None and expiry <= now:
-                for verdict, entry in joins.expire(now):
-                    self._closed(share, verdict, entry)
+            for verdict, entry in share.expire(now):
+                self._closed(share, verdict, entry)
 
     def next_wake(self) -> float | None:
         """When `advance` next has something to do."""
-        expiries = [share.joins.next_expiry() for share in self._shares.values() if share.joins is not None]
-        return min((expiry for expiry in expiries if expiry is not None), default=None)
+        expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
+        return None if expiry == NEVER else expiry
 
     # Outcomes leave --------------------------------------------------------------------------------------------
 
@@ -226,7 +233,7 @@ class GateCore:
     @property
     def waiting(self) -> int:
         """How many queries wait for a sink."""
-        return sum(share.joins.waiting for share in self._shares.values() if share.joins is not None)
+        return sum(share.waiting for share in self._shares.values())
 
     @property
     def room(self) -> bool:
@@ -243,23 +250,6 @@ class GateCore:
     def _expected(self, path: Path) -> tuple[str, ...]:
         expected: tuple[str, ...] = self._graph.terminals(path)
         return expected
-
-    def _surplus(self, share: _GateShare, delivery: Delivery) -> None:
-        self.stats.duplicates += 1
-        share.offsets.done(delivery.offset)
-
-    def _join(self, now: float, share: _GateShare, joins: JoinTable, delivery: Delivery) -> None:
-        verdict, entry = joins.hear(now, delivery)
-        if entry is None:
-            self._surplus(share, delivery)
-        elif verdict is not Verdict.WAITING:
-            self._closed(share, verdict, entry)
-        elif joins.waiting > joins.limit or (
-            share.offsets.held > self._window and joins.oldest == share.offsets.lowest_unfinished
-        ):
-            oldest = joins.shed()
-            assert oldest is not None  # this one waits at least
-            self._closed(share, Verdict.OVERFLOW, oldest)
 
     def _closed(self, share: _GateShare, verdict: Verdict, entry: Entry) -> None:
         results, losses = entry.hand_over()

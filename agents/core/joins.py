@@ -37,6 +37,7 @@ GRACE_SECONDS = 5.0  # past the deadline
 WAITING_LIMIT = 10_000
 INCOMPLETE_LIMIT = 10_000  # closed requests of which a sender was not heard
 RECENT_LIMIT = 4_096
+NEVER = float("inf")
 REUSE_SECONDS = 300.0  # half of the ingress's memory: ids sent further apart than this are two queries
 
 
@@ -191,9 +192,9 @@ class JoinTable:
             self._close(entry)
         return entry
 
-    def next_expiry(self) -> float | None:
-        """When `expire` may next have something to do."""
-        return self._expiries[0][0] if self._expiries else None
+    def next_expiry(self) -> float:
+        """When `expire` may next have something to do; infinity if nothing waits."""
+        return self._expiries[0][0] if self._expiries else NEVER
 
     # What recovery needs ---------------------------------------------------------------------------------------
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from agents.core.joins import NEVER, Verdict
 from checkpoint.dedup import PartitionMemory
 from checkpoint.notes import Note, merge
 from checkpoint.offsets import PartitionOffsets
 
 if TYPE_CHECKING:
-    from agents.core.joins import JoinTable
+    from agents.core.actions import Loss
+    from agents.core.joins import Entry, JoinTable
     from agents.core.request import Delivery
+
+
+WINDOW = 100_000  # records of one partition that may be taken and not committed
 
 
 class Taken(Enum):
@@ -30,12 +35,14 @@ class Taken(Enum):
 class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
-    __slots__ = ("committed", "joins", "live", "memory", "offsets", "partition")
+    __slots__ = ("_window", "committed", "joins", "live", "memory", "offsets", "partition")
 
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
 
-    def __init__(self, partition: int, committed: int, joins: JoinTable | None) -> None:
+    def __init__(self, partition: int, committed: int, joins: JoinTable | None, window: int = WINDOW) -> None:
+        """`window`: how many records may be held back by a request that waits for a part."""
+        self._window = window
         self.partition = partition
         self.committed = committed  # as confirmed by the broker
         self.joins = joins
@@ -53,6 +60,31 @@ class Share:
             return Taken.FIRST
         self.offsets.done(offset)
         return Taken.REPEATED
+
+    def hear(self, now: float, delivery: Delivery, loss: Loss | None = None) -> tuple[Verdict, Entry | None]:
+        """Give a first copy to the join; say which request it closed and how, by coming or by being one too many.
+
+        A part that came too late is done. With WAITING and LATE there is nothing to do.
+        """
+        joins = self.joins
+        assert joins is not None  # the caller has looked
+        verdict, entry = joins.hear(now, delivery, loss)
+        if entry is None:
+            self.offsets.done(delivery.offset)
+        elif verdict is Verdict.WAITING and (
+            joins.waiting > joins.limit
+            or (self.offsets.held > self._window and joins.oldest == self.offsets.lowest_unfinished)
+        ):
+            return Verdict.OVERFLOW, joins.shed()
+        return verdict, entry
+
+    def expire(self, now: float) -> list[tuple[Verdict, Entry]]:
+        """Close the requests that have waited too long."""
+        return [] if self.joins is None else self.joins.expire(now)
+
+    def next_expiry(self) -> float:
+        """When `expire` may next have something to do; infinity if nothing waits."""
+        return NEVER if self.joins is None else self.joins.next_expiry()
 
     def remember(self, delivery: Delivery) -> None:
         """Note a record below the committed offset."""
@@ -76,6 +108,11 @@ class Share:
         if self.joins is not None:
             self.joins.committed(offset)
         return True
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a part."""
+        return 0 if self.joins is None else self.joins.waiting
 
     @property
     def evicted(self) -> int:

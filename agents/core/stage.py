@@ -24,28 +24,27 @@ Order of calls: `assign` a partition, `remember` the records in the spans that i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agents.core.actions import DROPPED, FAILED, Loss, Ok, Work
-from agents.core.joins import WAITING_LIMIT, JoinTable, Rule, Verdict
+from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
 from agents.core.outbox import Outbox
-from agents.core.share import Share, Taken
+from agents.core.share import WINDOW, Share, Taken
 from checkpoint.notes import decode
 from lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from topology.routing import Graph
-
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
     from agents.core.joins import Entry
-    from agents.core.request import Delivery, Path
+    from agents.core.request import Delivery
     from checkpoint.dedup import Span
+    from topology.routing import Graph
 
 QUEUE_LIMIT = 1_024
-WINDOW = 100_000  # records of one partition that may be taken and not committed
 _UNSETTLED_PER_QUEUED = 4  # requests that may be under way in all, per place in the queue
 
 _ENDS = {
@@ -78,7 +77,7 @@ class StageCore:
         self.stage = stage
         self.epoch = epoch
         self.queue_limit = queue_limit
-        self._graph = graph
+        self._expected = partial(graph.expected, stage)  # whom a request with a given path is heard from
         self._batcher = batcher
         self._rule = rule if graph.is_join(stage) else None
         self._waiting_limit = waiting_limit
@@ -99,7 +98,7 @@ class StageCore:
         joins = None
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
-        self._shares[partition] = self.share_type(partition, committed, joins)
+        self._shares[partition] = self.share_type(partition, committed, joins, self._window)
         return decode(note, committed).spans
 
     def remember(self, delivery: Delivery) -> None:
@@ -134,17 +133,14 @@ class StageCore:
         if share is None:
             return
         if share.joins is not None:
-            self._join(now, share, delivery)
-        elif delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
-            self._outbox.lose(self._work(now, share, delivery), None, delivery)
+            self._hear(now, share, delivery)
         else:
+            work = Work.of_record(now, share, delivery)
             self._outbox.unsettled += 1
-            offset = delivery.offset
-            work = Work(
-                delivery.request_id, delivery.partition, delivery.sent, delivery.deadline, now, (delivery,),
-                delivery.path, 0.0, 0.0, share, offset, (offset,),
-            )  # fmt: skip
-            self._batcher.push(now, work)
+            if delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
+                self._outbox.lose(work, None, delivery)
+            else:
+                self._batcher.push(now, work)
         self._drain()
 
     def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
@@ -153,19 +149,21 @@ class StageCore:
         if share is None:
             return
         loss = Loss(FAILED, reason, text)
-        work = self._work(now, share, delivery)
-        self._outbox.bury(work, delivery, loss)
+        outbox = self._outbox
+        outbox.unsettled += 1
+        outbox.bury(Work.of_record(now, share, delivery), delivery, loss)
         if not delivery.request_id:
             return
         # The record is done with its letter and with what it leads to; both hold its offset.
         share.offsets.hold(delivery.offset)
         if share.joins is None:
-            self._outbox.lose(self._work(now, share, delivery), loss, delivery)
+            outbox.unsettled += 1
+            outbox.lose(Work.of_record(now, share, delivery), loss, delivery)
             return
         if not delivery.lost:
             known = delivery.hop is not None
             delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-        self._join(now, share, delivery, loss)
+        self._hear(now, share, delivery, loss)
         self._drain()
 
     # Time goes on ----------------------------------------------------------------------------------------------
@@ -175,22 +173,17 @@ class StageCore:
         self._batcher.advance(now)
         if self._rule is not None:
             for share in self._shares.values():
-                joins = share.joins
-                expiry = joins.next_expiry() if joins is not None else None
-                if joins is not None and expiry is not None and expiry <= now:
-                    for verdict, entry in joins.expire(now):
-                        self._closed(now, share, verdict, entry)
+                for verdict, entry in share.expire(now):
+                    self._closed(now, share, verdict, entry)
         self._drain()
 
     def next_wake(self, now: float) -> float | None:
         """When `advance` next has something to do; None if only records and completions bring anything."""
         wake = self._batcher.next_wake(now)
-        if self._rule is not None:
-            for share in self._shares.values():
-                expiry = share.joins.next_expiry() if share.joins is not None else None
-                if expiry is not None and (wake is None or expiry < wake):
-                    wake = expiry
-        return wake
+        if self._rule is None:
+            return wake
+        expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
+        return wake if expiry == NEVER else expiry if wake is None else min(wake, expiry)
 
     # Executions and acknowledgements ---------------------------------------------------------------------------
 
@@ -249,13 +242,14 @@ class StageCore:
     @property
     def waiting(self) -> int:
         """How many requests wait for a part."""
-        return sum(share.joins.waiting for share in self._shares.values() if share.joins is not None)
+        return sum(share.waiting for share in self._shares.values())
 
     @property
     def partitions(self) -> tuple[int, ...]:
         """The partitions that are ours at present."""
         return tuple(self._shares)
 
+    @property
     def evicted(self) -> int:
         """How many times memory was bounded at the cost of recognising a repetition."""
         return sum(share.evicted for share in self._shares.values())
@@ -276,55 +270,25 @@ class StageCore:
         stats.duplicates += 1
         return None
 
-    def _expected(self, path: Path) -> tuple[str, ...]:
-        expected: tuple[str, ...] = self._graph.expected(self.stage, path)
-        return expected
-
-    def _work(self, now: float, share: Share, source: Delivery, entry: Entry | None = None) -> Work:
-        """Make a request of one record, or of all that a join heard."""
-        self._outbox.unsettled += 1
-        if entry is None:
-            return Work(
-                source.request_id, share.partition, source.sent, source.deadline, now, (source,), source.path,
-                share=share, sequence=source.offset, offsets=(source.offset,),
-            )  # fmt: skip
-        return Work(
-            entry.request_id, share.partition, entry.sent, entry.deadline, now, (), entry.path,
-            share=share, sequence=entry.first, offsets=tuple(entry.offsets),
-        )  # fmt: skip
-
-    def _join(self, now: float, share: Share, delivery: Delivery, loss: Loss | None = None) -> None:
-        joins = share.joins
-        assert joins is not None  # the caller has looked
-        verdict, entry = joins.hear(now, delivery, loss)
+    def _hear(self, now: float, share: Share, delivery: Delivery, loss: Loss | None = None) -> None:
+        verdict, entry = share.hear(now, delivery, loss)
         if entry is None:
             self.stats.duplicates += 1
-            share.offsets.done(delivery.offset)
         elif verdict is not Verdict.WAITING:
             self._closed(now, share, verdict, entry)
-        elif joins.waiting > joins.limit or (
-            share.offsets.held > self._window and joins.oldest == share.offsets.lowest_unfinished
-        ):
-            oldest = joins.shed()
-            assert oldest is not None  # this one waits at least
-            self._closed(now, share, Verdict.OVERFLOW, oldest)
 
     def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
         """Go on with a request that its join has closed."""
         results, losses = entry.hand_over()
-        lost, why = losses[0] if losses else (None, None)
-        source = results[0] if results else lost
-        assert source is not None  # nothing closes unheard
-        if verdict is Verdict.LOST:
-            assert lost is not None  # only a loss loses
-            self._outbox.lose(self._work(now, share, lost, entry), why, lost)
-            return
-        work = self._work(now, share, source, entry)
+        work = Work.of_entry(now, share, entry, tuple(results))
+        self._outbox.unsettled += 1
         if verdict is Verdict.READY:
-            work.parts = tuple(results)
             self._batcher.push(now, work)
+        elif verdict is Verdict.LOST:
+            lost, own = losses[0]
+            self._outbox.lose(work, own, lost)
         else:
-            self._outbox.lose(work, _ENDS[verdict], source)
+            self._outbox.lose(work, _ENDS[verdict], results[0] if results else losses[0][0])
 
     def _drain(self) -> None:
         """Collect what the batcher decided."""
