@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from agents.broker import archive
@@ -18,8 +20,7 @@ def prepare(tmp_path, monkeypatch):
 
     def dump(command, **_kwargs):
         (draft,) = (part.partition("=")[2] for part in command if str(part).startswith("-XX:SharedArchiveFile"))
-        with open(draft, "w") as file:
-            file.write("archive")
+        Path(draft).write_text("archive")
 
     monkeypatch.setattr(archive.subprocess, "run", dump)
 
