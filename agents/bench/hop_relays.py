@@ -14,15 +14,11 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from lineage import codec, headers
-from lineage.message import PREDICTION, Outcome, StageTiming
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 COMMIT_SECONDS = 0.5
 _BATCH = 500
-_DECODER = codec.Decoder()
 
 
 class Ends:
@@ -35,14 +31,22 @@ class Ends:
         self.group = f"{pipeline}.relay"
 
 
-def answered(value: bytes, pairs: Any) -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Do what a stage does to a message: decode headers and query, encode the outcome and its headers."""
-    came = headers.decode(pairs)
-    query = _DECODER.query(value)
-    timing = StageTiming("relay", 0.0, 0.0, 0.0, 1, "none", "")
-    outcome = Outcome(PREDICTION, outputs=query.inputs, stage="relay", timings=[*query.timings, timing])
-    came.trace = came.trace.child() if came.trace is not None else None
-    return codec.encode_outcome(outcome), headers.encode(came)
+def codec_step() -> Callable[[bytes, Any], tuple[bytes, list[tuple[str, bytes]]]]:
+    """Return what a stage does to a message: decode headers and query, encode the outcome and its headers."""
+    from lineage import codec, headers  # noqa: PLC0415
+    from lineage.message import PREDICTION, Outcome, StageTiming  # noqa: PLC0415
+
+    decoder = codec.Decoder()
+
+    def answered(value: bytes, pairs: Any) -> tuple[bytes, list[tuple[str, bytes]]]:
+        came = headers.decode(pairs)
+        query = decoder.query(value)
+        timing = StageTiming("relay", 0.0, 0.0, 0.0, 1, "none", "")
+        outcome = Outcome(PREDICTION, outputs=query.inputs, stage="relay", timings=[*query.timings, timing])
+        came.trace = came.trace.child() if came.trace is not None else None
+        return codec.encode_outcome(outcome), headers.encode(came)
+
+    return answered
 
 
 async def aiokafka(ends: Ends) -> None:
@@ -122,6 +126,7 @@ def faust(ends: Ends) -> None:
     """Run a Faust agent as its manual has it, with the same codec as a stage."""
     import faust as library  # noqa: PLC0415
 
+    answered = codec_step()
     app = library.App(
         ends.group,
         broker=f"kafka://{ends.bootstrap}",

@@ -1,0 +1,41 @@
+"""`spillway bench`: measurements beside other ways of doing the same, each imported only when called."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import click
+
+# name -> what `spillway bench --help` says of it; each is the click command `name` in the module `agents.bench.<name>`
+BENCHES = {
+    "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
+    "gate": "What the gate's transactions cost.",
+    "simulate": "Stage visits a second in the simulator.",
+}
+
+
+class _Benches(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for name in BENCHES if importlib.util.find_spec(f"agents.bench.{name}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = getattr(importlib.import_module(f"agents.bench.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, BENCHES[name]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=_Benches)
+def bench() -> None:
+    """Measure, side by side with other ways of doing the same.
+
+    \b
+    Example:
+      spillway bench hop --repeats 3
+    """  # noqa: D301 - click's own marks
