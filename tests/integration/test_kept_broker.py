@@ -1,0 +1,44 @@
+"""The Kafka that a served pipeline brings along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from agents.broker.ports import free_port, kafka_answers
+from agents.cli.options import cache_dir
+from agents.supervise.kept_broker import kept_broker
+from lineage.errors import BrokerError
+
+
+def crash(pid):
+    os.kill(pid, signal.SIGKILL)
+    give_up = time.monotonic() + 20.0
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def test_it_comes_back_at_its_address_until_it_dies_too_often(tmp_path):
+    said = []
+    with kept_broker(tmp_path / "data", port=free_port(), cache_dir=cache_dir(), say=said.append) as kept:
+        port = int(kept.bootstrap.rpartition(":")[2])
+        kept.keep(0.0)
+        assert len(said) == 1
+        for now in (10.0, 20.0):
+            crash(kept._broker.pid)
+            assert not kafka_answers(port)
+            kept.keep(now)
+            assert kafka_answers(port)
+        assert "Kafka died" in said[1]
+        with kept_broker(tmp_path / "data", say=said.append) as other:  # somebody else's, then: left alone
+            assert other.bootstrap == kept.bootstrap
+        assert kafka_answers(port)
+        crash(kept._broker.pid)
+        with pytest.raises(BrokerError, match=r"died 3 times(.|\n)*kafka.log"):
+            kept.keep(30.0)
+    assert not kafka_answers(port)
