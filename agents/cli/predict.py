@@ -11,7 +11,7 @@ import click
 from agents.cli.cluster import find_cluster
 from agents.cli.json_values import read_value, show_outcome
 from agents.cli.options import bootstrap_option, client_config_option, pipeline_argument, run_dir_option
-from lineage.errors import UsageError
+from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
 from lineage.message import FAILED
 from producers.client import Client
@@ -71,7 +71,11 @@ def predict(
     settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
     with Client(spec, settings, grace=grace) as client:
         start = time.monotonic()
-        outcome = client.predict(inputs, given, deadline=seconds, request_id=identity, key=key)
+        try:
+            sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key)
+        except WireError as error:
+            raise UsageError(f"this query cannot travel: {error}") from error
+        outcome = sent.result()
         taken = time.monotonic() - start
     click.echo(json.dumps(show_outcome(outcome, identity, taken), indent=2, ensure_ascii=False))
     return 1 if outcome.kind == FAILED else 0

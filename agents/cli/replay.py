@@ -83,9 +83,9 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     """Drive a live pipeline with TRACE, open loop, and report.
 
     Starts PIPELINE, and a local Kafka where none is named, and stops them afterwards; with --attach it uses the
-    pipeline that is served. TRACE is a CSV file (second,requests or t,..., .gz too), a recording's directory, or constant:RATE,
-    poisson:RATE, gamma:RATE,CV with --duration. Every query leaves when it is due, whatever became of the others;
-    latency counts from then. The exit code is 1 if the pipeline failed, or a query is missing.
+    pipeline that is served. TRACE is a CSV file (second,requests or t,..., .gz too), a recording's directory, or
+    constant:RATE, poisson:RATE, gamma:RATE,CV with --duration. Every query leaves when it is due, whatever became of
+    the others; latency counts from then. The exit code is 1 if the pipeline failed, or a query is missing.
 
     \b
     Example:

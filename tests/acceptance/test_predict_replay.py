@@ -1,0 +1,139 @@
+"""`predict` and `replay` as a user runs them, against one served pipeline."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from producers.report import Report
+from tests.acceptance.serving import SPILLWAY, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MODEL = """
+class Echo:
+    def predict(self, batch):
+        return [{"back": inputs["x"], "more": inputs.parameters.get("more")} for inputs in batch]
+
+
+def numbers(index, rng):
+    return {"x": index}
+
+
+def broken(index, rng):
+    return {}
+"""
+
+
+@pytest.fixture(scope="module")
+def served(
+    broker: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., subprocess.CompletedProcess]]:
+    """A pipeline that echoes `x`, and the command run in its folder."""
+    folder = tmp_path_factory.mktemp("echo")
+    name = folder.name
+    (folder / "echo_models.py").write_text(MODEL)
+    spec = folder / "pipeline.yaml"
+    spec.write_text(f"name: {name}\nslo: 2s\npartitions: 3\nstages:\n  - {{name: first, model: 'echo_models:Echo'}}\n")
+
+    def spillway(command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [SPILLWAY, command, spec, *map(str, arguments), "--run-dir", folder / "run"],
+            input=stdin, capture_output=True, text=True, cwd=folder, timeout=120, check=False,
+        )  # fmt: skip
+
+    with serving(spec, name, broker, folder):
+        yield spillway
+
+
+def test_predict_prints_the_outcome(served):
+    done = served("predict", "-", "--request-id", "mine", "--parameters", '{"more": [1]}', stdin='{"x": {"y": 2}}')
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["request_id"] == "mine"
+    assert outcome["kind"] == "prediction"
+    assert outcome["outputs"] == {"back": {"y": 2}, "more": [1]}
+    assert outcome["timings"][0]["stage"] == "first"
+
+
+def test_predict_takes_and_gives_tensors(served):
+    tensor = {"dtype": "float32", "shape": [1, 2], "data": [[0.5, 1.5]]}
+    done = served("predict", stdin=json.dumps({"x": tensor}))
+    assert json.loads(done.stdout)["outputs"]["back"] == tensor
+
+
+def test_predict_says_with_its_exit_code_that_the_query_failed(served):
+    done = served("predict", stdin="{}")
+    assert done.returncode == 1
+    outcome = json.loads(done.stdout)
+    assert (outcome["kind"], outcome["reason"]) == ("failed", "model-raised")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options", "message"),
+    [
+        ("nonsense", (), "not JSON"),
+        ("[1]", (), "a JSON object"),
+        ('{"x": {"dtype": "f", "data": 1}}', (), "no dtype 'f'"),
+        ("{}", ("--request-id", "two words"), "request id"),
+        ("{}", ("--deadline", "-1"), "--deadline"),
+        ("{}", ("--bootstrap", "nowhere"), "HOST:PORT"),
+    ],
+)
+def test_predict_refuses_bad_use(served, stdin, options, message):
+    done = served("predict", "-", *options, stdin=stdin)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_replay_reports_on_a_running_pipeline(served, tmp_path):
+    report, samples = tmp_path / "report.json", tmp_path / "samples.npz"
+    done = served(
+        "replay", "poisson:100", "--duration", "2s", "--attach", "--payload", "echo_models:numbers", "--seed", 3,
+        "--report", report, "--samples", samples, "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = Report.load(report)
+    assert json.loads(done.stdout) == json.loads(report.read_text())
+    assert found.requests == found.outcomes.prediction
+    assert (found.outcomes.missing, found.outcomes.duplicate) == (0, 0)
+    assert found.good + found.late == found.requests
+    assert found.stages["first"].received == found.requests
+    assert 0 < found.stages["first"].batches <= found.requests
+    assert 0 <= found.invalid_rate <= 1
+    assert found.slo_ms == 2000
+    with np.load(samples) as arrays:
+        assert len(arrays["due"]) == found.requests
+        assert np.all(arrays["finished"] > arrays["due"])
+
+
+def test_replay_counts_what_fails(served, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t\n0\n0.1\n0.2\n")
+    done = served("replay", trace, "--attach", "--payload", "echo_models:broken")
+    assert done.returncode == 0, done.stderr
+    assert "3 failed" in done.stdout
+    assert "failed at first: 3 model-raised" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none.csv",), "no trace none.csv"),
+        (("poisson:5",), "--duration"),
+        (("constant:5", "--duration", "1", "--payload", "echo_models:none"), "no function 'none'"),
+        (("constant:5", "--duration", "1", "--policy", "expired"), "--policy"),
+        (("constant:5", "--duration", "soon"), "--duration"),
+    ],
+)
+def test_replay_refuses_bad_use(served, arguments, message):
+    done = served("replay", *arguments, "--attach")
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
