@@ -154,6 +154,8 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
     if kind == "extra_forbidden":
         known = list(_owner(model, steps).model_fields)
         return Problem(path, f"there is no such field; {names.meant(str(steps[-1]), known)}", on_key=True)
+    if kind == "invalid_key":
+        return Problem(path, f"a field's name must be text, not {shown(given)}", on_key=True)
     if kind == "missing":
         fields = tuple(step for step in path if isinstance(step, str))
         return Problem(path, _MISSING.get(fields, "is missing; add it"))

@@ -20,6 +20,7 @@ _UNITS: Final = {
 _SIZE: Final = re.compile(r"(-?\d{1,12}) ?(B|KiB|MiB|GiB|kB|MB|GB)")
 _BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 1_000, "MB": 1_000_000, "GB": 10**9}
 _MILLI: Final = 1e-3
+_HOUR: Final = 3_600
 
 
 def duration(value: Any) -> float:
@@ -50,6 +51,8 @@ def size(value: Any) -> int:
 
 def show_duration(seconds: float) -> str:
     """A duration for people: `400 ms`, `2 s`, `500 us`."""
+    if seconds >= _HOUR and seconds % _HOUR == 0:
+        return f"{seconds / _HOUR:g} h"
     if seconds == 0 or seconds >= 1:
         return f"{seconds:g} s"
     if seconds >= _MILLI:

@@ -1,0 +1,202 @@
+"""What a pipeline file says, once it is right: units, defaults, short forms, durations of emulated batches."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import pairwise
+
+import pytest
+from pydantic import ValidationError
+
+from lineage.errors import UsageError
+from lineage.limits import DEFAULT_LIMITS, Limits
+from topology.limits import merge
+from topology.load import load, parse
+from topology.quantities import duration, show_duration, size
+from topology.remarks import remarks
+from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, StageSpec
+
+FULL = """
+name: plates
+slo: 400ms
+partitions: 6
+sinks: all
+limits: {max_message_bytes: 2MiB, max_rank: 4}
+stages:
+  - name: detect
+    model: models:Detect
+    arguments: {size: [1, 2], name: x}
+    version: '1.2'
+    batch: 8
+    max_batch: 16
+    batch_delay: 2ms
+    replicas: 2
+    instances: 3
+    device: cuda:0
+    executor: process
+    queue: 100
+    policy: expired
+    choose: routes:choose
+    split: routes:split
+    inputs:
+      image: {dtype: uint8, shape: [40, -1, null, channels]}
+      hint: {dtype: str}
+      any: {}
+  - {name: left, model: 'm:M', after: detect}
+  - {name: right, after: [detect], emulated: {alpha: 20ms, beta: 500us}}
+  - {name: both, after: [left, right], emulated: {table: {1: 1ms, 64: 8ms}}, join: any, sink: true}
+"""
+
+
+def test_a_file_with_everything():
+    pipeline = parse(FULL)
+    spec = pipeline.spec
+    assert (spec.name, spec.slo, spec.partitions, spec.sinks) == ("plates", 0.4, 6, "all")
+    detect = spec.stage("detect")
+    assert detect == StageSpec(
+        name="detect",
+        model="models:Detect",
+        arguments={"size": [1, 2], "name": "x"},
+        version="1.2",
+        batch=8,
+        max_batch=16,
+        batch_delay=0.002,
+        replicas=2,
+        instances=3,
+        device="cuda:0",
+        executor="process",
+        queue=100,
+        policy="expired",
+        choose="routes:choose",
+        split="routes:split",
+        inputs={
+            "image": InputSpec(dtype="uint8", shape=(40, -1, None, "channels")),
+            "hint": InputSpec(dtype="str"),
+            "any": InputSpec(),
+        },
+    )
+    assert (detect.batch_size, detect.workers) == (8, 6)
+    assert spec.stage("left").after == ("detect",)
+    assert spec.stage("right").emulated == EmulatedSpec(alpha=0.02, beta=0.0005)
+    assert spec.stage("both").join == JoinSpec(mode="any", on_loss="drop")
+    assert pipeline.graph.sinks == ("both",)
+    assert merge(spec.limits) == Limits(max_message_bytes=2 << 20, max_rank=4)
+
+
+def test_what_is_left_out():
+    spec = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}").spec
+    (stage,) = spec.stages
+    assert (spec.partitions, spec.sinks, merge(spec.limits)) == (12, None, DEFAULT_LIMITS)
+    assert (stage.batch, stage.max_batch, stage.batch_size, stage.batch_delay) == (None, 64, 64, 0.0)
+    assert (stage.replicas, stage.instances, stage.device, stage.executor) == (1, 1, "cpu", "thread")
+    assert (stage.after, stage.join, stage.inputs, stage.policy, stage.queue) == ((), None, None, None, 4096)
+
+
+def test_a_spec_cannot_be_changed():
+    spec = parse(FULL).spec
+    with pytest.raises(ValidationError):
+        spec.slo = 1.0  # type: ignore[misc]
+
+
+def test_an_unknown_stage_is_told_with_those_there_are():
+    spec = parse(FULL).spec
+    with pytest.raises(UsageError, match="pipeline 'plates' has no stage 'detct'; did you mean 'detect'"):
+        spec.stage("detct")
+
+
+def test_the_digest_is_of_what_a_file_says():
+    one = parse("{name: p, slo: 400ms, stages: [{name: a, model: 'm:M'}]}")
+    same = parse("# a comment\nslo: 0.4\nname: p\nstages:\n- model: m:M\n  name: a\n")
+    other = parse("{name: p, slo: 401ms, stages: [{name: a, model: 'm:M'}]}")
+    assert one.digest == same.digest != other.digest
+    assert len(one.digest) == 64
+
+
+def test_a_finding_of_a_later_check_has_its_place():
+    pipeline = parse(FULL, "plates.yaml")
+    finding = pipeline.finding(("stages", 0, "policy"), "is unknown")
+    assert str(finding) == "plates.yaml:20:13: stages[0].policy: is unknown"
+
+
+def test_limits_have_the_same_names_as_those_of_messages():
+    assert list(LimitsSpec.model_fields) == [field.name for field in fields(Limits)]
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (0.4, 0.4),
+        (2, 2.0),
+        ("400ms", 0.4),
+        ("2s", 2.0),
+        ("500us", 0.0005),
+        ("1.5 s", 1.5),
+        ("2min", 120.0),
+        ("7µs", 7e-6),
+    ],
+)
+def test_durations(written, seconds):
+    assert duration(written) == seconds
+
+
+def test_durations_for_people():
+    assert [show_duration(each) for each in (0.0, 0.4, 2.0, 0.0005, 1.25)] == [
+        "0 s",
+        "400 ms",
+        "2 s",
+        "500 us",
+        "1.25 s",
+    ]
+
+
+def test_sizes():
+    assert [size(each) for each in (5, "8MiB", "10 kB", "1GiB")] == [5, 8 << 20, 10_000, 1 << 30]
+    for wrong in (1.5, True, "8 Mb", None):
+        with pytest.raises(ValueError, match="must be a number of bytes"):
+            size(wrong)
+
+
+def test_an_emulated_batch_takes_alpha_and_beta_for_each():
+    assert EmulatedSpec(alpha=0.02, beta=0.007).duration(4) == pytest.approx(0.048)
+    assert EmulatedSpec(alpha=0.02).duration(4) == 0.02
+    assert EmulatedSpec(beta=0.007).duration(1) == 0.007
+
+
+def test_a_table_is_a_line_between_its_sizes():
+    profile = (
+        parse("{name: p, slo: 1, stages: [{name: a, emulated: {table: {'64': 8ms, 1: 1ms}}}]}").spec.stages[0].emulated
+    )
+    assert list(profile.table) == [1, 64]
+    assert profile.duration(1) == 0.001
+    assert profile.duration(64) == 0.008
+    assert profile.duration(8) == pytest.approx(0.001 + 7 * 0.007 / 63)
+    assert EmulatedSpec(table={1: 0.01}).duration(9) == 0.01
+    assert all(small < large for small, large in pairwise(profile.duration(n) for n in range(1, 65)))
+
+
+def test_what_is_allowed_but_likely_not_meant():
+    pipeline = parse(
+        "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 9ms}, replicas: 5},"
+        "{name: b, after: a, model: 'm:M'}, {name: c, after: b, emulated: {beta: 12ms}}]}"
+    )
+    assert remarks(pipeline) == [
+        "the emulated stages a -> c take 21 ms for a batch of one, so no query can meet the SLO of 20 ms",
+        "stage 'a': 12 partitions do not divide evenly by 5 replicas: some get 2, others 3",
+    ]
+    assert remarks(parse(FULL)) == []
+
+
+def test_a_join_by_any_takes_the_fastest_way():
+    pipeline = parse(
+        "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 30ms}}, {name: b, emulated: {alpha: 10ms}},"
+        "{name: c, after: [a, b], join: any, emulated: {alpha: 9ms}}]}"
+    )
+    assert remarks(pipeline) == []
+
+
+def test_files_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_bytes(b"\xef\xbb\xbf{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}")
+    pipeline = load(file)
+    assert pipeline.spec.name == "p"
+    assert pipeline.path == file

@@ -1,0 +1,136 @@
+"""The topics of a pipeline, and where a cluster has them otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from lineage.limits import DEFAULT_LIMITS
+from topology import topics
+from topology.load import parse
+from topology.names import RESERVED
+from topology.topics import ActualTopic, mismatches, topic_plan
+
+SPEC = parse(
+    "{name: p, slo: 1, partitions: 6, stages: [{name: a, model: 'm:M'}, {name: b, model: 'm:M'},"
+    "{name: c, after: [a, b], model: 'm:M'}]}"
+).spec
+PLAN = topic_plan(SPEC)
+
+
+def as_planned() -> dict[str, ActualTopic]:
+    extra = {"segment.bytes": "1", "min.insync.replicas": "2"}
+    return {topic.name: ActualTopic(topic.partitions, {**topic.config, **extra}) for topic in PLAN}
+
+
+def changed(name: str, **config: str | None) -> list[str]:
+    actual = as_planned()
+    keys = {key.replace("_", "."): value for key, value in config.items()}
+    actual[name] = ActualTopic(actual[name].partitions, {**actual[name].config, **keys})
+    return mismatches(PLAN, actual)
+
+
+def test_names():
+    names = (topics.ingress("p"), topics.stage_input("p", "a"), topics.outcomes("p"), topics.egress("p"))
+    assert names == ("p.ingress", "p.a", "p.outcomes", "p.egress")
+    assert (topics.dead("p"), topics.schemas("p")) == ("p.dead", "p.schemas")
+    assert {topic.name.partition(".")[2] for topic in PLAN} <= {*RESERVED, "c"}
+
+
+def test_the_plan():
+    assert [(topic.name, topic.partitions) for topic in PLAN] == [
+        ("p.ingress", 6),
+        ("p.c", 6),
+        ("p.outcomes", 6),
+        ("p.egress", 6),
+        ("p.dead", 6),
+        ("p.schemas", 1),
+    ]
+    by_name = {topic.name: topic for topic in PLAN}
+    assert by_name["p.ingress"].purpose == "queries, read by a, b"
+    assert by_name["p.ingress"].config["message.timestamp.type"] == "LogAppendTime"
+    assert {name for name, topic in by_name.items() if topic.config.get("compression.type") == "uncompressed"} == {
+        "p.ingress",
+        "p.schemas",
+    }
+    assert {name for name, topic in by_name.items() if topic.config["cleanup.policy"] == "compact"} == {"p.schemas"}
+    for topic in PLAN[:-1]:
+        assert int(topic.config["max.message.bytes"]) > DEFAULT_LIMITS.max_message_bytes
+    assert int(by_name["p.dead"].config["max.message.bytes"]) > int(by_name["p.c"].config["max.message.bytes"])
+
+
+def test_the_limit_of_messages_is_the_topics_too():
+    spec = parse("{name: p, slo: 1, limits: {max_message_bytes: 100MiB}, stages: [{name: a, model: 'm:M'}]}").spec
+    assert int(topic_plan(spec)[0].config["max.message.bytes"]) > 100 << 20
+
+
+def test_what_is_as_planned_is_fine():
+    assert mismatches(PLAN, as_planned()) == []
+
+
+def test_what_is_missing_and_what_has_other_partitions():
+    actual = as_planned()
+    del actual["p.egress"]
+    actual["p.c"] = ActualTopic(3, actual["p.c"].config)
+    assert mismatches(PLAN, actual) == [
+        "topic 'p.c' has 3 partitions, required 6",
+        "topic 'p.egress' is missing (one outcome per query)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "told"),
+    [
+        ("p.c", {"cleanup_policy": "compact"}, "topic 'p.c' has cleanup.policy = compact, required delete"),
+        ("p.schemas", {"cleanup_policy": "delete"}, "topic 'p.schemas' has cleanup.policy = delete, required compact"),
+        (
+            "p.schemas",
+            {"cleanup_policy": "compact,delete"},
+            "topic 'p.schemas' has cleanup.policy = compact,delete, required compact",
+        ),
+        (
+            "p.c",
+            {"retention_ms": "60000"},
+            "topic 'p.c' has retention.ms = 60000 (60 s), required at least 86400000 (24 h)",
+        ),
+        ("p.c", {"retention_bytes": "1000000"}, "topic 'p.c' has retention.bytes = 1000000, required no limit (-1)"),
+        (
+            "p.c",
+            {"max_message_bytes": "1048588"},
+            "topic 'p.c' has max.message.bytes = 1048588, required at least 8454144",
+        ),
+        (
+            "p.ingress",
+            {"message_timestamp_type": "CreateTime"},
+            "topic 'p.ingress' has message.timestamp.type = CreateTime, required LogAppendTime",
+        ),
+        (
+            "p.ingress",
+            {"compression_type": "producer"},
+            "topic 'p.ingress' has compression.type = producer, required uncompressed",
+        ),
+        (
+            "p.schemas",
+            {"delete_retention_ms": "86400000"},
+            "topic 'p.schemas' has delete.retention.ms = 86400000 (24 h), required at most 60000 (60 s)",
+        ),
+        ("p.c", {"retention_ms": None}, "topic 'p.c' has retention.ms = nothing, required at least 86400000 (24 h)"),
+        ("p.c", {"retention_ms": "x"}, "topic 'p.c' has retention.ms = x, required at least 86400000 (24 h)"),
+    ],
+)
+def test_what_is_otherwise(name, config, told):
+    assert changed(name, **config) == [told]
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("p.c", {"retention_ms": "-1"}),
+        ("p.c", {"retention_ms": "172800000"}),
+        ("p.c", {"max_message_bytes": "100000000"}),
+        ("p.c", {"compression_type": "zstd"}),
+        ("p.schemas", {"delete_retention_ms": "100"}),
+        ("p.c", {"message_timestamp_type": "LogAppendTime"}),
+    ],
+)
+def test_what_suffices(name, config):
+    assert changed(name, **config) == []
