@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.cli.options import bootstrap_option, client_config_option, json_option, pipeline_argument
-from producers.connection import ClientSettings
+from agents.cli.cluster import find_cluster
+from agents.cli.options import (
+    bootstrap_option,
+    client_config_option,
+    json_option,
+    pipeline_argument,
+    run_dir_option,
+)
 from producers.recording import About, RecordingWriter
 from producers.tap import Tap
 from topology.load import load
@@ -39,6 +45,7 @@ _ENDLESS = math.inf
 )
 @bootstrap_option
 @client_config_option
+@run_dir_option
 @click.option("--duration", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: until Ctrl-C]")
 @click.option(
     "--rotate-mb",
@@ -54,6 +61,7 @@ def record(
     output: Path,
     bootstrap: str | None,
     client_config: Path | None,
+    run_dir: Path,
     duration: float | None,
     rotate_mb: int,
     *,
@@ -71,7 +79,7 @@ def record(
       spillway record examples/hello/pipeline.yaml -o monday --duration 600
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline)
-    settings = ClientSettings.load(bootstrap, client_config)
+    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=loaded.spec.name)
     stopped = _stop_on_signals()
     tap = Tap(settings, [ingress(loaded.spec.name), egress(loaded.spec.name)])
     try:

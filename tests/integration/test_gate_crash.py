@@ -2,10 +2,16 @@
 
 import random
 import signal
+import threading
 import time
 from collections import Counter
 
 import pytest
+
+from agents.live import gate_group
+from agents.live.gate_process import GateProcessConfig, build
+from agents.live.gate_transaction import AbortedError, TransactionalWriter
+from agents.live.metrics import GateMetrics
 
 from .gate_bench import PARTITIONS, ids, until
 
@@ -144,3 +150,52 @@ def test_a_sleeper_whose_partitions_went_to_another_replica_writes_nothing_more(
         assert sleeper.returncode == 1
         bench.gate(0)
     stream.assert_one_outcome_each()
+
+
+class AbortingWriter(TransactionalWriter):
+    """Every third transaction is aborted, at one or another point."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.writes = self.aborted = 0
+
+    def write(self, turn, group, within):
+        self.writes += 1
+        if self.writes % 3:
+            super().write(turn, group, within)
+            return
+        self.aborted += 1
+        self._producer.begin_transaction()
+        for record in turn.records:
+            self._produce(record, time.monotonic() + within)
+        if self.writes % 2:
+            self._producer.send_offsets_to_transaction(turn.positions, group, within)
+        self._producer.abort_transaction(within)
+        raise AbortedError("the test has aborted it")
+
+
+def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
+    bench = make_gate()
+    config = GateProcessConfig(pipeline=bench.pipeline, settings=bench.settings, run_dir=bench.folder)
+    consumer = gate_group.member(bench.settings, bench.name, 0)
+    writer = AbortingWriter(bench.settings.confluent(), f"{bench.name}.gate.0", max_message_bytes=1_000_000)
+    metrics = GateMetrics(bench.name)
+    gate = build(config, consumer, writer, metrics)
+    stopping = threading.Event()
+    stream = Stream(bench, 8)
+    gate.start()
+    working = threading.Thread(target=gate.run, args=(stopping.is_set,))
+    working.start()
+    try:
+        while writer.aborted < 6:
+            assert working.is_alive()
+            stream.go_on(20)
+        stream.assert_one_outcome_each()
+        until(lambda: metrics.emitted == stream.sent, 30)
+    finally:
+        stopping.set()
+        working.join()
+        writer.close()
+        consumer.close()
+    assert metrics.outcomes == {("prediction", ""): stream.sent}
+    assert metrics.received > stream.sent
