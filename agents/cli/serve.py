@@ -144,7 +144,9 @@ def _supervise(
     from agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
 
     stop, interrupted = threading.Event(), threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal that closes is no reason not to drain
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
     with ExitStack() as stack:
         display = stack.enter_context(Display(pipeline.spec.name, quiet=quiet))
         keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep

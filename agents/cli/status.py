@@ -108,8 +108,7 @@ class _View:
         """Rows of the table, by pipeline."""
         made: dict[str, list[Row]] = {}
         for entry in self.found:
-            row = Row(entry.name, self._state(entry), self._figures(entry), f"(process {entry.pid})")
-            made.setdefault(entry.pipeline, []).append(row)
+            made.setdefault(entry.pipeline, []).append(Row(entry.name, self._state(entry), self._figures(entry)))
         return made
 
     def as_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from agents.supervise.figures import Figures
 
-_COLUMNS = ("process", "state", "rate /s", "queue", "batch", "latency ms", "done", "dropped", "failed", "duplicates")
+_COLUMNS = ("process", "state", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")
 _STYLES = {"running": "green", "failed": "bold red", "gone": "red", "starting": "yellow", "backing off": "yellow"}
 
 
@@ -28,9 +28,11 @@ class Row:
 
 def table(rows: Sequence[Row], title: str) -> Table:
     """The table of a terminal."""
-    made = Table(title=title, title_justify="left", expand=False)
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in _COLUMNS:
-        made.add_column(column, justify="left" if column in {"process", "state"} else "right", no_wrap=True)
+        made.add_column(
+            column, justify="left" if column in {"process", "state"} else "right", no_wrap=column != "state"
+        )
     for row in rows:
         style = _STYLES.get(row.state.split(",")[0], "")
         state = f"[{style}]{row.state}[/]" if style else row.state
@@ -42,10 +44,10 @@ def line(row: Row) -> str:
     """One process on one line, for logs and pipes."""
     if row.figures is None:
         return f"{row.name}: {row.state} {row.note}".rstrip()
-    rate, queue, batch, latency, done, dropped, failed, duplicates = cells(row.figures)
+    rate, queue, batch, latency, p99, done, dropped, failed, repeats = cells(row.figures)
     return (
-        f"{row.name}: {row.state}, {rate}/s, queue {queue}, batch {batch}, latency {latency} ms, done {done}, "
-        f"dropped {dropped}, failed {failed}, duplicates {duplicates} {row.note}"
+        f"{row.name}: {row.state}, {rate}/s, queue {queue}, batch {batch}, latency {latency} ms (p99 {p99}), "
+        f"done {done}, dropped {dropped}, failed {failed}, repeats suppressed {repeats} {row.note}"
     ).rstrip()
 
 
@@ -53,16 +55,14 @@ def cells(figures: Figures | None) -> tuple[str, ...]:
     """The figures as short texts, in the order of the columns; "-" for what is not known."""
     if figures is None:
         return ("-",) * (len(_COLUMNS) - 2)
-    latency = _milliseconds(figures.latency)
-    if figures.role == "gate":
-        latency += f" (p99 {_milliseconds(figures.latency_p99)})"
     limit = f"/{figures.queue_limit}" if figures.queue_limit else ""
     done = figures.count("prediction") if figures.role == "gate" else figures.received
     return (
         _number(figures.rate),
         f"{figures.queue}{limit}",
         "-" if figures.role == "gate" else _number(figures.batch),
-        latency,
+        _milliseconds(figures.latency),
+        _milliseconds(figures.latency_p99),
         str(done),
         str(figures.count("dropped")),
         str(figures.count("failed")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -10,6 +11,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from rich.console import Console
 
 from agents.live.metrics import GateMetrics, StageMetrics
 from agents.supervise.figures import figures
@@ -105,12 +107,25 @@ def test_quantiles_are_linear_within_a_bucket():
 
 def test_what_is_not_known_is_a_dash_and_null():
     shown = figures(STAGE, Snapshot(1.0), None)
-    assert cells(None) == ("-",) * 8
+    assert cells(None) == ("-",) * 9
     assert cells(shown)[0] == "-"
     assert json.loads(json.dumps(shown.as_json()))["rate"] is None
     assert line(Row("detect.0", "failed", None, "(2 restarts)")) == "detect.0: failed (2 restarts)"
     assert "0 restarts" not in line(Row("detect.0", "running", shown))
     assert table([Row("detect.0", "running", shown), Row("b.0", "gone", None)], "p").row_count == 2
+
+
+def test_the_table_fits_a_small_terminal():
+    shown = replace(
+        figures(STAGE, parse(page(a_stage(12345, 0.1)), 5.0), None), rate=1234.5, batch=63.9, queue_limit=4096
+    )
+    console = Console(width=80, file=io.StringIO())
+    console.print(table([Row("recognise.10", "running", shown), Row("gate.0", "backing off", None)], "plates"))
+    text = console.file.getvalue()
+    assert "recognise.10" in text
+    assert "1234.5" in text
+    assert "backing off" in text
+    assert "…" not in text
 
 
 def test_a_process_that_does_not_answer_gives_nothing():
