@@ -1,0 +1,136 @@
+"""What the gate makes of messages, without a broker: a stand-in has what a confluent message has."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from agents.core.outcomes import Release
+from agents.live.gate_wire import Poison, Wire
+from lineage import codec, headers, reasons
+from lineage.codec import Decoder
+from lineage.hops import Hop
+from lineage.limits import Limits
+from lineage.message import FAILED, PREDICTION, Outcome, Query
+
+LIMITS = Limits(max_message_bytes=2_000)
+SAID = headers.Headers("r1", 1_000_000, 2_500_000, Hop("a", 0, 3, 7, 5), {"a": ("b",)}, (), None, [("x-user", b"u")])
+
+
+@dataclass
+class Message:
+    pairs: list | None = field(default_factory=lambda: headers.encode(SAID))
+    body: bytes | None = field(default_factory=lambda: codec.encode_outcome(Outcome(PREDICTION, outputs={"a": 1})))
+
+    def headers(self):
+        if self.pairs is None:
+            raise SystemError("returned a result with an exception set")  # confluent-kafka's way
+        return self.pairs
+
+    def value(self):
+        return self.body
+
+    def key(self):
+        return b"k"
+
+    def topic(self):
+        return "p.outcomes"
+
+    def partition(self):
+        return 3
+
+    def offset(self):
+        return 41
+
+    def timestamp(self):
+        return 1, 1_700
+
+
+def wire(relearn=bool):
+    return Wire(("a", "b"), Decoder(LIMITS), LIMITS, relearn)
+
+
+def release(delivery, outcome=None):
+    own = outcome is not None
+    return Release("r1", 3, outcome or delivery.payload.outcome, delivery, own, (delivery,), (41,))
+
+
+def test_a_message_becomes_a_delivery_and_goes_on_as_the_very_bytes_it_was():
+    message = Message()
+    delivery = wire().read(message)
+    assert (delivery.request_id, delivery.partition, delivery.offset) == ("r1", 3, 41)
+    assert (delivery.sent, delivery.deadline, delivery.appended) == (1.0, 2.5, 1.7)
+    assert (delivery.predecessor, delivery.hop, delivery.path) == ("a", SAID.hop, {"a": ("b",)})
+    assert delivery.payload.outcome.outputs == {"a": 1}
+    assert delivery.payload.headers is message.pairs
+    assert wire().value(release(delivery)) is message.body
+
+
+def test_an_envelope_is_read_without_its_value():
+    delivery = wire().envelope(Message(body=b"rubbish"))
+    assert delivery.request_id == "r1"
+    assert delivery.payload.outcome is None
+
+
+def test_the_gates_own_outcome_is_encoded():
+    delivery = wire().read(Message())
+    value = wire().value(release(delivery, Outcome(PREDICTION, outputs={"b.a": 2})))
+    assert Decoder(LIMITS).outcome(value).outputs == {"b.a": 2}
+
+
+def test_an_outcome_that_has_become_too_large_fails_instead():
+    delivery = wire().read(Message())
+    value = wire().value(release(delivery, Outcome(PREDICTION, outputs={"b.a": bytes(3_000)})))
+    outcome = Decoder(LIMITS).outcome(value)
+    assert (outcome.kind, outcome.reason, outcome.stage) == (FAILED, reasons.TOO_LARGE, "gate")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "request_id"),
+    [
+        (Message(body=b"rubbish"), reasons.NOT_AVRO, "r1"),
+        (Message(body=None), reasons.NOT_AVRO, "r1"),
+        (Message(body=codec.encode_query(Query({}))), reasons.UNKNOWN_SCHEMA, "r1"),
+        (Message(body=b"\xc3\x01" + bytes(2_000)), reasons.TOO_LARGE, "r1"),
+        (Message(pairs=None), reasons.BAD_HEADERS, None),
+        (Message(pairs=[]), reasons.BAD_HEADERS, None),
+        (Message(pairs=[("x-request-id", b"r1")]), reasons.BAD_HEADERS, "r1"),
+        (Message(pairs=headers.encode(headers.Headers("r1", 1, 2))), reasons.BAD_HEADERS, "r1"),
+        (Message(pairs=headers.encode(headers.Headers("r1", 1, 2, Hop("c", 0, 3, 7, 5)))), reasons.BAD_HEADERS, "r1"),
+        (Message(pairs=headers.encode(headers.Headers("r1", 1, 2, Hop("a", 0, 4, 7, 5)))), reasons.BAD_HEADERS, "r1"),
+    ],
+)
+def test_what_cannot_be_read_fails_its_query_where_that_is_known(message, reason, request_id):
+    poison = wire().read(message)
+    assert isinstance(poison, Poison)
+    assert poison.reason == reason
+    if request_id is None:
+        assert poison.stand_in is None
+    else:
+        assert poison.stand_in.request_id == request_id
+        outcome = Decoder(LIMITS).outcome(wire().value(release(poison.stand_in)))
+        assert (outcome.kind, outcome.reason, outcome.stage) == (FAILED, reason, "gate")
+        headers.decode(poison.stand_in.payload.headers)  # the client's side can read them
+    value, pairs = wire().letter(poison)
+    letter = Decoder(LIMITS).dead_letter(value)
+    assert (letter.topic, letter.partition, letter.offset, letter.stage) == ("p.outcomes", 3, 41, "gate")
+    assert dict(pairs)["spillway-reason"] == reason.encode()
+    assert dict(pairs).get("x-request-id") == (request_id and request_id.encode())
+
+
+def test_a_dead_letter_that_would_be_too_large_leaves_the_message_out_and_says_so():
+    poison = wire().read(Message(body=bytes(200_000)))
+    letter = Decoder(LIMITS).dead_letter(wire().letter(poison)[0])
+    assert letter.value is None
+    assert "left out" in letter.text
+
+
+def test_an_unknown_schema_is_looked_for_once():
+    asked = []
+
+    def relearn():
+        asked.append(1)
+        return True
+
+    unknown = b"\xc3\x01" + bytes(8)
+    assert wire(relearn).read(Message(body=unknown)).reason == reasons.UNKNOWN_SCHEMA
+    assert len(asked) == 1
