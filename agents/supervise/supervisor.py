@@ -112,7 +112,7 @@ class Supervisor:
                 child.plan.name,
                 child.life.state.value,
                 self._observer.figures.get(child.plan.name) if child.life.state is State.RUNNING else None,
-                f"({child.life.restarts} restarts)" if child.life.restarts else "",
+                child.life.restarts,
             )
             for child in self.children
         ]

@@ -23,12 +23,17 @@ class Row:
     name: str
     state: str
     figures: Figures | None
-    note: str = ""
+    restarts: int = 0
+
+    @property
+    def note(self) -> str:
+        """How often it was started again, where that happened."""
+        return f"({self.restarts} restarts)" if self.restarts else ""
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
     """The table of a terminal."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in _COLUMNS:
         made.add_column(
             column, justify="left" if column in {"process", "state"} else "right", no_wrap=column != "state"
@@ -36,7 +41,7 @@ def table(rows: Sequence[Row], title: str) -> Table:
     for row in rows:
         style = _STYLES.get(row.state.split(",")[0], "")
         state = f"[{style}]{row.state}[/]" if style else row.state
-        made.add_row(row.name, state + (f" {row.note}" if row.note else ""), *cells(row.figures))
+        made.add_row(row.name, state + (f" ↻{row.restarts}" if row.restarts else ""), *cells(row.figures))
     return made
 
 

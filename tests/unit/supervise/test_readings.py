@@ -110,7 +110,7 @@ def test_what_is_not_known_is_a_dash_and_null():
     assert cells(None) == ("-",) * 9
     assert cells(shown)[0] == "-"
     assert json.loads(json.dumps(shown.as_json()))["rate"] is None
-    assert line(Row("detect.0", "failed", None, "(2 restarts)")) == "detect.0: failed (2 restarts)"
+    assert line(Row("detect.0", "failed", None, 2)) == "detect.0: failed (2 restarts)"
     assert "0 restarts" not in line(Row("detect.0", "running", shown))
     assert table([Row("detect.0", "running", shown), Row("b.0", "gone", None)], "p").row_count == 2
 
@@ -120,7 +120,7 @@ def test_the_table_fits_a_small_terminal():
         figures(STAGE, parse(page(a_stage(12345, 0.1)), 5.0), None), rate=1234.5, batch=63.9, queue_limit=4096
     )
     console = Console(width=80, file=io.StringIO())
-    console.print(table([Row("recognise.10", "running", shown), Row("gate.0", "backing off", None)], "plates"))
+    console.print(table([Row("recognise.10", "running", shown, 2), Row("gate.0", "backing off", None)], "plates"))
     text = console.file.getvalue()
     assert "recognise.10" in text
     assert "1234.5" in text
