@@ -126,7 +126,7 @@ class BatchWork:
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - a mapping of the user's own may raise anything when it is read
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {type(error).__name__}: {error}")
 
     def _encode(

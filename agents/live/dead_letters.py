@@ -45,7 +45,7 @@ def dead_letter(record: ConsumerRecord, stage: str, reason: str, text: str, limi
 
 def letter_headers(stage: str, reason: str, text: str, request_id: str) -> list[tuple[str, bytes]]:
     """Say in headers why the letter was written, for readers that do not decode Avro."""
-    pairs = [(STAGE, stage.encode()), (REASON, reason.encode()), (TEXT, text[:_TEXT_BYTES].encode())]
+    pairs = [(STAGE, stage.encode()), (REASON, reason.encode()), (TEXT, text[:_TEXT_BYTES].encode("utf-8", "replace"))]
     return [(headers.REQUEST_ID, request_id.encode()), *pairs] if request_id else pairs
 
 

@@ -7,7 +7,8 @@ every few milliseconds while there are any to come: waking it for each would cos
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
@@ -19,9 +20,18 @@ log = logging.getLogger(__name__)
 
 Headers = list[tuple[str, bytes]]
 
-_POLL = 0.1
+_ROOM_BYTES = 64 * 1024 * 1024  # in flight; librdkafka's own queue holds four times as much
 _COLLECT = 0.005
 _QUEUE = 100_000  # messages librdkafka may hold; `room` keeps us far below
+
+
+class _Message(NamedTuple):
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    token: Any
 
 
 class Output:
@@ -48,6 +58,8 @@ class Output:
         self._limit = in_flight_limit
         self._stored: list[Any] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._waiting: deque[_Message] = deque()  # for room in librdkafka's queue
+        self._bytes = 0
         self.in_flight = 0
         self._producer = Producer(
             {
@@ -67,7 +79,7 @@ class Output:
     @property
     def room(self) -> bool:
         """Whether more may be produced; where it is False, stop taking input until messages have been stored."""
-        return self.in_flight < self._limit
+        return self.in_flight < self._limit and self._bytes < _ROOM_BYTES
 
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers, token: Any
@@ -78,26 +90,38 @@ class Output:
             self._delivered(error, topic, token)
 
         self.in_flight += 1
+        self._bytes += len(value or b"")
         if self._timer is None:
             self._timer = self._loop.call_later(_COLLECT, self._collect)
+        message = _Message(topic, partition, key, value, headers, token)
+        if self._waiting or not self._produce(message):
+            self._waiting.append(message)
+
+    def _produce(self, message: _Message) -> bool:
+        """Give a message to librdkafka; False if it has no room at present."""
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is None:
+                self._stored.append(message.token)
+                self._bytes -= len(message.value or b"")
+            else:
+                self._lost(f"{message.topic}: {error}")
+
+        topic, partition, key, value, headers, _token = message
         try:
             self._producer.produce(topic, value, key, partition, delivered, headers=headers)
         except BufferError:
-            self._producer.poll(_POLL)  # bytes, not messages, fill it: only huge values get here, so waiting is right
-            self._producer.produce(topic, value, key, partition, delivered, headers=headers)
+            return False
         except KafkaException as error:
             self._lost(f"{topic}: {error}")
-
-    def _delivered(self, error: Any, topic: str, token: Any) -> None:
-        if error is None:
-            self._stored.append(token)
-        else:
-            self._lost(f"{topic}: {error}")
+        return True
 
     def _collect(self) -> None:
         """Serve the delivery reports that have come."""
         self._timer = None
         self._producer.poll(0)
+        while self._waiting and self._produce(self._waiting[0]):
+            self._waiting.popleft()
         stored, self._stored = self._stored, []
         self.in_flight -= len(stored)
         if self.in_flight:

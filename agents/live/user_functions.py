@@ -64,7 +64,7 @@ class UserFunctions:
     def _call(role: str, function: Callable[..., Any], argument: Any) -> Any:
         try:
             return function(argument)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise WireError(reasons.BAD_ROUTE, f"{role} raised {type(error).__name__}: {error}") from error
 
     @staticmethod

@@ -1,0 +1,178 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from agents.core.actions import Failed, Ok
+from agents.core.request import Delivery, Request
+from agents.live.batch_work import BatchWork
+from agents.live.carried import Carried
+from agents.live.signature import Signature
+from agents.live.user_functions import UserFunctions
+from agents.models.child import ModelCrashedError
+from lineage import codec, reasons
+from lineage.errors import WireError
+from lineage.limits import Limits
+from lineage.message import Query, StageTiming
+
+DECODER = codec.Decoder()
+
+
+def functions(*successors, join=None, split=None, choose=None):
+    made = UserFunctions(SimpleNamespace(name="s", join=None, split=None, choose=None), successors)
+    made._join, made._split, made._choose = join, split, choose
+    return made
+
+
+def request(number, *parts):
+    deliveries = tuple(
+        Delivery(f"r{number}", 0, number, 1.0, 9.0, sender, None, payload=Carried(None, None, query))
+        for sender, query in (parts or (("", Query({"x": number}, {"p": 1})),))
+    )
+    return Request(f"r{number}", 0, 1.0, 9.0, 2.0, deliveries, {}, 2.5, 3.0)
+
+
+def run(predict, requests, made=None, *, joins=False, signature=None, limits=None):
+    work = BatchWork(
+        "s", [SimpleNamespace(predict=predict)], made or functions(), joins=joins, model_name="m", version="1",
+        signature=signature, limits=limits or Limits(),
+    )  # fmt: skip
+    done = work.run(0, SimpleNamespace(requests=requests))
+    return done.results
+
+
+def square(batch):
+    return [{"y": query["x"] ** 2} for query in batch]
+
+
+def test_results_are_encoded_with_what_the_stage_did():
+    (result,) = run(square, [request(3)])
+    outcome = DECODER.outcome(result.payloads[None])
+    assert outcome.outputs == {"y": 9}
+    (timing,) = outcome.timings
+    assert (timing.stage, timing.queued, timing.waited, timing.batch, timing.model) == ("s", 0.5, 0.5, 1, "m")
+
+
+def test_a_fan_out_sends_one_encoding_to_all_and_keeps_parameters():
+    (result,) = run(square, [request(3)], functions("a", "b"))
+    assert result.payloads["a"] is result.payloads["b"]
+    query = DECODER.query(result.payloads["a"])
+    assert (query.inputs, query.parameters) == ({"y": 9}, {"p": 1})
+    assert result.chosen is None
+
+
+def test_choose_and_split():
+    made = functions("a", "b", choose=lambda outputs: "b", split=lambda outputs: {"b": {"half": outputs["y"] / 2}})
+    (result,) = run(square, [request(4)], made)
+    assert result.chosen == ("b",)
+    assert {name: DECODER.query(value).inputs for name, value in result.payloads.items()} == {"b": {"half": 8.0}}
+
+
+def test_choosing_nobody_ends_the_request_here():
+    (result,) = run(square, [request(4)], functions("a", choose=lambda outputs: None))
+    assert result.chosen == ()
+    assert DECODER.outcome(result.payloads[None]).outputs == {"y": 16}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        functions("a", choose=lambda outputs: ["nowhere"]),
+        functions("a", choose=lambda outputs: 1 / 0),
+        functions("a", choose=lambda outputs: exec("raise SystemExit")),
+        functions("a", split=lambda outputs: {}),
+        functions("a", split=lambda outputs: "no mapping"),
+    ],
+)
+def test_a_route_that_does_not_fit_fails_the_query(made):
+    (result,) = run(square, [request(1)], made)
+    assert result.reason == reasons.BAD_ROUTE
+
+
+def test_joined_parts_are_flat_by_default_and_timings_come_once():
+    before = StageTiming("root", 0.0, 0.0, 1.0, 1)
+    parts = [("a", Query({"u": 1}, timings=[before])), ("b", Query({"u": 2}, timings=[before]))]
+    (result,) = run(lambda batch: [dict(batch[0])], [request(1, *parts)], joins=True)
+    outcome = DECODER.outcome(result.payloads[None])
+    assert outcome.outputs == {"a.u": 1, "b.u": 2}
+    assert [timing.stage for timing in outcome.timings] == ["root", "s"]
+
+
+def test_a_join_that_raises_or_gives_what_the_model_does_not_take_fails_alone():
+    def join(parts):
+        if parts["a"]["u"] == 2:
+            raise KeyError("u")
+        return {"x": np.float32(1)} if parts["a"]["u"] == 1 else {"x": "text"}
+
+    requests = [request(n, ("a", Query({"u": n})), ("b", Query({}))) for n in (1, 2, 3)]
+    signature = Signature({"x": {"dtype": "float32"}})
+    results = run(
+        lambda batch: [{"n": len(batch)} for _ in batch],
+        requests,
+        functions(join=join),
+        joins=True,
+        signature=signature,
+    )
+    assert isinstance(results[0], Ok)
+    assert [result.reason for result in results[1:]] == [reasons.BAD_ROUTE, reasons.BAD_INPUT]
+
+
+def test_one_culprit_does_not_take_its_batch_along():
+    def fragile(batch):
+        if any(query["x"] == 2 for query in batch):
+            raise ValueError("no twos")
+        return square(batch)
+
+    results = run(fragile, [request(n) for n in range(4)])
+    assert [isinstance(result, Ok) for result in results] == [True, True, False, True]
+    assert (results[2].reason, results[2].text) == (reasons.MODEL_RAISED, "ValueError: no twos")
+
+
+def test_wrong_counts_are_sorted_out_one_by_one():
+    results = run(lambda batch: square(query for query in batch if query["x"] != 1), [request(n) for n in range(3)])
+    assert [type(result) for result in results] == [Ok, Failed, Ok]
+    assert results[1].reason == reasons.WRONG_RESULT_COUNT
+
+
+def test_a_crashed_process_is_not_asked_again():
+    calls = []
+
+    def crash(batch):
+        calls.append(len(batch))
+        raise ModelCrashedError("gone")
+
+    results = run(crash, [request(n) for n in range(3)])
+    assert calls == [3]
+    assert {result.reason for result in results} == {reasons.MODEL_RAISED}
+
+
+class Hostile(dict):
+    __slots__ = ()
+
+    def __iter__(self):
+        raise RuntimeError("not to be read")
+
+    keys = __iter__
+
+
+@pytest.mark.parametrize("output", [None, 3, "text", {"y": object()}, {"y": 10**30}, Hostile(), {3: 4}])
+def test_results_that_cannot_be_sent(output):
+    (result,) = run(lambda batch: [output], [request(1)])
+    assert isinstance(result, Failed)
+    assert result.reason == reasons.BAD_RESULT
+
+
+def test_a_result_over_the_limit():
+    (result,) = run(lambda batch: [{"y": b"x" * 2000}], [request(1)], limits=Limits(max_message_bytes=1000))
+    assert result.reason == reasons.BAD_RESULT
+
+
+def test_a_model_that_returns_no_list():
+    (result,) = run(lambda batch: iter([]), [request(1)])
+    assert "returned list_iterator, not a list" in result.text
+
+
+def test_route_names_what_split_left_out():
+    made = functions("a", "b", split=lambda outputs: {"a": {}})
+    with pytest.raises(WireError, match="split gave nothing for b"):
+        made.route({})

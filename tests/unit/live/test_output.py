@@ -1,0 +1,132 @@
+"""The producer is replaced by one that does what the test says; the loop is real, its timers run at once."""
+
+import asyncio
+
+import pytest
+from confluent_kafka import KafkaException
+
+from agents.live import output as module
+from agents.live.output import Output
+
+
+class FakeProducer:
+    def __init__(self, config, logger=None):
+        self.config = config
+        self.sent = []
+        self.room = 1000
+        self.refuse = False
+        FakeProducer.last = self
+
+    def produce(self, topic, value, key, partition, on_delivery, headers=None):
+        if self.refuse:
+            raise KafkaException("no")
+        if len(self.sent) >= self.room:
+            raise BufferError
+        self.sent.append((topic, value, on_delivery))
+
+    def deliver(self, count, error=None):
+        done, self.sent = self.sent[:count], self.sent[count:]
+        self.reports = [(on_delivery, error) for _, _, on_delivery in done]
+
+    reports = ()
+
+    def poll(self, _seconds):
+        reports, self.reports = self.reports, ()
+        for on_delivery, error in reports:
+            on_delivery(error, None)
+
+
+@pytest.fixture
+def scene(monkeypatch):
+    monkeypatch.setattr(module, "Producer", FakeProducer)
+    monkeypatch.setattr(module, "_COLLECT", 0.0)
+    stored, lost = [], []
+
+    def play(script):
+        async def run():
+            loop = asyncio.get_running_loop()
+            output = Output({}, loop, on_stored=stored.extend, on_lost=lost.append, in_flight_limit=3)
+
+            async def turns():
+                for _ in range(5):
+                    await asyncio.sleep(0)
+
+            await script(output, FakeProducer.last, turns)
+            output.close()
+
+        asyncio.run(run())
+        return stored, lost
+
+    return play
+
+
+def send(output, token):
+    output.send("t", 0, b"k", b"value", [], token)
+
+
+def test_tokens_come_back_once_their_messages_are_stored(scene):
+    async def script(output, producer, turns):
+        for token in "abc":
+            send(output, token)
+        assert not output.room
+        producer.deliver(2)
+        await turns()
+        assert output.room
+        assert output.in_flight == 1
+
+    assert scene(script) == (["a", "b"], [])
+
+
+def test_a_failed_delivery_is_told_and_its_token_never_comes_back(scene):
+    async def script(output, producer, turns):
+        send(output, "a")
+        producer.deliver(1, error="MSG_TIMED_OUT")
+        await turns()
+
+    stored, lost = scene(script)
+    assert stored == []
+    assert "MSG_TIMED_OUT" in lost[0]
+
+
+def test_what_librdkafka_has_no_room_for_waits_its_turn(scene):
+    async def script(output, producer, turns):
+        producer.room = 1
+        for token in "abc":
+            send(output, token)
+        assert len(producer.sent) == 1
+        for _ in "abc":
+            producer.deliver(1)
+            await turns()
+
+    assert scene(script) == (["a", "b", "c"], [])
+
+
+def test_a_message_that_cannot_be_produced_is_lost_aloud(scene):
+    async def script(output, producer, turns):
+        producer.refuse = True
+        send(output, "a")
+
+    assert len(scene(script)[1]) == 1
+
+
+def test_large_values_fill_the_room_by_their_bytes(scene, monkeypatch):
+    monkeypatch.setattr(module, "_ROOM_BYTES", 8)
+
+    async def script(output, producer, turns):
+        send(output, "a")
+        assert output.room
+        send(output, "b")
+        assert not output.room
+        producer.deliver(1)
+        await turns()
+        assert output.room
+
+    scene(script)
+
+
+def test_it_asks_for_every_replica_and_for_no_repetition(scene):
+    async def script(output, producer, turns):
+        assert producer.config["acks"] == "all"
+        assert producer.config["enable.idempotence"] is True
+
+    scene(script)
