@@ -1,1 +1,6 @@
 """What talks to a pipeline from outside: client, load generator, record, replay, trace import, report."""
+
+import logging
+
+# What happens on the side is for whoever configures logging; nobody else is to find librdkafka's lines on stderr.
+logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -7,14 +7,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from lineage.errors import BrokerError, TopicError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from confluent_kafka import KafkaError
 
     from producers.connection import ClientSettings
 
@@ -29,6 +27,7 @@ _FAST_RECOVERY: Final[dict[str, Any]] = {
 }
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
+_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - time does not heal these
 
 
 class Reader:
@@ -40,7 +39,7 @@ class Reader:
 
     def __init__(self, settings: ClientSettings, properties: Mapping[str, Any]) -> None:
         self._bootstrap = settings.bootstrap
-        self._trouble: list[str] = []
+        self._trouble: list[KafkaError] = []
         options = {
             "group.id": "spillway-reader",  # librdkafka wants one; without a subscription or a commit it is never used
             "enable.auto.commit": False,
@@ -104,7 +103,7 @@ def idempotent_producer(
 
     `on_fatal` hears, from within `poll`, when it can send no more. Raises `BrokerError`.
     """
-    trouble: list[str] = []
+    trouble: list[KafkaError] = []
     options = {
         "enable.idempotence": True,
         "error_cb": _noting(trouble, on_fatal),
@@ -127,9 +126,14 @@ def _made(kind: Callable[..., _Answer], settings: ClientSettings, options: Mappi
         raise UsageError(f"the client settings cannot be used: {error.args[0].str()}") from error
 
 
-def _noting(trouble: list[str], on_fatal: Callable[[str], None] = lambda _text: None) -> Callable[[KafkaError], None]:
+def _noting(
+    trouble: list[KafkaError], on_fatal: Callable[[str], None] = lambda _text: None
+) -> Callable[[KafkaError], None]:
+    """Keep what librdkafka last said went wrong; that all brokers are down says less than why each is."""
+
     def note(error: KafkaError) -> None:
-        trouble[:] = [error.str()]
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not trouble:  # noqa: SLF001 - librdkafka's own codes
+            trouble[:] = [error]
         if error.fatal():
             on_fatal(error.str())
 
@@ -137,7 +141,7 @@ def _noting(trouble: list[str], on_fatal: Callable[[str], None] = lambda _text: 
 
 
 def _answer(
-    question: Callable[[float], _Answer], deadline: float, bootstrap: str, client: Any, trouble: list[str]
+    question: Callable[[float], _Answer], deadline: float, bootstrap: str, client: Any, trouble: list[KafkaError]
 ) -> _Answer:
     """Ask until there is an answer, or raise `BrokerError` with the reason that librdkafka has given on the side."""
     while True:
@@ -146,9 +150,11 @@ def _answer(
             return question(max(_PAUSE, min(left, _ROUND)))
         except KafkaException as error:
             client.poll(_PAUSE)  # fills `trouble`
+            why = trouble[0] if trouble else error.args[0]
+            if why.code() in _REFUSED:
+                raise BrokerError(f"{bootstrap} refuses us: {why.str()}; look at the client settings") from error
             if left <= 0:
-                why = trouble[0] if trouble else error.args[0].str()
                 raise BrokerError(
-                    f"cannot reach Kafka at {bootstrap}: {why}; start a broker with 'spillway broker start', "
+                    f"cannot reach Kafka at {bootstrap}: {why.str()}; start a broker with 'spillway broker start', "
                     "or name another with --bootstrap or SPILLWAY_BOOTSTRAP"
                 ) from error

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _DURATION = click.FloatRange(0, min_open=True)
 _AFTER_DEADLINE = 10.0
+_CONNECT_SECONDS = 10.0
 
 
 @click.command()
@@ -69,7 +70,7 @@ def predict(
     grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
     identity = request_id or new_request_id()
     settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
-    with Client(spec, settings, grace=grace) as client:
+    with Client(spec, settings, grace=grace, timeout=_CONNECT_SECONDS) as client:
         start = time.monotonic()
         try:
             sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key)

@@ -1,0 +1,87 @@
+"""One client settings file reaches confluent-kafka, aiokafka and Faust on a broker with SASL and TLS."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
+
+from agents.broker import EmbeddedBroker
+from agents.broker.ports import free_port
+from lineage.errors import BrokerError
+from producers.client import Client
+from producers.connection import ClientSettings
+
+TLS = Path(__file__).parent / "tls"
+LOGIN = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="a=b#c" user_ada="a=b#c";'
+)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    """A broker with a plain listener, for the tests' own use, and one with TLS and a password."""
+    plain, controller, tls = free_port(), free_port(), free_port()
+    extra = {
+        "listeners": f"BROKER://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SECURE://127.0.0.1:{tls}",
+        "advertised.listeners": f"BROKER://127.0.0.1:{plain},SECURE://127.0.0.1:{tls}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": LOGIN,
+        "listener.name.secure.ssl.keystore.type": "PEM",
+        "listener.name.secure.ssl.keystore.location": str(TLS / "broker.pem"),
+    }
+    with EmbeddedBroker(tmp_path_factory.mktemp("secured"), port=plain, strict_port=True, extra=extra) as broker:
+        yield broker.bootstrap, f"127.0.0.1:{tls}"
+
+
+@pytest.fixture
+def settings(secured, tmp_path):
+    def load(password="a=b#c", authority=TLS / "ca.pem"):
+        file = tmp_path / "client.properties"
+        file.write_text(
+            f"bootstrap.servers={secured[1]}\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=ada\n"
+            f"sasl.password={password}\nssl.ca.location={authority}\n"
+        )
+        return ClientSettings.load(None, file)
+
+    return load
+
+
+def test_the_client_gets_in(secured, settings, echo_pipeline):
+    pipeline = echo_pipeline(bootstrap=secured[0])
+    with Client(pipeline.name, settings(), slo=20.0) as client:
+        assert client.predict({"n": 1}).outputs == {"n": 1}
+
+
+@pytest.mark.parametrize("by", ["aiokafka", "faust"])
+def test_aiokafka_and_faust_get_in(secured, settings, echo_pipeline, by):
+    topic = f"{echo_pipeline(bootstrap=secured[0], partitions=1).name}.schemas"
+    known = settings()
+    access = known.aiokafka()
+    if by == "faust":  # what its drivers make of the credentials
+        address = known.faust()["broker"][0].removeprefix("kafka://")
+        access = {"bootstrap_servers": address, **credentials_to_aiokafka_auth(known.faust()["broker_credentials"])}
+
+    async def there_and_back():
+        async with AIOKafkaProducer(**access) as producer:
+            await producer.send_and_wait(topic, b"value")
+        async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **access) as consumer:
+            return (await asyncio.wait_for(consumer.getone(), 20)).value
+
+    assert asyncio.run(there_and_back()) == b"value"
+
+
+def test_a_wrong_password_is_said(secured, settings, echo_pipeline):
+    pipeline = echo_pipeline(bootstrap=secured[0])
+    with pytest.raises(BrokerError, match=r"(?i)authentication") as refused:
+        Client(pipeline.name, settings("wrong-secret"), timeout=3.0)
+    assert "wrong-secret" not in str(refused.value)
+
+
+def test_a_broker_that_is_not_trusted_is_said(secured, settings, echo_pipeline, tmp_path):
+    pipeline = echo_pipeline(bootstrap=secured[0])
+    with pytest.raises(BrokerError, match=r"(?i)certificate"):
+        Client(pipeline.name, settings(authority="probe"), timeout=3.0)
