@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _GAP = 3  # columns between boxes; odd (see `Node.width`)
 _WAYPOINT = 3  # columns that a line passing a layer takes
+_ARROW = 5  # columns that a line into a box may take
 _SWEEPS = 6
 
 
@@ -32,7 +33,7 @@ class Node:
     @property
     def width(self) -> int:
         """Columns that it takes, with its border; odd, as are all layers then, so that middles lie below middles."""
-        return (max(map(len, self.lines)) + 4) | 1 if self.lines else _WAYPOINT
+        return max(max(map(len, self.lines)) + 4, _ARROW * len(self.sources)) | 1 if self.lines else _WAYPOINT
 
 
 def layers(boxes: Sequence[Node], predecessors: Mapping[str, Sequence[str]]) -> list[list[Node]]:

@@ -1,0 +1,124 @@
+"""`spillway check`, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from agents.cli.main import run
+
+GOOD = """\
+name: p
+slo: 400ms
+stages:
+  - {name: a, emulated: {beta: 1ms}, replicas: 5}
+  - {name: b, model: "check_models:Model", after: a, policy: expired}
+"""
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capsys):
+    """Call the command on a file with this text; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+    def call(text: str, *options: str):
+        (tmp_path / "p.yaml").write_text(text)
+        code = run(["check", "p.yaml", *options])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_a_good_pipeline_is_drawn(check):
+    code, out, err = check(GOOD)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "p.yaml is fine: pipeline p, 2 stages, 6 processes and the gate, SLO 400 ms, 12 partitions"
+    assert "│ check_models:Model          │" in out
+    assert lines[-1].startswith("note: stage 'a': 12 partitions do not divide evenly by 5 replicas")
+
+
+def test_a_bad_pipeline_exits_2_with_all_problems(check):
+    code, out, err = check(GOOD.replace("after: a", "after: c").replace("400ms", "0"))
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: p.yaml has 2 problems:\n"
+        "  p.yaml:2:6: slo: must be more than 0, not 0\n"
+        "  p.yaml:5:51: stages[1].after[0]: there is no stage 'c'; those there are: a, b\n"
+    )
+
+
+def test_an_unknown_policy(check):
+    code, _, err = check(GOOD.replace("policy: expired", "policy: expire"))
+    assert code == 2
+    assert "p.yaml:5:62: stages[1].policy: there is no policy 'expire'; did you mean 'expired'?" in err
+
+
+def test_dot(check):
+    code, out, _ = check(GOOD, "--dot")
+    assert code == 0
+    assert out.startswith('digraph "p" {\n')
+
+
+def test_json_of_a_good_pipeline(check):
+    code, out, _ = check(GOOD, "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["valid"]
+    assert (told["order"], told["roots"], told["sinks"]) == (["a", "b"], ["a"], ["b"])
+    assert told["spec"]["slo"] == 0.4
+    assert [topic["name"] for topic in told["topics"]] == [
+        *("p.ingress", "p.b", "p.outcomes", "p.egress", "p.dead", "p.schemas")
+    ]
+
+
+def test_json_of_a_bad_pipeline(check):
+    code, out, err = check(GOOD.replace("400ms", "0"), "--json")
+    assert (code, err) == (2, "")
+    assert json.loads(out) == {
+        "valid": False,
+        "problems": [{"file": "p.yaml", "line": 2, "column": 6, "path": "slo", "text": "must be more than 0, not 0"}],
+    }
+    code, out, _ = check(GOOD + "#" * 300_000, "--json")
+    assert code == 2
+    assert json.loads(out)["problems"] == [{"text": "p.yaml is larger than 262144 bytes; is it a pipeline file?"}]
+
+
+def test_nothing_is_imported_unless_asked_for(check, tmp_path):
+    (tmp_path / "check_models.py").write_text("raise RuntimeError('imported')\n")
+    assert check(GOOD)[0] == 0
+    code, _, err = check(GOOD, "--load")
+    assert code == 2
+    assert "p.yaml:5:22: stages[1].model: " in err
+    assert "RuntimeError: imported" in err
+
+
+def test_every_reference_is_looked_up(check, tmp_path):
+    (tmp_path / "check_routes.py").write_text(
+        "class Model:\n    pass\n\ndef split(outputs):\n    return outputs\n\nnumber = 3\n"
+    )
+    text = """\
+name: p
+slo: 1
+stages:
+  - {name: a, model: "check_routes:Model", split: "check_routes:split", choose: "check_routes:none"}
+  - {name: b, model: "check_routes:Modle", after: a}
+  - {name: c, model: "check_routes:Model", after: a}
+  - {name: d, model: "check_routes:Model", after: [b, c], join: {function: "check_routes:number"}}
+"""
+    code, _, err = check(text, "--load")
+    assert code == 2
+    assert [line.split(": stage ")[0] for line in err.splitlines()[1:]] == [
+        "  p.yaml:4:81: stages[0].choose",
+        "  p.yaml:5:22: stages[1].model",
+        "  p.yaml:7:76: stages[3].join.function",
+    ]
+
+
+def test_a_file_that_is_not_there(capsys):
+    assert run(["check", "none.yaml"]) == 2
+    assert "'none.yaml' does not exist" in capsys.readouterr().err
