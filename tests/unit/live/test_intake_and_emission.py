@@ -1,0 +1,154 @@
+"""A record in, a message out: what travels on, and what makes a record poison."""
+
+import pytest
+from aiokafka.structs import ConsumerRecord
+
+from agents.core.actions import Emit, EmitKind, Loss
+from agents.core.request import Request
+from agents.live.emission import Emission
+from agents.live.intake import Intake, PoisonError
+from agents.live.metrics import StageMetrics
+from lineage import codec, headers, reasons, trace
+from lineage.hops import Hop
+from lineage.limits import Limits
+from lineage.message import Outcome, Query, StageTiming
+
+APPENDED_MS = 1_700_000_000_000
+SENT_US = APPENDED_MS * 1000
+QUERY = codec.encode_query(Query({"x": 1}, {"p": 2}, [StageTiming("root", 0.1, 0.2, 0.3, 4)]))
+LOST = codec.encode_outcome(Outcome("dropped", reason="expired", stage="root"))
+
+
+def record(value=QUERY, *, key=b"k", log_append=0, extra_pairs=(), **told):
+    came = headers.Headers(
+        "r1", told.pop("sent_us", SENT_US), told.pop("deadline_us", SENT_US + 400_000),
+        trace=trace.new_trace("r1"), extra=[("x-tenant", b"a")], **told,
+    )  # fmt: skip
+    pairs = (*headers.encode(came), *extra_pairs)
+    return ConsumerRecord("p.in", 3, 7, APPENDED_MS, log_append, key, value, None, 1, 1, pairs)
+
+
+def intake(*predecessors, metrics=None):
+    return Intake(
+        predecessors=predecessors,
+        decoder=codec.Decoder(),
+        signature=None,
+        slo=0.4,
+        metrics=metrics or StageMetrics("p", "s", 0),
+    )
+
+
+HOP = Hop("a", 0, 3, 5, 4)
+
+
+def test_a_root_takes_a_query_and_no_claims_about_hops():
+    delivery = intake().delivery(record(hop=HOP, path={"a": ("b",)}, lost=("a",)))
+    assert (delivery.request_id, delivery.partition, delivery.offset) == ("r1", 3, 7)
+    assert (delivery.predecessor, delivery.hop, delivery.path, delivery.lost) == ("", None, {}, ())
+    assert delivery.deadline == pytest.approx(SENT_US / 1e6 + 0.4)
+    assert delivery.appended == APPENDED_MS / 1000
+    assert delivery.payload.message.inputs == {"x": 1}
+
+
+def test_a_sender_whose_clock_is_off_is_judged_by_the_brokers():
+    metrics = StageMetrics("p", "s", 0)
+    off = record(log_append=1, sent_us=SENT_US - 5_000_000, deadline_us=SENT_US - 5_000_000 + 100_000)
+    delivery = intake(metrics=metrics).delivery(off)
+    assert delivery.sent == pytest.approx(APPENDED_MS / 1000)
+    assert delivery.deadline == pytest.approx(APPENDED_MS / 1000 + 0.1)
+    assert metrics.clock_skew == 1
+
+
+def test_a_later_stage_knows_its_sender():
+    delivery = intake("a", "b").delivery(record(hop=HOP, path={"a": ("s",)}))
+    assert (delivery.predecessor, delivery.hop, delivery.path) == ("a", HOP, {"a": ("s",)})
+
+
+def test_a_tombstone_is_an_outcome():
+    delivery = intake("a", "b").delivery(record(LOST, hop=HOP, lost=("a",)))
+    assert delivery.lost == ("a",)
+    assert delivery.payload.message.reason == "expired"
+
+
+@pytest.mark.parametrize(
+    ("predecessors", "poison", "reason"),
+    [
+        ((), record(None), reasons.NOT_AVRO),
+        ((), record(b"text"), reasons.NOT_AVRO),
+        ((), record(LOST), reasons.UNKNOWN_SCHEMA),
+        ((), record(key=b"k" * 5000), reasons.TOO_LARGE),
+        ((), record(extra_pairs=[(b"\xff", b"")]), reasons.BAD_HEADERS),
+        (("a",), record(), reasons.BAD_HEADERS),
+        (("b",), record(hop=HOP), reasons.BAD_HEADERS),
+        (("a", "b"), record(QUERY, hop=HOP, lost=("a",)), reasons.UNKNOWN_SCHEMA),
+    ],
+)
+def test_poison_keeps_the_id_where_there_is_one(predecessors, poison, reason):
+    with pytest.raises(PoisonError) as caught:
+        intake(*predecessors).delivery(poison)
+    assert caught.value.reason == reason
+    assert caught.value.delivery.request_id == "r1"
+    assert caught.value.delivery.payload.record is poison
+
+
+def test_a_record_without_an_id_is_nobodys():
+    bare = ConsumerRecord("p.in", 3, 7, APPENDED_MS, 0, None, QUERY, None, 1, 1, ())
+    with pytest.raises(PoisonError) as caught:
+        intake().delivery(bare)
+    assert caught.value.delivery.request_id == ""
+
+
+def emit(kind, delivery, *, destination=None, payload=None, lost=(), loss=None, as_request=True):
+    source = delivery
+    if as_request:
+        source = Request("r1", 3, delivery.sent, delivery.deadline, 10.0, (delivery,), {}, 10.5)
+    return Emit(kind, destination, Hop("s", 0, 3, 7, 6), {"s": ("t",)}, payload, source, None, lost, loss)
+
+
+EMISSION = Emission("p", "s", Limits(), lambda: 11.0)
+
+
+def test_a_result_keeps_identity_partition_key_and_trace_in_a_new_span():
+    delivery = intake().delivery(record())
+    out = EMISSION.message(emit(EmitKind.RESULT, delivery, destination="t", payload=b"value"))
+    assert (out.topic, out.partition, out.key, out.value) == ("p.t", 3, b"k", b"value")
+    told = headers.decode(out.headers)
+    assert (told.request_id, told.hop, told.path, told.extra) == (
+        "r1", Hop("s", 0, 3, 7, 6), {"s": ("t",)}, [("x-tenant", b"a")],
+    )  # fmt: skip
+    came = delivery.payload.headers.trace
+    assert told.trace.trace_id == came.trace_id
+    assert told.trace.span_id != came.span_id
+
+
+def test_a_loss_tells_kind_reason_stage_and_what_was_done_so_far():
+    loss = Loss("dropped", "expired", "too late")
+    out = EMISSION.message(emit(EmitKind.OUTCOME, intake().delivery(record()), lost=("s",), loss=loss))
+    assert out.topic == "p.outcomes"
+    outcome = codec.Decoder().outcome(out.value)
+    assert (outcome.kind, outcome.reason, outcome.text, outcome.stage) == ("dropped", "expired", "too late", "s")
+    assert [(timing.stage, timing.queued) for timing in outcome.timings] == [("root", 0.1), ("s", 0.5)]
+    assert headers.decode(out.headers).lost == ("s",)
+
+
+def test_another_stages_loss_is_passed_on_as_it_came():
+    tombstone = intake("a", "b").delivery(record(LOST, hop=HOP, lost=("a",)))
+    passed = emit(
+        EmitKind.TOMBSTONE, tombstone, destination="t", payload=tombstone.payload, lost=("s",), as_request=False
+    )
+    out = EMISSION.message(passed)
+    assert (out.topic, out.value) == ("p.t", LOST)
+
+
+def test_a_dead_letter_is_the_record_and_why():
+    strange = record(b"junk", extra_pairs=[(b"\xff\xfe", None)])
+    with pytest.raises(PoisonError) as caught:
+        intake().delivery(strange)
+    loss = Loss("failed", "not-avro", "no marker \ud800")
+    out = EMISSION.message(emit(EmitKind.DEAD_LETTER, caught.value.delivery, loss=loss, as_request=False))
+    assert (out.topic, out.partition, out.key) == ("p.dead", 3, b"k")
+    letter = codec.Decoder().dead_letter(out.value)
+    assert (letter.topic, letter.partition, letter.offset, letter.key, letter.value) == ("p.in", 3, 7, b"k", b"junk")
+    assert (b"\xff\xfe", None) in letter.headers
+    told = dict(out.headers)
+    assert (told["x-request-id"], told["spillway-reason"], told["spillway-stage"]) == (b"r1", b"not-avro", b"s")
