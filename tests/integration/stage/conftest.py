@@ -39,6 +39,11 @@ class Square:
         return [{"y": query["x"] ** 2, "id": query.request_id} for query in batch]
 
 
+class Pass:
+    def predict(self, batch):
+        return batch
+
+
 class Fragile:
     """Does what its inputs say."""
 
