@@ -35,23 +35,26 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
         problems.append(Problem(stage.path("replicas"), text))
 
 
-def check_limits(fields: PipelineFields, problems: list[Problem]) -> None:
-    """Add the limits that no message can have, and a pipeline longer than a message's record of its way."""
-    if not fields.usable("limits"):
-        return
-    limits = fields.head.limits
-    for name, value in limits.model_dump(exclude_none=True).items():
+def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:
+    """Add the limits that no message can have, and a pipeline longer than a message's record of its way.
+
+    Returns whether the number of stages is within bounds, so that looking at every pair of them takes no long time.
+    """
+    given = fields.head.limits.model_dump(exclude_none=True) if fields.usable("limits") else {}
+    usable = {}
+    for name, value in given.items():
         try:
             merge(LimitsSpec.model_validate({name: value}))
         except UsageError as error:
             problems.append(Problem(("limits", name), str(error)))
-            return
-    most = merge(limits).max_timings
-    if len(fields.stages) > most:
-        text = (
-            f"there are {len(fields.stages)} stages, and a query can tell the times of {most}; raise limits.max_timings"
-        )
-        problems.append(Problem(("stages",), text, on_key=True))
+        else:
+            usable[name] = value
+    most = merge(LimitsSpec.model_validate(usable)).max_timings
+    if len(fields.stages) <= most:
+        return True
+    text = f"there are {len(fields.stages)} stages, and a query can tell the times of {most}; raise limits.max_timings"
+    problems.append(Problem(("stages",), text, on_key=True))
+    return False
 
 
 def _check_model(stage: StageFields, problems: list[Problem]) -> None:

@@ -22,7 +22,8 @@ def check_structure(fields: PipelineFields, problems: list[Problem]) -> None:
     """Check what `fields` could be read of a pipeline; what a bad field bears on is not judged."""
     for stage in fields.stages:
         check_stage(fields, stage, problems)
-    check_limits(fields, problems)
+    if not check_limits(fields, problems):
+        return
     stages = _by_name(fields, problems)
     _check_topics(fields, stages, problems)
     edges, certain = _edges(fields, stages, problems)

@@ -94,6 +94,8 @@ def test_a_duration_that_is_none(slo, says):
 def test_limits_that_no_message_can_have():
     found = stages("{name: a, model: 'm:A'}", head="name: p\nslo: 1\nlimits:\n  max_rank: 65\n")
     assert found == ["4:13: limits.max_rank: limit max_rank must be at most 64, not 65"]
+    found = stages("{name: a, model: 'm:A'}", head="name: p\nslo: 1\nlimits: {max_rank: 65, max_depth: 999}\n")
+    assert [line.split(": limit ")[0] for line in found] == ["3:20: limits.max_rank", "3:35: limits.max_depth"]
 
 
 def test_more_stages_than_a_query_can_tell_the_times_of():
