@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from topology.load import Pipeline
 
 INTERRUPTED = 130
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # A stage uses more cores by replicas and instances; without these, each process starts a thread per core for itself.
 ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -171,6 +172,8 @@ def _supervise(
             on_ready=display.ready,
         )
 
+        _log_to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")
+
         def interrupt(*_: object) -> None:
             if stop.is_set():
                 service.supervisor.hurry()
@@ -191,4 +194,9 @@ def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:
 
 
 def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_LOG_FORMAT)
+
+
+def _log_to_file(path: Path) -> None:
+    """What the Kafka client has to say would spoil the table; what a person should know is said there anyway."""
+    logging.basicConfig(filename=path, filemode="w", level=logging.INFO, format=_LOG_FORMAT)
