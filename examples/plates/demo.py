@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from agents.broker import EmbeddedBroker
+from agents.cli.metering import StageMeter
 from agents.cli.summary import summary
 from agents.pages import run_report
 from agents.pages.charts import RunSeries
@@ -41,6 +42,7 @@ from producers.report import Report
 from topology.load import Pipeline, load
 
 if TYPE_CHECKING:
+    from producers.report import StageTotals
     from producers.tally import LoadResult
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +82,7 @@ def capacity(pipeline: Pipeline, settings: ClientSettings, queries: int = 1500) 
     return queries / (time.monotonic() - start)
 
 
-def run(console: Console, stack: ExitStack) -> tuple[Pipeline, float, LoadResult, Reading]:
+def run(console: Console, stack: ExitStack) -> tuple[Report, LoadResult, Reading]:
     """Train, start, measure, replay."""
     console.print("[bold]Spillway[/]: four models read licence plates made of real handwritten digits\n")
     began = time.monotonic()
@@ -120,10 +122,10 @@ def run(console: Console, stack: ExitStack) -> tuple[Pipeline, float, LoadResult
     return pipeline, scale, result, reading
 
 
-def judge(pipeline: Pipeline, scale: float, result: LoadResult) -> Report:
+def judge(pipeline: Pipeline, scale: float, result: LoadResult, stages: dict[str, StageTotals] | None) -> Report:
     """The run's report."""
-    names = [stage.name for stage in pipeline.spec.stages]
-    instances = {stage.name: stage.workers for stage in pipeline.spec.stages}
+    if stages is None:
+        raise SpillwayError("a stage's metrics cannot be read: was its process killed?")
     return Report.build(
         pipeline=pipeline.spec.name,
         policy="expired",
@@ -134,7 +136,7 @@ def judge(pipeline: Pipeline, scale: float, result: LoadResult) -> Report:
         finished=result.finished,
         kind=result.kind,
         spent=result.spent,
-        stages=result.stage_totals(names, instances),
+        stages=stages,
         slip=result.sent - result.due,
         duplicates=result.duplicates,
     )
@@ -145,21 +147,20 @@ def main() -> int:
     console = Console(highlight=False)
     try:
         with ExitStack() as stack:
-            pipeline, scale, result, reading = run(console, stack)
+            report, result, reading = run(console, stack)
     except SpillwayError as error:
         console.print(f"error: {error}", markup=False, style="red")
         return error.exit_code
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started has ended")
         return 130
-    report = judge(pipeline, scale, result)
     accuracy = f"{reading.right} of {reading.read} plates read right ({reading.right / max(1, reading.read):.1%})"
     series = RunSeries(
         result.due,
         result.finished - result.due,
         result.kind == outcomes.PREDICTION,
         [reading.lost_at.get(index, "") for index in range(len(result.due))],
-        pipeline.spec.slo,
+        report.slo_ms / 1e3,
     )
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     run_report.write(REPORT, report, series, [f"{accuracy}, on digits that no model was trained on."])

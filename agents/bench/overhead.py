@@ -1,0 +1,117 @@
+"""What Spillway adds to a pipeline's own models at low load: latency minus execution along the critical path."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir, json_option, pipeline_argument
+from agents.supervise.service import ServiceSettings, served
+from lineage.errors import SpillwayError
+from lineage.message import PREDICTION
+from producers import schedule
+from producers.connection import ClientSettings
+from producers.exchange import Exchange
+from producers.generator import Pace, run_load
+from producers.load import generated
+from producers.payloads import find_payload, signature_payload
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lineage.message import Outcome, StageTiming
+    from producers.payloads import Payload
+    from topology.load import Pipeline
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def critical_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
+    """Seconds of execution along the longest path through the stages that a query passed."""
+    executed = {timing.stage: timing.executed for timing in timings}
+    ends: dict[str, float] = {}
+
+    def end(stage: str) -> float:
+        if stage not in ends:
+            before = [end(name) for name in predecessors[stage] if name in executed]
+            ends[stage] = max(before, default=0.0) + executed[stage]
+        return ends[stage]
+
+    return max((end(stage) for stage in executed), default=0.0)
+
+
+def once(
+    pipeline: Pipeline, settings: ClientSettings, payload: Payload, rate: float, seconds: float
+) -> dict[str, float]:
+    """One low load on a pipeline that is served; medians in milliseconds."""
+    models: dict[int, float] = {}
+
+    def observe(index: int, outcome: Outcome) -> None:
+        if outcome.kind == PREDICTION:
+            models[index] = critical_path(outcome.timings, pipeline.graph.predecessors)
+
+    exchange = Exchange(settings, pipeline.spec.name)
+    try:
+        due = schedule.constant(rate, seconds)
+        result = run_load(exchange, generated(due, payload), Pace(slo=pipeline.spec.slo, observe=observe))
+    finally:
+        exchange.close()
+    if len(models) < len(due):
+        raise SpillwayError(f"{len(due) - len(models)} of {len(due)} queries got no prediction: lower --rate")
+    latency = (result.finished - result.due) * 1e3
+    own = np.array([models[index] for index in range(len(due))]) * 1e3
+    return {
+        "latency_p50_ms": round(float(np.median(latency)), 2),
+        "models_p50_ms": round(float(np.median(own)), 2),
+        "added_p50_ms": round(float(np.median(latency - own)), 2),
+        "added_p99_ms": round(float(np.quantile(latency - own, 0.99)), 2),
+    }
+
+
+@click.command()
+@pipeline_argument
+@click.option("--payload", metavar="MODULE:FUNCTION", help="Makes the queries' inputs.  [default: by signature]")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="Queries/s.")
+@click.option("--seconds", type=click.FloatRange(1), default=12.0, show_default=True, help="Of each run.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; the median counts.")
+@json_option
+def overhead(pipeline: Path, payload: str | None, rate: float, seconds: float, repeats: int, *, as_json: bool) -> None:
+    """Measure what is added to the models' own times at low load.
+
+    Serves PIPELINE on a Kafka of its own, sends RATE queries a second, and takes from each query's latency (from when
+    it was due to when its outcome is in the client's hands) the executions along its critical path.
+
+    \b
+    Example:
+      spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
+    """  # noqa: D301 - click's own marks
+    loaded = load(pipeline)
+    inputs = signature_payload(loaded.spec) if payload is None else find_payload(payload)
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
+        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+        settings = ClientSettings(bootstrap=broker.bootstrap)
+        environment = {**_ONE_THREAD, **os.environ}
+        service = ServiceSettings(loaded, settings, work / "run", environment=environment)
+        stack.enter_context(served(service, say=lambda text: click.echo(text, err=True)))
+        once(loaded, settings, inputs, rate, 3.0)  # the first batches of a process are slow
+        runs = [once(loaded, settings, inputs, rate, seconds) for _ in range(repeats)]
+    click.echo(json.dumps(runs, indent=2) if as_json else _text(runs, loaded.spec.name, rate))
+
+
+def _text(runs: Sequence[Mapping[str, Any]], name: str, rate: float) -> str:
+    lines = [f"{name} at {rate:g} queries/s, {len(runs)} runs: median (least to most)"]
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        lines.append(f"{key:16} {statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})")
+    return "\n".join(lines)
