@@ -29,7 +29,7 @@ _AHEAD = 512  # queries made before they are due
 _MARGIN = 0.001  # seconds before a query is due in which none is made ahead
 _NAP = 0.05  # at most, so that progress goes on
 _SWITCH_SECONDS = 0.001  # how long the reply thread may keep the interpreter from the sending one
-_LEAD = 0.5  # seconds from the call to the start of the schedule: time to make the first queries
+_LEAD = 1.0  # seconds from the call to the start of the schedule: time to make queries and to be let in
 _SETTLE = 0.2
 
 

@@ -59,9 +59,15 @@ def generated(due: NDArray[np.float64], payload: Payload, *, seed: int = 0, limi
 
 
 def recorded(
-    recording: Recording, *, seed: int = 0, scale: float = 1.0, speed: float = 1.0, duration: float | None = None
+    recording: Recording,
+    *,
+    seed: int = 0,
+    scale: float = 1.0,
+    speed: float = 1.0,
+    duration: float | None = None,
+    budgets: bool = True,
 ) -> Load:
-    """The queries of a recording with their payloads, keys, budgets and timing; under new request ids.
+    """The queries of a recording with their payloads, keys, timing and, if `budgets`, deadlines; under new request ids.
 
     New, because the pipeline would take the old ones for repetitions. A key that was the request id is so again.
     `scale` above 1 repeats queries, `speed` compresses time, `duration` cuts (in seconds after `speed`).
@@ -74,7 +80,7 @@ def recorded(
     if not len(due):
         raise UsageError(f"{recording.directory}: no query is left at scale {scale}, speed {speed}")
     sources = _sources(times, due * speed)
-    return Load(due, lambda index: _again(queries[sources[index]]))
+    return Load(due, lambda index: _again(queries[sources[index]], budgets=budgets))
 
 
 def _sources(times: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -85,7 +91,7 @@ def _sources(times: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray
     return np.asarray(first + (np.arange(len(wanted)) - starts) % (last - first + 1))
 
 
-def _again(query: Recorded) -> Shot:
+def _again(query: Recorded, *, budgets: bool) -> Shot:
     own: dict[str, bytes] = {}
     extra: list[wire.Pair] = []
     for name, value in query.headers:
@@ -94,7 +100,7 @@ def _again(query: Recorded) -> Shot:
         elif name.startswith(wire.PASSTHROUGH):
             extra.append((name, value or b""))
     key = None if query.key == own.get(wire.REQUEST_ID) else query.key
-    return Shot(query.value or b"", key, _budget(own), tuple(extra))
+    return Shot(query.value or b"", key, _budget(own) if budgets else None, tuple(extra))
 
 
 def _budget(own: dict[str, Any]) -> float | None:

@@ -57,7 +57,12 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 @client_config_option
 @broker_dir_option("--broker-dir")
 @run_dir_option
-@click.option("--slo", callback=seconds, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
+@click.option(
+    "--slo",
+    callback=seconds,
+    metavar="SECONDS",
+    help="Instead of the pipeline's, and of a recording's deadlines; also as 400ms.",
+)
 @click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
 @click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
@@ -140,7 +145,12 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
             raise UsageError("--payload has no place with a recording, which has its own")
         recording = read_recording(Path(trace))
         return loads.recorded(
-            recording, seed=chosen.seed, scale=chosen.scale, speed=chosen.speed, duration=chosen.duration
+            recording,
+            seed=chosen.seed,
+            scale=chosen.scale,
+            speed=chosen.speed,
+            duration=chosen.duration,
+            budgets=chosen.slo is None,
         )
     due = traces.arrivals(trace, seed=chosen.seed, scale=chosen.scale, speed=chosen.speed, duration=chosen.duration)
     payload = signature_payload(pipeline.spec) if chosen.payload is None else find_payload(chosen.payload)

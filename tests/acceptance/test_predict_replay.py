@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from producers.report import Report
-from tests.acceptance.serving import SPILLWAY, serving
+from tests.acceptance.serving import SPILLWAY, serving, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 MODEL = """
 class Echo:
@@ -31,9 +32,7 @@ def broken(index, rng):
 
 
 @pytest.fixture(scope="module")
-def served(
-    broker: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., subprocess.CompletedProcess]]:
+def served(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A pipeline that echoes `x`, and the command run in its folder."""
     folder = tmp_path_factory.mktemp("echo")
     name = folder.name
@@ -41,14 +40,23 @@ def served(
     spec = folder / "pipeline.yaml"
     spec.write_text(f"name: {name}\nslo: 2s\npartitions: 3\nstages:\n  - {{name: first, model: 'echo_models:Echo'}}\n")
 
-    def spillway(command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [SPILLWAY, command, spec, *map(str, arguments), "--run-dir", folder / "run"],
-            input=stdin, capture_output=True, text=True, cwd=folder, timeout=120, check=False,
-        )  # fmt: skip
+    class Command:
+        """`spillway COMMAND pipeline.yaml ...` in the pipeline's folder."""
+
+        def words(self, command: str, *arguments: object) -> list[object]:
+            return [SPILLWAY, command, spec, *map(str, arguments), "--run-dir", folder / "run"]
+
+        def __call__(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess:
+            return subprocess.run(
+                self.words(command, *arguments),
+                input=stdin, capture_output=True, text=True, cwd=folder, timeout=120, check=False,
+            )  # fmt: skip
+
+        def start(self, command: str, *arguments: object) -> subprocess.Popen:
+            return subprocess.Popen(self.words(command, *arguments), cwd=folder)
 
     with serving(spec, name, broker, folder):
-        yield spillway
+        yield Command()
 
 
 def test_predict_prints_the_outcome(served):
@@ -111,6 +119,28 @@ def test_replay_reports_on_a_running_pipeline(served, tmp_path):
     with np.load(samples) as arrays:
         assert len(arrays["due"]) == found.requests
         assert np.all(arrays["finished"] > arrays["due"])
+
+
+def test_replay_takes_a_recording(served, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("second,requests\n0,20\n1,20\n")
+    recording = tmp_path / "recording"
+    arguments = ("--attach", "--payload", "echo_models:numbers")
+    recorder = served.start("record", "-o", recording)
+    try:
+        until(lambda: any(recording.glob("*.avro")), 30, "the recorder writes")
+        assert served("replay", trace, *arguments).returncode == 0
+    finally:
+        recorder.send_signal(signal.SIGTERM)
+        recorder.wait(30)
+    done = served("replay", recording, "--attach", "--speed", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    report = Report.model_validate_json(done.stdout)
+    assert report.outcomes.prediction == report.requests == 40
+    assert 0.2 < report.duration_s < 1.5
+    refused = served("replay", recording, *arguments)
+    assert refused.returncode == 2
+    assert "--payload" in refused.stderr
 
 
 def test_replay_counts_what_fails(served, tmp_path):

@@ -54,6 +54,7 @@ def test_a_recording_keeps_payload_timing_key_and_budget():
     assert (first.key, second.key) == (None, b"user")  # the first one's was its id: it will be its new one
     assert first.budget == pytest.approx(0.4)
     assert second.extra == (("x-t", b"1"),)
+    assert load.recorded(OneRecording(queries), budgets=False).shot(0).budget is None
 
 
 def test_a_recorded_query_without_times_takes_the_loads():
