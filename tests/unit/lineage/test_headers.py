@@ -278,6 +278,7 @@ def test_arbitrary_hops_are_hops_or_one_typed_error(raw):
         b"\x01\x01\x01a\0\0\0\0\0",
         b"\x01\x01\x01\xff\0\0\0\0",
         b"\x01\x01\x7fa\0\0\0\0",
+        b"\x01\x01\xfa\x01" + b"s" * 250 + b"\0\0\0\0",
         b"\x01\x01\xff\xff\xff\xff\x7fa",
         b"\x01\x01\x01a" + b"\xff" * 9 + b"\x01" + b"\0\0\0",
     ],
