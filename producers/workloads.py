@@ -7,15 +7,18 @@ seeded generator, so anyone can make the file again.
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 
 class _Frozen(BaseModel):

@@ -13,6 +13,8 @@ mpl.use("svg")  # no display is needed, nor looked for
 from matplotlib import pyplot as plt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -101,7 +103,7 @@ def thinned(run: RunSeries, most: int = 4000) -> RunSeries:
 
 def draw(run: RunSeries, stages: list[str]) -> dict[str, str]:
     """Charts by name (`rates`, `latencies`, `distribution`, `losses`), each an <svg> element."""
-    plans = {
+    plans: dict[str, Callable[[Axes], None]] = {
         "rates": lambda axes: _rates(axes, run),
         "latencies": lambda axes: _latencies(axes, thinned(run)),
         "distribution": lambda axes: _distribution(axes, run),

@@ -23,8 +23,8 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
         (f"{report.goodput_rps:,.1f}/s", "goodput"),
         (f"{100 * report.drop_rate:.2f} %", "drop rate (late counts as dropped)"),
         (f"{100 * report.invalid_rate:.2f} %", "execution spent on lost queries"),
-        (f"{latency.p50:.0f} ms" if latency.p50 is not None else "–", "median latency"),
-        (f"{latency.p99:.0f} ms" if latency.p99 is not None else "–", "99th percentile"),
+        (f"{latency.p50:.0f} ms" if latency.p50 is not None else "-", "median latency"),
+        (f"{latency.p99:.0f} ms" if latency.p99 is not None else "-", "99th percentile"),
         (f"{outcomes.dropped:,} / {outcomes.failed:,}", "dropped / failed"),
         (f"{outcomes.missing:,} / {outcomes.duplicate:,}", "missing / duplicate"),
     ]

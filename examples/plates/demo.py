@@ -118,8 +118,9 @@ def run(console: Console, stack: ExitStack) -> tuple[Report, LoadResult, Reading
     reading = Reading()
     exchange = Exchange(settings, pipeline.spec.name)
     stack.callback(exchange.close)
+    meter = StageMeter(work / "run", pipeline.spec)
     result = run_load(exchange, generated(due, payload.scene), Pace(slo=pipeline.spec.slo, observe=reading.observe))
-    return pipeline, scale, result, reading
+    return judge(pipeline, scale, result, meter.totals()), result, reading
 
 
 def judge(pipeline: Pipeline, scale: float, result: LoadResult, stages: dict[str, StageTotals] | None) -> Report:

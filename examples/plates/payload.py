@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from examples.plates.scenes import Scene, scenes
+
+if TYPE_CHECKING:
+    import numpy as np
 
 COUNT = 512
 SEED = 99

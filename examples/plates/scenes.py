@@ -33,7 +33,7 @@ class Scene:
 @lru_cache(maxsize=1)
 def digit_images() -> tuple[Image, NDArray[np.int64]]:
     """The 1,797 digits, scaled up to DIGIT x DIGIT, and their labels."""
-    from sklearn.datasets import load_digits  # takes half a second, and stages need no digits
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - takes half a second, and stages need no digits
 
     bunch = load_digits()
     large = np.kron(bunch.images, np.ones((DIGIT // 8, DIGIT // 8)))

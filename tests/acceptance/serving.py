@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -21,7 +21,11 @@ from lineage.message import PREDICTION
 from lineage.schemas import SchemaBook
 from tests.oracle import Answer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 SPILLWAY = Path(sys.executable).with_name("spillway")
+ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
 STOP_SECONDS = 60.0
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -18,6 +17,10 @@ from producers.connection import ClientSettings
 from tests.acceptance.diamond_models import expected
 from tests.acceptance.serving import Served, read_egress, serving
 from tests.oracle import outcome_problems, repetition_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
 
 MODELS = "tests.acceptance.diamond_models"
 ROOT = Path(__file__).parents[2]
@@ -95,7 +98,7 @@ def judge(served: Served, broker: str, folder: Path, accepted: list[str], replac
 
     problems = outcome_problems(accepted, egress, right)
     problems += repetition_problems(executions(folder), replaced)
-    counts = {stage: 0 for stage in STAGES}
+    counts = dict.fromkeys(STAGES, 0)
     for stage, _, _ in executions(folder):
         counts[stage] += 1
     problems += [f"{stage}: {n} executions of {len(accepted)}" for stage, n in counts.items() if n < len(accepted)]

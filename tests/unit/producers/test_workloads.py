@@ -26,5 +26,5 @@ def test_a_changed_file_is_noticed(tmp_path):
 
 def test_a_manifest_that_is_none_is_refused_by_name(tmp_path):
     (tmp_path / "manifest.yaml").write_text("workloads: [{file: a.csv}]")
-    with pytest.raises(UsageError, match="manifest.yaml"):
+    with pytest.raises(UsageError, match=r"manifest\.yaml"):
         read_manifest(tmp_path / "manifest.yaml")
