@@ -85,10 +85,6 @@ class Output:
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers, token: Any
     ) -> None:
         """Produce one message; `token` is handed to `on_stored` once the broker has it."""
-
-        def delivered(error: Any, _message: Any) -> None:
-            self._delivered(error, topic, token)
-
         self.in_flight += 1
         self._bytes += len(value or b"")
         if self._timer is None:

@@ -121,7 +121,8 @@ class StageDriver:
                     if not self._may_take:
                         break
             self._pump()
-            await asyncio.sleep(0)
+            if at < len(records):
+                await asyncio.sleep(0)
         return True
 
     @property
