@@ -29,7 +29,7 @@ class _Net:
 
     @property
     def turns(self) -> bool:
-        return self.starts != set(self.ends)
+        return len(self.starts | set(self.ends)) > 1
 
 
 def draw_boxes(layer: list[Node]) -> list[str]:

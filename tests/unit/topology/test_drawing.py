@@ -45,6 +45,14 @@ def test_every_line_leads_where_an_edge_does(chance):
     assert traced(drawn, ["p.ingress", *graph.order]) == edges
 
 
+def test_two_stages_that_both_lead_to_the_two_below():
+    pipeline = parse(
+        "{name: p, slo: 1, sinks: all, stages: [{name: a, model: 'm:M'}, {name: b, model: 'm:M'},"
+        "{name: c, model: 'm:M', after: [a, b]}, {name: d, model: 'm:M', after: [a, b]}]}"
+    )
+    assert {("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")} <= traced(text(pipeline), ["a", "b"])
+
+
 STARTS = "┬◇"
 # What a line does that comes to a character: from above, and along a row. Lines never lead up again.
 DOWN = {"│": "d", "└": "r", "┘": "l", "┴": "lr", "├": "dr", "┤": "dl", "┼": "dlr"}
