@@ -26,28 +26,30 @@ _HEARTBEAT_MS = 500  # how soon a member hears of a rebalance
 _LEAVE_SECONDS = 3.0
 
 
+def member_settings(settings: ClientSettings, pipeline: str, replica: int) -> dict[str, Any]:
+    """How a gate takes part in its group; it commits nothing by itself."""
+    return {
+        **settings.confluent(),
+        "group.id": group_id(pipeline, GATE),
+        "group.instance.id": instance_id(pipeline, GATE, replica),
+        "client.id": instance_id(pipeline, GATE, replica),
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": _HEARTBEAT_MS,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",  # also makes it wait for offsets that a transaction is moving
+        "fetch.wait.max.ms": 100,
+        "fetch.queue.backoff.ms": 10,
+        "queued.min.messages": 2_000,
+        "queued.max.messages.kbytes": 16_384,
+    }
+
+
 def member(settings: ClientSettings, pipeline: str, replica: int) -> Consumer:
-    """A consumer that can join the gates' group; it commits nothing by itself."""
-    return Consumer(
-        {
-            **settings.confluent(),
-            "group.id": group_id(pipeline, GATE),
-            "group.instance.id": instance_id(pipeline, GATE, replica),
-            "client.id": instance_id(pipeline, GATE, replica),
-            "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": _HEARTBEAT_MS,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",  # also makes it wait for offsets that a transaction is moving
-            "fetch.wait.max.ms": 100,
-            "fetch.queue.backoff.ms": 10,
-            "queued.min.messages": 2_000,
-            "queued.max.messages.kbytes": 16_384,
-        },
-        logger=log,
-    )
+    """A consumer that can join the gates' group."""
+    return Consumer(member_settings(settings, pipeline, replica), logger=log)
 
 
 def leave(settings: ClientSettings, pipeline: str, member_id: str) -> None:

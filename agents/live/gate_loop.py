@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from agents.live.gate_transaction import AbortedError, Record, Turn, fenced, is_fencing
 from agents.live.gate_wire import Poison
@@ -148,7 +148,7 @@ class Gate:
     def _judge(self, error: Any) -> None:
         if is_fencing(error):
             raise fenced(self._name, error)
-        if not passes(error):
+        if not passes(error) and error.code() != KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (it joins again)
             raise BrokerError(f"gate {self._name} cannot read {self._topics.outcomes}: {error.str()} ({error.name()})")
         log.info("gate %s: %s", self._name, error.str())
 

@@ -126,32 +126,6 @@ def owners(bench):
     }
 
 
-def test_a_sleeper_whose_partitions_went_to_another_replica_writes_nothing_more(make_gate):
-    """Its transactional id is nobody else's: only the group's generation can fence it."""
-    bench = make_gate()
-    stream = Stream(bench, 7)
-    sleeper = bench.gate(0)
-    stream.go_on(50)
-    bench.await_released(50)
-    other = bench.gate(1)
-    until(lambda: len(owners(bench)) == 2, 60)
-    for _ in range(10):
-        stream.go_on(20)
-    sleeper.send_signal(signal.SIGSTOP)
-    stream.go_on(100)
-    stream.assert_one_outcome_each()  # after the sleeper's session
-    sleeper.send_signal(signal.SIGCONT)
-    for _ in range(10):
-        stream.go_on(20)
-    stream.assert_one_outcome_each()
-    bench.stop(other)
-    stream.go_on(50)
-    if sleeper.poll() is not None:  # it may go on as a member again, or end and be started anew
-        assert sleeper.returncode == 1
-        bench.gate(0)
-    stream.assert_one_outcome_each()
-
-
 class AbortingWriter(TransactionalWriter):
     """Every third transaction is aborted, at one or another point."""
 
