@@ -37,7 +37,8 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, as_json: bool) -> int:
     """Check a pipeline file and draw its graph.
 
     Tells all that is wrong with the file at once, each with its line and what to do. Nothing is imported or started;
-    with --load, what the pipeline names is looked up as its stages would look it up, from the working directory.
+    with --load, what the pipeline names is looked up as its stages would look it up: in the working directory, then
+    beside the file.
 
     \b
     Example:
