@@ -14,6 +14,8 @@ from agents.cli.summary import deliver
 from agents.core.policies import POLICIES
 from agents.sim.simulation import simulate as run
 from producers import traces
+from producers.load import recorded
+from producers.recording import is_recording, read_recording
 from topology.load import load
 
 if TYPE_CHECKING:
@@ -92,8 +94,8 @@ def simulate(
     """Run TRACE through the simulator and report.
 
     The stages of PIPELINE decide as live ones do, in virtual time; profiles stand in for their models. TRACE is a CSV
-    file (second,requests or t,..., .gz too) or constant:RATE, poisson:RATE, gamma:RATE,CV with --duration. The same
-    seed gives the same report.
+    file (second,requests or t,..., .gz too), a recording's directory, of which it takes the timing, or constant:RATE,
+    poisson:RATE, gamma:RATE,CV with --duration. The same seed gives the same report.
 
     \b
     Example:
@@ -101,7 +103,10 @@ def simulate(
       spillway simulate examples/video/pipeline.yaml poisson:150 --duration 60 --policy expired --json
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline)
-    arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
+    if not traces.is_process(trace) and is_recording(Path(trace)):
+        arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due
+    else:
+        arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
     with progress_bar("simulating", len(arrivals)) as progress:
         result = run(
             loaded,

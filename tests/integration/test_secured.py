@@ -1,10 +1,11 @@
 """One client settings file reaches confluent-kafka, aiokafka and Faust on a broker with SASL and TLS."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
+import trustme
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
 from agents.broker import EmbeddedBroker
@@ -13,14 +14,26 @@ from lineage.errors import BrokerError
 from producers.client import Client
 from producers.connection import ClientSettings
 
-TLS = Path(__file__).parent / "tls"
 LOGIN = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="a=b#c" user_ada="a=b#c";'
 )
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory):
+def tls_files(tmp_path_factory):
+    """A certificate authority made for this run (`ca.pem`), and a broker's key and certificate under it."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    leaf = authority.issue_cert("127.0.0.1", "localhost")
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    pkcs8 = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())  # the only form that Kafka reads
+    (folder / "broker.pem").write_bytes(pkcs8 + b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory, tls_files):
     """A broker with a plain listener, for the tests' own use, and one with TLS and a password."""
     plain, controller, tls = free_port(), free_port(), free_port()
     extra = {
@@ -31,15 +44,15 @@ def secured(tmp_path_factory):
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.secure.plain.sasl.jaas.config": LOGIN,
         "listener.name.secure.ssl.keystore.type": "PEM",
-        "listener.name.secure.ssl.keystore.location": str(TLS / "broker.pem"),
+        "listener.name.secure.ssl.keystore.location": str(tls_files / "broker.pem"),
     }
     with EmbeddedBroker(tmp_path_factory.mktemp("secured"), port=plain, strict_port=True, extra=extra) as broker:
         yield broker.bootstrap, f"127.0.0.1:{tls}"
 
 
 @pytest.fixture
-def settings(secured, tmp_path):
-    def load(password="a=b#c", authority=TLS / "ca.pem"):
+def settings(secured, tls_files, tmp_path):
+    def load(password="a=b#c", authority=tls_files / "ca.pem"):
         file = tmp_path / "client.properties"
         file.write_text(
             f"bootstrap.servers={secured[1]}\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=ada\n"

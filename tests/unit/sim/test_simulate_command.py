@@ -7,6 +7,7 @@ import json
 import pytest
 
 from agents.cli.main import run
+from producers.recording import About, Recorded, RecordingWriter
 from producers.report import Report
 
 from .pipelines import document
@@ -55,6 +56,15 @@ def test_scale_and_speed_change_the_load(files, capsys):
     report = json.loads(out)
     assert report["requests"] == 220
     assert report["duration_s"] <= 1.5
+
+
+def test_a_recording_gives_its_timing(files, capsys):
+    about = About("small", "name: small", "small.ingress", "small.egress", {}, {}, 0.0)
+    with RecordingWriter(files / "taken", about) as writer:
+        for number in range(40):
+            writer.write(Recorded("small.ingress", 0, number, 1000 + number / 20, b"k", (), b"v"))
+    code, out, _ = spillway(capsys, "small.json", "taken", "--json")
+    assert (code, json.loads(out)["requests"]) == (0, 40)
 
 
 @pytest.mark.parametrize(
