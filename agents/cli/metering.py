@@ -38,7 +38,7 @@ class StageMeter:
             sums[entry.stage].add(now, self._before.get((entry.name, entry.pid), Snapshot(now.at)))
         if any(stage.name not in sums for stage in self._spec.stages):
             return None
-        return {stage.name: sums[stage.name].totals() for stage in self._spec.stages}
+        return {stage.name: sums[stage.name].totals(joins=len(stage.after) > 1) for stage in self._spec.stages}
 
     def _read(self) -> list[tuple[Entry, Snapshot]]:
         return [
@@ -80,10 +80,10 @@ class _Sums:
         self.waited += waited.total
         self.waited_count += waited.count
 
-    def totals(self) -> StageTotals:
-        """The stage's part of a report."""
+    def totals(self, *, joins: bool) -> StageTotals:
+        """The stage's part of a report. What a join received are requests put together, not their parts."""
         return StageTotals(
-            received=int(self.received),
+            received=int(self.queries + self.dropped if joins else self.received),
             batches=int(self.batches),
             queries=int(self.queries),
             dropped=int(self.dropped),
