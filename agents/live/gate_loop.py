@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_OUTCOMES = 1_000  # in one transaction
+GATHER_SECONDS = 0.005  # between two transactions: the broker writes the markers of the first meanwhile
 _POLL_SECONDS = 0.1
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
 _LOAD_SECONDS = 120.0
@@ -82,6 +83,7 @@ class Gate:
         self._letters: list[tuple[Record, str]] = []  # to write, with their reasons
         self._paused = False
         self._committed_at = time.monotonic()
+        self._written_at = 0.0  # when the last transaction ended
         means.metrics.duplicates = lambda: self._duplicates + self._core.stats.duplicates
         means.metrics.held = lambda: self._core.pending + self._core.waiting
 
@@ -117,6 +119,9 @@ class Gate:
         first = self._consumer.poll(_POLL_SECONDS)
         if first is None:
             return []
+        pause = self._written_at + GATHER_SECONDS - time.monotonic()
+        if pause > 0:
+            time.sleep(pause)
         return [first, *self._consumer.consume(MOST_OUTCOMES - 1, 0)]
 
     def _heed_room(self) -> None:
@@ -175,6 +180,7 @@ class Gate:
             log.warning("%s; beginning again from what is committed", error)
             self._begin_again()
             return
+        self._written_at = time.monotonic()
         self._note(releases, records, commits)
         self._score(releases, [reason for _, reason in letters], time.monotonic() - begun)
 

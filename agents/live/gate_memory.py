@@ -120,13 +120,12 @@ class Memory:
         return place.offset
 
     def _recall(self, core: GateCore, message: Any) -> None:
-        delivery = self._wire.envelope(message)
-        if delivery is None:
-            log.warning("%s[%d] holds a foreign record at %d", self._egress, message.partition(), message.offset())
-            return
-        core.recall(
-            message.partition(), message.offset(), delivery.request_id, delivery.sent, message.timestamp()[1] / 1000
-        )
+        partition, offset = message.partition(), message.offset()
+        found = self._wire.released(message)
+        if found is None:
+            log.warning("%s[%d] holds a foreign record at %d", self._egress, partition, offset)
+        else:
+            core.recall(partition, offset, *found, message.timestamp()[1] / 1000)
 
 
 def _within(span: Span, there: Span) -> Span:

@@ -71,6 +71,12 @@ def test_an_envelope_is_read_without_its_value():
     assert delivery.payload.outcome is None
 
 
+def test_what_was_released_is_known_by_its_id_and_time_alone():
+    assert Wire.released(Message(body=None)) == ("r1", 1.0)
+    for pairs in (None, [], [("x-request-id", b"r1")], [("x-request-id", b"\xff"), ("spillway-sent", b"1")]):
+        assert Wire.released(Message(pairs=pairs)) is None
+
+
 def test_the_gates_own_outcome_is_encoded():
     delivery = wire().read(Message())
     value = wire().value(release(delivery, Outcome(PREDICTION, outputs={"b.a": 2})))
