@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo test lint unit integration acceptance bench lock clean
+.PHONY: env demo test lint unit integration acceptance bench bench-hop lock clean
 
 env: $(INSTALLED)
 
@@ -46,8 +46,21 @@ lint: env
 unit integration acceptance: env
 	$(BIN)/python -m pytest tests/$@
 
-bench: env
-	$(BIN)/spillway bench --help
+# Every figure that the README speaks of; about half an hour, on a machine that does nothing else.
+bench: bench-hop
+	$(BIN)/spillway bench gate
+	$(BIN)/spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
+	$(BIN)/spillway bench start
+	$(BIN)/spillway bench simulate
+
+# Quix Streams wants another pydantic than ours, so the benchmark runs it from an environment of its own.
+bench-hop: env .venv-quix/.installed
+	$(BIN)/spillway bench hop --quix-python .venv-quix/bin/python
+
+.venv-quix/.installed: requirements/quix.txt
+	$(PYTHON) -m venv .venv-quix
+	.venv-quix/bin/python -m pip --disable-pip-version-check install -q --require-hashes -r $<
+	@touch $@
 
 # Compiles the locks anew (needs uv on PATH).
 CUDA := $(shell sed -n 's/^\(\(nvidia\|cuda\|triton\|torch\)[a-z0-9-]*\)==.*/\1/p' requirements/torch.txt 2>/dev/null)
@@ -56,6 +69,7 @@ lock:
 	$(COMPILE) pyproject.toml requirements/build.in --extra dev --extra examples \
 	  $(foreach p,$(CUDA),--no-emit-package $(p)) -o requirements/base.txt
 	$(COMPILE) requirements/torch.in -o requirements/torch.txt
+	$(COMPILE) requirements/quix.in -o requirements/quix.txt
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-quix build *.egg-info .pytest_cache .mypy_cache .ruff_cache

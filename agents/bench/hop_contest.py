@@ -184,6 +184,7 @@ class _Contest:
         with log:
             return subprocess.Popen(
                 [self._python, "-m", *module],
+                cwd=self._folder,  # Faust and Quix Streams leave folders where they are
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **self._path()},

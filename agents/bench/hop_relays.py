@@ -148,7 +148,7 @@ def faust(ends: Ends) -> None:
             value, pairs = answered(event.message.value, event.message.headers)
             await sink.send(key=event.message.key, value=value, partition=event.message.partition, headers=pairs)
 
-    sys.argv = ["faust", "worker", "-l", "error"]
+    sys.argv = ["faust", "worker", "-l", "info"]  # with -l error Faust may set the root logger to DEBUG, and be slowed
     app.main()
 
 
