@@ -1,0 +1,47 @@
+"""The demo ends all that it started, also on Ctrl-C. (That it runs to its end is what `make demo` shows.)"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from examples.plates.training import ensure_trained
+from tests.acceptance.serving import ROOT, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
+    ensure_trained()
+    output = tmp_path / "demo.out"
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    with output.open("wb") as out:
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "examples.plates.demo"],
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+    try:
+        until(lambda: "replaying" in output.read_text() or demo.poll() is not None, 180, "the demo's replay")
+        started = psutil.Process(demo.pid).children(recursive=True)
+        assert len(started) >= 6, output.read_text()  # Kafka, four stages and the gate at least
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(90) == 130, output.read_text()
+        until(lambda: not any(process.is_running() for process in started), 20, "its processes gone")
+        assert list(scratch.iterdir()) == []
+    finally:
+        if demo.poll() is None:
+            os.killpg(demo.pid, signal.SIGKILL)
