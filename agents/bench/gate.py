@@ -70,10 +70,9 @@ def measure(settings: ClientSettings, folder: Path, repeats: int, seconds: float
 
 def _run(lane: Lane, seconds: float, drain: int) -> dict[str, float]:
     found: dict[str, float] = {}
-    with lane.gate():
-        lane.latencies(RATES[0], _WARM_SECONDS)
     for rate in RATES:
         with lane.gate() as writes:
+            lane.latencies(rate, _WARM_SECONDS)  # it joins its group and finds its connections meanwhile
             taken = lane.latencies(rate, seconds)
         found |= {f"p50_ms_at_{rate:.0f}": _at(taken, 0.5), f"p99_ms_at_{rate:.0f}": _at(taken, 0.99)}
         found |= {f"write_p50_ms_at_{rate:.0f}": _at(writes, 0.5), f"write_p99_ms_at_{rate:.0f}": _at(writes, 0.99)}

@@ -1,0 +1,41 @@
+"""Calls are asked again while what ails them passes, and given up with words."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from lineage.errors import BrokerError
+from producers.patience import patiently
+
+
+class Broker:
+    """Fails with each of `codes` in turn, then answers; time goes on with each call."""
+
+    def __init__(self, monkeypatch, *codes):
+        self.codes = list(codes)
+        self.now = 0.0
+        monkeypatch.setattr("producers.patience.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("producers.patience.time.sleep", lambda seconds: None)
+
+    def ask(self, seconds):
+        self.now += seconds
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        return "answer"
+
+
+def test_what_passes_is_asked_again(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError._TIMED_OUT, KafkaError.NOT_LEADER_FOR_PARTITION)
+    assert patiently(broker.ask, "ask", 10) == "answer"
+
+
+def test_what_does_not_pass_is_said_at_once(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match=r"could not ask: .*TOPIC_AUTHORIZATION_FAILED"):
+        patiently(broker.ask, "ask", 10)
+
+
+def test_patience_ends(monkeypatch):
+    broker = Broker(monkeypatch, *[KafkaError._TRANSPORT] * 100)
+    with pytest.raises(BrokerError, match="could not ask within 3 s"):
+        patiently(broker.ask, "ask", 3)
+    assert broker.now == 3
