@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.errors import SpecError
-from topology.document import MAX_BYTES, Document
-from topology.fields import read_fields
-from topology.paper import is_paper, translate
-from topology.problems import InvalidPipelineError, Problem
+from topology.reading.document import MAX_BYTES, Document
+from topology.reading.fields import read_fields
+from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
-from topology.structure import check_structure
+from topology.rules.problems import InvalidPipelineError, Problem
+from topology.rules.structure import check_structure
 
 if TYPE_CHECKING:
-    from topology.problems import Finding
-    from topology.problems import Path as FieldPath
+    from topology.rules.problems import Finding
+    from topology.rules.problems import Path as FieldPath
     from topology.spec import PipelineSpec
 
 

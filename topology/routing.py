@@ -2,8 +2,9 @@
 
 A *path* holds the choices: chooser -> the successors it chose, none where the request ended there. A chooser that is
 not in it counts as choosing all of its successors. That happens only where the chooser was never to be reached any
-more (it, or something before it, lost the request): a pipeline is refused (`topology.choices`) unless every message
-that arrives at a join carries every choice that bears on it. So all messages of a request give the same answers.
+more (it, or something before it, lost the request): a pipeline is refused (`topology.rules.choices`) unless every
+message that arrives at a join carries every choice that bears on it. So all messages of a request give the same
+answers.
 
 The rule that makes outcomes exactly one: for every request, a join (the gate is one, of the terminals) hears exactly
 one thing from each sender that it expects, a result of its own or a loss that stands for it.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from lineage.errors import UsageError
-from lineage.tensors import DTYPE_NAMES
+from lineage.values.tensors import DTYPE_NAMES
 from topology import names, quantities
 
 DEFAULT_PARTITIONS = 12

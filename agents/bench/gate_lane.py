@@ -14,10 +14,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from agents.live.topics import ensure
-from lineage import codec, headers
+from lineage import headers
 from lineage.errors import BrokerError
 from lineage.hops import Hop
 from lineage.message import PREDICTION, Outcome
+from lineage.values import codec
 from topology import topics
 from topology.load import load
 

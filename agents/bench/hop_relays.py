@@ -33,8 +33,9 @@ class Ends:
 
 def codec_step() -> Callable[[bytes, Any], tuple[bytes, list[tuple[str, bytes]]]]:
     """Return what a stage does to a message: decode headers and query, encode the outcome and its headers."""
-    from lineage import codec, headers  # noqa: PLC0415
+    from lineage import headers  # noqa: PLC0415
     from lineage.message import PREDICTION, Outcome, StageTiming  # noqa: PLC0415
+    from lineage.values import codec  # noqa: PLC0415
 
     decoder = codec.Decoder()
 

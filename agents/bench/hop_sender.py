@@ -12,8 +12,9 @@ import time
 
 from confluent_kafka import Producer
 
-from lineage import codec, headers, trace
+from lineage import headers, trace
 from lineage.message import Query
+from lineage.values import codec
 
 _LEAD = 0.2  # seconds before the first message, for the producer to connect
 _PAD = 150  # makes a value of 200 bytes

@@ -18,19 +18,18 @@ from agents.cli.options import cache_dir, json_option, pipeline_argument
 from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
-from producers import schedule
+from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
-from producers.exchange import Exchange
-from producers.generator import Pace, run_load
-from producers.load import generated
-from producers.payloads import find_payload, signature_payload
+from producers.load import generated, schedule
+from producers.load.generator import Pace, run_load
+from producers.load.payloads import find_payload, signature_payload
 from topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lineage.message import Outcome, StageTiming
-    from producers.payloads import Payload
+    from producers.load.payloads import Payload
     from topology.load import Pipeline
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

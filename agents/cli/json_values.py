@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lineage.errors import UsageError
-from lineage.tensors import BFLOAT16, DTYPES, Bfloat16, is_tensor
+from lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16, is_tensor
 
 if TYPE_CHECKING:
     from lineage.message import Outcome

@@ -18,7 +18,7 @@ from lineage.errors import SpillwayError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-# name -> what `spillway --help` says of it. Each is the click command `name` in the module `agents.cli.<name>`; the
+# name -> what `spillway --help` says of it. Each is the click command `name` in `agents.cli.commands.<name>`; the
 # texts stand here so that help need not import what the commands need (some need torch or Faust).
 COMMANDS = {
     "broker": "Start, stop, inspect or reset a local Kafka.",
@@ -51,17 +51,17 @@ Environment:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules of `agents.cli`, imported when called and not listed where absent."""
+    """A group whose commands are modules of `agents.cli.commands`, imported when called and not listed where absent."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Names of the commands that are there."""
-        return [name for name in COMMANDS if importlib.util.find_spec(f"agents.cli.{name}") is not None]
+        return [name for name in COMMANDS if importlib.util.find_spec(f"agents.cli.commands.{name}") is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, imported now."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(importlib.import_module(f"agents.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(f"agents.cli.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

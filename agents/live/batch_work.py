@@ -15,9 +15,10 @@ from agents.core.actions import Failed, Ok, Result
 from agents.live.emission import timings_so_far
 from agents.models.child import ModelCrashedError
 from agents.models.inputs import Inputs
-from lineage import codec, reasons
+from lineage import reasons
 from lineage.errors import WireError
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
+from lineage.values import codec
 
 if TYPE_CHECKING:
     from agents.core.batching import Batch

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lineage import codec, headers
+from lineage import headers
 from lineage.errors import WireError
 from lineage.message import DeadLetter
+from lineage.values import codec
 
 if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord

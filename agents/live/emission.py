@@ -9,8 +9,9 @@ from agents.core.actions import Emit, EmitKind, timing_of
 from agents.core.request import Delivery, Request
 from agents.live.carried import Carried
 from agents.live.dead_letters import dead_letter, letter_headers
-from lineage import codec, headers
+from lineage import headers
 from lineage.message import Outcome, StageTiming
+from lineage.values import codec
 from topology import topics
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from lineage.errors import BrokerError
@@ -150,7 +150,13 @@ def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: fl
         futures = admin.list_offsets(
             dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
         )
-        return {place.partition: future.result().offset for place, future in futures.items()}
+        try:
+            return {place.partition: future.result().offset for place, future in futures.items()}
+        except KafkaException:
+            admin.list_topics(
+                timeout=seconds
+            )  # else librdkafka asks with the leader epochs of before a restart, for ever
+            raise
 
     first = patiently(lambda s: ask(OffsetSpec.earliest(), s), f"list the offsets of {topic}", within)
     last = patiently(lambda s: ask(OffsetSpec.latest(), s), f"list the offsets of {topic}", within)

@@ -34,9 +34,9 @@ from agents.live.gate_wire import Wire
 from agents.live.groups import instance_id
 from agents.live.metrics import GateMetrics
 from agents.live.registry import serve_metrics
-from lineage.codec import Decoder
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE
+from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
 from topology.limits import merge

@@ -13,18 +13,18 @@ from agents.core.request import Delivery
 from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers as header_codec
 from lineage import reasons
-from lineage.codec import encode_outcome
 from lineage.errors import WireError
 from lineage.headers import Headers
 from lineage.message import FAILED, Outcome
 from lineage.metric_names import GATE
+from lineage.values.codec import encode_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from agents.core.outcomes import Release
-    from lineage.codec import Decoder
     from lineage.limits import Limits
+    from lineage.values.codec import Decoder
 
 _MICROSECONDS = 1_000_000
 _MOST_TEXT = 2_000  # characters of an error's text that are passed on

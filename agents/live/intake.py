@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agents.live.metrics import StageMetrics
     from agents.live.signature import Signature
-    from lineage.codec import Decoder
+    from lineage.values.codec import Decoder
 
 _LOG_APPEND_TIME = 1
 _MAX_KEY_BYTES = 4096  # keys travel with every message of a query, on top of its value

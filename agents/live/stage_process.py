@@ -28,8 +28,8 @@ from agents.live.stage_driver import StageDriver
 from agents.live.stage_parts import build_core, build_work, load_models, stage_signature
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
-from lineage.codec import Decoder
 from lineage.errors import BrokerError, SpillwayError
+from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
 from topology.limits import merge

@@ -32,18 +32,17 @@ from examples.plates.training import ensure_trained
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
 from producers import report as outcomes
-from producers import traces
 from producers.client import Client
+from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
-from producers.exchange import Exchange
-from producers.generator import Pace, run_load
-from producers.load import generated
+from producers.load import generated, traces
+from producers.load.generator import Pace, run_load
 from producers.report import Report
 from topology.load import Pipeline, load
 
 if TYPE_CHECKING:
+    from producers.load.tally import LoadResult
     from producers.report import StageTotals
-    from producers.tally import LoadResult
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "traces" / "bursty.csv"

@@ -1,9 +1,9 @@
 """Avro schemas: our own (the .avsc files here) and the writers' that a reader has learnt.
 
 A schema changes by new fields with defaults only: readers of the version before skip them, and readers of the new one
-fill them in. `lineage.decoding` reads the current version's fields in order, so it changes with the schema; the version
-that was goes to the tests' recorded ones, which must stay readable. A new branch of a union, or a new symbol of an
-enum, comes one release after the readers that know it: until then a book refuses its writers' schema.
+fill them in. `lineage.values.decoding` reads the current version's fields in order, so it changes with the schema;
+the version that was goes to the tests' recorded ones, which must stay readable. A new branch of a union, or a new
+symbol of an enum, comes one release after the readers that know it: until then a book refuses its writers' schema.
 """
 
 from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, SchemaBook, WriterSchema

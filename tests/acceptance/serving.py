@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from agents.supervise.registry import Entry, entries
-from lineage.codec import Decoder
 from lineage.headers import decode
 from lineage.limits import DEFAULT_LIMITS
 from lineage.message import PREDICTION
 from lineage.schemas import SchemaBook
+from lineage.values.codec import Decoder
 from tests.oracle import Answer
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lineage.codec import Decoder, encode_outcome
 from lineage.headers import decode
 from lineage.message import PREDICTION, Outcome, StageTiming
+from lineage.values.codec import Decoder, encode_outcome
 
 from .gate_bench import GateBench
 

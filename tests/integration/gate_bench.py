@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient
 
 from agents.live.gate_memory import bounds, read_spans
 from agents.live.topics import ensure
-from lineage import codec, headers
+from lineage import headers
 from lineage.hops import Hop
 from lineage.message import PREDICTION, Outcome
+from lineage.values import codec
 from producers.connection import ClientSettings
 from topology import topics
 from topology.load import load

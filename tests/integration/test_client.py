@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from lineage.codec import encode_outcome
 from lineage.errors import BrokerError, TopicError, UsageError, WireError
 from lineage.keys import partition_for
 from lineage.message import DROPPED, PREDICTION, Outcome
 from lineage.trace import TraceContext
+from lineage.values.codec import encode_outcome
 from producers.client import AsyncClient, Client, ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
 from producers.connection import ClientSettings
 

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from agents.broker import EmbeddedBroker
-from lineage.codec import encode_outcome
 from lineage.message import PREDICTION, Outcome
 from lineage.schemas import HEADER_BYTES, MARKER, OUTCOME, OWN_SCHEMAS, OWN_TEXTS, SchemaBook
+from lineage.values.codec import encode_outcome
 from producers.client import Client
 from producers.connection import ClientSettings
 from producers.schema_log import SchemaLog

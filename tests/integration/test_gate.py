@@ -7,9 +7,10 @@ import sys
 import time
 import urllib.request
 
-from lineage import codec, headers, hops, reasons
+from lineage import headers, hops, reasons
 from lineage.hops import Hop
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
+from lineage.values import codec
 from topology import topics
 
 from .gate_bench import PARTITIONS, ids, until

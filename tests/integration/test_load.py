@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from lineage.message import DROPPED, PREDICTION, Outcome
-from producers import load, schedule
+from producers import load
+from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
-from producers.exchange import Exchange
-from producers.generator import Pace, run_load
+from producers.load import schedule
+from producers.load.generator import Pace, run_load
 from producers.report import Report
 
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
 from producers.recording import About, RecordingWriter, read_recording
-from producers.tap import Tap
+from producers.recording.tap import Tap
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents.live.topics import ensure
-from lineage import codec, headers
+from lineage import headers
 from lineage.keys import partition_for
 from lineage.message import Query
+from lineage.values import codec
 from producers.connection import ClientSettings
 from topology.load import load
 from topology.topics import topic_plan

@@ -8,8 +8,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from lineage import codec, headers, reasons
+from lineage import headers, reasons
 from lineage.message import Outcome, Query
+from lineage.values import codec
 
 FRAGILE = """
 partitions: 1

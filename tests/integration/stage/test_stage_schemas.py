@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from lineage import reasons
 from lineage.limits import Limits
 from lineage.schemas import MARKER, OWN_SCHEMAS, SchemaBook
-from lineage.values import pack_map
+from lineage.values.structures import pack_map
 from topology.topics import schemas
 
 

@@ -6,7 +6,7 @@ import pytest
 from agents.cli.json_values import read_value, show_outcome, show_value
 from lineage.errors import UsageError
 from lineage.message import PREDICTION, Outcome, StageTiming
-from lineage.tensors import Bfloat16
+from lineage.values.tensors import Bfloat16
 
 
 @pytest.mark.parametrize(

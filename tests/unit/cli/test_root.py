@@ -19,7 +19,7 @@ def stub(monkeypatch, action):
     def status():
         return action()
 
-    monkeypatch.setattr("agents.cli.status.status", status)
+    monkeypatch.setattr("agents.cli.commands.status.status", status)
 
 
 def raising(error):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, Query, StageTiming
-from lineage.tensors import DTYPES
+from lineage.values.tensors import DTYPES
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

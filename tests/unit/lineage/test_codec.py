@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 
 from lineage import reasons
-from lineage.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
 from lineage.errors import WireError
 from lineage.limits import Limits
 from lineage.message import FAILED, PREDICTION, DeadLetter, Outcome, Query, StageTiming
-from lineage.resolution import resolve
 from lineage.schemas import (
     DEAD_LETTER,
     HEADER_BYTES,
@@ -23,6 +21,8 @@ from lineage.schemas import (
     QUERY,
     SchemaBook,
 )
+from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
+from lineage.values.resolution import resolve
 
 from .strategies import dead_letters, outcomes, queries, same
 

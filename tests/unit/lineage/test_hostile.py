@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage import reasons
-from lineage.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
-from lineage.decoding import read_long
 from lineage.errors import WireError
 from lineage.limits import Limits
 from lineage.message import FAILED, DeadLetter, Outcome, Query, StageTiming
@@ -22,6 +20,8 @@ from lineage.schemas import (
     QUERY,
     SchemaBook,
 )
+from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
+from lineage.values.decoding import read_long
 
 from .schema_versions import TWINS, V0
 from .strategies import dead_letters, outcomes, queries

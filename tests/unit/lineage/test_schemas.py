@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage import reasons
-from lineage.codec import Decoder, encode_query
 from lineage.errors import WireError
 from lineage.message import DROPPED, DeadLetter, Outcome, Query, StageTiming
 from lineage.schemas import (
@@ -32,6 +31,7 @@ from lineage.schemas import (
     SchemaBook,
     fingerprint_of,
 )
+from lineage.values.codec import Decoder, encode_query
 
 from .schema_versions import NEXT, V0
 

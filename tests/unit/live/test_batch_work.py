@@ -10,10 +10,11 @@ from agents.live.carried import Carried
 from agents.live.signature import Signature
 from agents.live.user_functions import UserFunctions
 from agents.models.child import ModelCrashedError
-from lineage import codec, reasons
+from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
 from lineage.message import Query, StageTiming
+from lineage.values import codec
 
 DECODER = codec.Decoder()
 

@@ -6,11 +6,12 @@ import pytest
 
 from agents.core.outcomes import Release
 from agents.live.gate_wire import Poison, Wire
-from lineage import codec, headers, reasons
-from lineage.codec import Decoder
+from lineage import headers, reasons
 from lineage.hops import Hop
 from lineage.limits import Limits
 from lineage.message import FAILED, PREDICTION, Outcome, Query
+from lineage.values import codec
+from lineage.values.codec import Decoder
 
 LIMITS = Limits(max_message_bytes=2_000)
 SAID = headers.Headers("r1", 1_000_000, 2_500_000, Hop("a", 0, 3, 7, 5), {"a": ("b",)}, (), None, [("x-user", b"u")])

@@ -8,10 +8,11 @@ from agents.core.request import Request
 from agents.live.emission import Emission
 from agents.live.intake import Intake, PoisonError
 from agents.live.metrics import StageMetrics
-from lineage import codec, headers, reasons, trace
+from lineage import headers, reasons, trace
 from lineage.hops import Hop
 from lineage.limits import Limits
 from lineage.message import Outcome, Query, StageTiming
+from lineage.values import codec
 
 APPENDED_MS = 1_700_000_000_000
 SENT_US = APPENDED_MS * 1000

@@ -4,13 +4,14 @@ import types
 import numpy as np
 import pytest
 
-from lineage.codec import Decoder
 from lineage.errors import UsageError
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
-from producers import load, payloads
-from producers.exchange import OutcomeTimeoutError
+from lineage.values.codec import Decoder
+from producers import load
+from producers.client.exchange import OutcomeTimeoutError
+from producers.load import payloads
+from producers.load.tally import Tally
 from producers.recording import Recorded
-from producers.tally import Tally
 from topology.load import parse
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.errors import UsageError
-from producers import schedule
+from producers.load import schedule
 
 
 def rng(seed=1):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lineage.errors import UsageError
-from producers import traces
+from producers.load import traces
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lineage.errors import UsageError
-from producers.workloads import problems, read_manifest
+from producers.load.workloads import problems, read_manifest
 
 MANIFEST = Path(__file__).parents[3] / "traces" / "manifest.yaml"
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from agents.sim.simulation import simulate
-from producers.traces import read_arrivals
+from producers.load.traces import read_arrivals
 from topology.load import load
 
 from .pipelines import pipeline

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.fields import read_fields
+from topology.reading.fields import read_fields
+from topology.rules.structure import check_structure
 from topology.spec import JoinSpec
-from topology.structure import check_structure
 
 if TYPE_CHECKING:
     from random import Random

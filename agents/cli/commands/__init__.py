@@ -1,0 +1,1 @@
+"""One module per command of `spillway`, imported only when it is called."""

@@ -1,0 +1,142 @@
+"""`spillway check`: whether a pipeline file can be served, what is wrong with it if not, and its graph."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.cli.options import json_option, pipeline_argument
+from agents.core.policies import POLICIES
+from lineage.errors import ModelError, SpecError
+from topology.drawing import dot, text
+from topology.load import load
+from topology.names import meant
+from topology.quantities import show_duration
+from topology.rules.problems import InvalidPipelineError
+from topology.rules.remarks import remarks
+from topology.topics import topic_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from topology.load import Pipeline
+    from topology.rules.problems import Finding
+
+BAD_INPUT = 2
+
+
+@click.command()
+@pipeline_argument
+@click.option("--dot", "as_dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
+@click.option("--load", "imports", is_flag=True, help="Import the models and functions that the pipeline names, too.")
+@json_option
+def check(pipeline: Path, *, as_dot: bool, imports: bool, as_json: bool) -> int:
+    """Check a pipeline file and draw its graph.
+
+    Tells all that is wrong with the file at once, each with its line and what to do. Nothing is imported or started;
+    with --load, what the pipeline names is looked up as its stages would look it up: in the working directory, then
+    beside the file.
+
+    \b
+    Example:
+      spillway check examples/plates/pipeline.yaml
+      spillway check examples/plates/pipeline.yaml --dot | dot -Tsvg > plates.svg
+
+    \b
+    Exit codes:
+      0  the pipeline can be served
+      2  it cannot
+    """  # noqa: D301 - click's own marks
+    try:
+        loaded = load(pipeline)
+        findings = [*_policies(loaded), *(_imports(loaded) if imports else ())]
+        if findings:
+            raise InvalidPipelineError(str(pipeline), findings)
+    except SpecError as error:
+        if not as_json:
+            raise
+        click.echo(json.dumps({"valid": False, "problems": _problems(error)}, ensure_ascii=False))
+        return BAD_INPUT
+    if as_json:
+        click.echo(json.dumps(_described(loaded), ensure_ascii=False))
+    elif as_dot:
+        click.echo(dot(loaded))
+    else:
+        _tell(loaded)
+    return 0
+
+
+def _policies(pipeline: Pipeline) -> Iterator[Finding]:
+    for number, stage in enumerate(pipeline.spec.stages):
+        if stage.policy is not None and stage.policy not in POLICIES:
+            wrong = f"there is no policy {stage.policy!r}; {meant(stage.policy, POLICIES)}"
+            yield pipeline.finding(("stages", number, "policy"), wrong)
+
+
+def _imports(pipeline: Pipeline) -> Iterator[Finding]:
+    from agents.models.loading import load_function  # noqa: PLC0415 - only where it is asked for
+
+    for number, stage in enumerate(pipeline.spec.stages):
+        join = stage.join.function if stage.join is not None else None
+        named = {("model",): stage.model, ("join", "function"): join}
+        named |= {("split",): stage.split, ("choose",): stage.choose}
+        for steps, name in named.items():
+            if name is None:
+                continue
+            try:
+                load_function(stage.name, steps[0], name)
+            except ModelError as error:
+                yield pipeline.finding(("stages", number, *steps), str(error))
+
+
+def _problems(error: SpecError) -> list[dict[str, Any]]:
+    if not isinstance(error, InvalidPipelineError):
+        return [{"text": str(error)}]
+    return [
+        {
+            "file": finding.file,
+            "line": finding.place.line,
+            "column": finding.place.column,
+            "path": finding.place.path,
+            "text": finding.text,
+        }
+        for finding in error.findings
+    ]
+
+
+def _described(pipeline: Pipeline) -> dict[str, Any]:
+    spec, graph = pipeline.spec, pipeline.graph
+    return {
+        "valid": True,
+        "remarks": remarks(pipeline),
+        "digest": pipeline.digest,
+        "spec": json.loads(spec.model_dump_json()),
+        "order": graph.order,
+        "roots": graph.roots,
+        "sinks": graph.sinks,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": topic.partitions,
+                "config": dict(topic.config),
+                "purpose": topic.purpose,
+            }
+            for topic in topic_plan(spec)
+        ],
+    }
+
+
+def _tell(pipeline: Pipeline) -> None:
+    spec = pipeline.spec
+    stages = f"{len(spec.stages)} stage{'s' if len(spec.stages) > 1 else ''}"
+    processes = sum(stage.replicas for stage in spec.stages)
+    click.echo(
+        f"{pipeline.path} is fine: pipeline {spec.name}, {stages}, {processes} process{'es' if processes > 1 else ''} "
+        f"and the gate, SLO {show_duration(spec.slo)}, {spec.partitions} partitions\n"
+    )
+    click.echo(text(pipeline))
+    for remark in remarks(pipeline):
+        click.echo(f"\nnote: {remark}")

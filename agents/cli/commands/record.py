@@ -1,0 +1,130 @@
+"""`spillway record`: tap what goes in and out of a running pipeline into Avro container files."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.cli.cluster import find_cluster
+from agents.cli.options import (
+    bootstrap_option,
+    client_config_option,
+    json_option,
+    pipeline_argument,
+    run_dir_option,
+)
+from producers.recording import About, RecordingWriter
+from producers.recording.tap import Tap
+from topology.load import load
+from topology.topics import egress, ingress
+
+if TYPE_CHECKING:
+    from topology.load import Pipeline
+
+INTERRUPTED = 130
+_MEBIBYTE = 1 << 20
+_ENDLESS = math.inf
+
+
+@click.command()
+@pipeline_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="DIR",
+    help="New or empty directory for the recording.",
+)
+@bootstrap_option
+@client_config_option
+@run_dir_option
+@click.option("--duration", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: until Ctrl-C]")
+@click.option(
+    "--rotate-mb",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    metavar="MB",
+    help="Start another file when one has reached this size.",
+)
+@json_option
+def record(
+    pipeline: Path,
+    output: Path,
+    bootstrap: str | None,
+    client_config: Path | None,
+    run_dir: Path,
+    duration: float | None,
+    rotate_mb: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Record what goes in and out of a running pipeline.
+
+    Reads the pipeline's ingress and egress at a position of its own, from now on, with no effect on the pipeline. What
+    was recorded is complete up to the last second even if the recorder is killed. 'spillway replay' takes the
+    directory in place of a trace. Ctrl-C ends a recording without --duration (exit code 0), and interrupts one with
+    it (130); the files are whole either way.
+
+    \b
+    Example:
+      spillway record examples/hello/pipeline.yaml -o monday --duration 600
+    """  # noqa: D301 - click's own marks
+    loaded = load(pipeline)
+    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=loaded.spec.name)
+    stopped = _stop_on_signals()
+    tap = Tap(settings, [ingress(loaded.spec.name), egress(loaded.spec.name)])
+    try:
+        with RecordingWriter(output, _about(loaded), rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
+            click.echo(f"recording {loaded.spec.name} into {output}", err=True)
+            until = _ENDLESS if duration is None else time.monotonic() + duration
+            tap.copy(writer, until, stopped.is_set)
+    finally:
+        tap.close()
+    _summarise(output, writer.counts, tap.unreadable, as_json=as_json)
+    return INTERRUPTED if duration is not None and stopped.is_set() else 0
+
+
+def _stop_on_signals() -> threading.Event:
+    stopped = threading.Event()
+
+    def stop(_number: int, _frame: Any) -> None:
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopped
+
+
+def _about(pipeline: Pipeline) -> About:
+    spec = pipeline.spec
+    return About(
+        pipeline=spec.name,
+        spec=pipeline.path.read_text(encoding="utf-8"),
+        ingress=ingress(spec.name),
+        egress=egress(spec.name),
+        replicas={stage.name: stage.replicas for stage in spec.stages},
+        policies={stage.name: stage.policy or "naive" for stage in spec.stages},
+        started=time.time(),
+    )
+
+
+def _summarise(output: Path, counts: dict[str, int], unreadable: int, *, as_json: bool) -> None:
+    queries = sum(number for topic, number in counts.items() if topic.endswith(".ingress"))
+    outcomes = sum(counts.values()) - queries
+    size = sum(file.stat().st_size for file in output.iterdir())
+    if as_json:
+        summary = {"directory": str(output), "queries": queries, "outcomes": outcomes, "unreadable": unreadable}
+        click.echo(json.dumps(summary | {"bytes": size}))
+        return
+    click.echo(f"{queries} queries, {outcomes} outcomes, {size / _MEBIBYTE:.1f} MB in {output}")
+    if unreadable:
+        click.echo(f"{unreadable} messages left out: their headers' keys are no text", err=True)

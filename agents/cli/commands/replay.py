@@ -1,0 +1,237 @@
+"""`spillway replay`: a live pipeline under a trace or a recording, and the report."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.cli.cluster import find_cluster
+from agents.cli.commands.serve import ONE_THREAD_EACH
+from agents.cli.durations import seconds
+from agents.cli.metering import StageMeter
+from agents.cli.options import (
+    bootstrap_option,
+    broker_dir_option,
+    cache_dir,
+    client_config_option,
+    json_option,
+    pipeline_argument,
+    run_dir_option,
+)
+from agents.cli.progress import progress_bar
+from agents.cli.summary import deliver
+from agents.core.policies import DEFAULT, POLICIES
+from lineage.errors import UsageError
+from producers import load as loads
+from producers.client.exchange import Exchange
+from producers.connection import ClientSettings
+from producers.load import traces
+from producers.load.generator import Pace, run_load
+from producers.load.payloads import find_payload, signature_payload
+from producers.recording import is_recording, read_recording
+from producers.report import Report
+from topology.limits import merge
+from topology.load import load
+
+if TYPE_CHECKING:
+    from producers.load import Load
+    from producers.load.tally import LoadResult
+    from producers.report import StageTotals
+    from topology.load import Pipeline
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_LINGER = 0.001  # of queries under load: they travel together, at little cost to each
+
+
+@click.command()
+@pipeline_argument
+@click.argument("trace")
+@click.option("--attach", is_flag=True, help="Use the pipeline as it is served now, in place of starting it.")
+@bootstrap_option
+@client_config_option
+@broker_dir_option("--broker-dir")
+@run_dir_option
+@click.option(
+    "--slo",
+    callback=seconds,
+    metavar="SECONDS",
+    help="Instead of the pipeline's, and of a recording's deadlines; also as 400ms.",
+)
+@click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
+@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Instead of the pipeline's.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and payloads.")
+@click.option(
+    "--payload",
+    metavar="MODULE:FUNCTION",
+    help="Makes each query's inputs, given its index and a numpy generator.  [default: after the stages' signatures]",
+)
+@click.option(
+    "--grace",
+    callback=seconds,
+    default="10",
+    show_default=True,
+    metavar="SECONDS",
+    help="How long after its deadline an outcome is awaited, before the query counts as missing.",
+)
+@click.option("--report", "output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
+@click.option("--samples", type=_FILE, metavar="FILE.npz", help="Write each query's times and end there.")
+@json_option
+def replay(pipeline: Path, trace: str, **options: Any) -> int:
+    """Drive a live pipeline with TRACE, open loop, and report.
+
+    Starts PIPELINE, and a local Kafka where none is named, and stops them afterwards; with --attach it uses the
+    pipeline that is served. TRACE is a CSV file (second,requests or t,..., .gz too), a recording's directory, or
+    constant:RATE, poisson:RATE, gamma:RATE,CV with --duration. Every query leaves when it is due, whatever became of
+    the others; latency counts from then. The exit code is 1 if the pipeline failed, or a query is missing.
+
+    \b
+    Example:
+      spillway replay examples/video/pipeline.yaml trace.csv --speed 2 --report out.json
+      spillway replay examples/hello/pipeline.yaml poisson:50 --duration 10 --attach --json
+    """  # noqa: D301 - click's own marks
+    chosen = _Options(**options)
+    loaded = load(pipeline)
+    if chosen.attach and chosen.policy is not None:
+        raise UsageError("--policy cannot be changed of a pipeline that runs: leave it, or --attach, out")
+    made = _load(loaded, trace, chosen)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
+    with ExitStack() as stack:
+        settings = _attached(loaded, chosen) if chosen.attach else _started(loaded, chosen, stack)
+        result, stages = _run(loaded, settings, made, chosen)
+    report = _report(loaded, trace, chosen, result, stages)
+    if chosen.samples is not None:
+        _save(result, chosen.samples)
+    deliver(report, chosen.output, as_json=chosen.as_json)
+    for (kind, stage, reason), count in sorted(result.reasons.items()):
+        click.echo(f"{kind} at {stage}: {count} {reason}", err=True)
+    if report.outcomes.missing:
+        why = ", ".join(f"{count} {name}" for name, count in sorted(result.errors.items()))
+        click.echo(f"error: {report.outcomes.missing} of {report.requests} queries have no outcome ({why})", err=True)
+        return 1
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    attach: bool
+    bootstrap: str | None
+    client_config: Path | None
+    broker_dir: Path
+    run_dir: Path
+    slo: float | None
+    scale: float
+    speed: float
+    duration: float | None
+    policy: str | None
+    seed: int
+    payload: str | None
+    grace: float
+    output: Path | None
+    samples: Path | None
+    as_json: bool
+
+
+def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
+    if not traces.is_process(trace) and is_recording(Path(trace)):
+        if chosen.payload is not None:
+            raise UsageError("--payload has no place with a recording, which has its own")
+        recording = read_recording(Path(trace))
+        return loads.recorded(
+            recording,
+            seed=chosen.seed,
+            scale=chosen.scale,
+            speed=chosen.speed,
+            duration=chosen.duration,
+            budgets=chosen.slo is None,
+        )
+    due = traces.arrivals(trace, seed=chosen.seed, scale=chosen.scale, speed=chosen.speed, duration=chosen.duration)
+    payload = signature_payload(pipeline.spec) if chosen.payload is None else find_payload(chosen.payload)
+    return loads.generated(due, payload, seed=chosen.seed, limits=merge(pipeline.spec.limits))
+
+
+def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
+    return find_cluster(chosen.bootstrap, chosen.client_config, run_dir=chosen.run_dir, pipeline=pipeline.spec.name)
+
+
+def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:
+    """Start the pipeline, and the broker if it needs one; both end with the stack."""
+    from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415 - an attached replay does without these
+    from agents.supervise.service import ServiceSettings, served  # noqa: PLC0415
+
+    bootstrap, client_config = chosen.bootstrap, chosen.client_config
+    keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
+    if bootstrap is None and client_config is None:
+        broker = stack.enter_context(kept_broker(chosen.broker_dir, cache_dir=cache_dir(), say=_say))
+        bootstrap, keep = broker.bootstrap, broker.keep
+    settings = ClientSettings.load(bootstrap, client_config)
+    service = ServiceSettings(
+        pipeline=pipeline,
+        cluster=settings,
+        run_dir=chosen.run_dir.absolute(),
+        client_config=client_config,
+        policy=chosen.policy,
+        environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
+    )
+    stack.enter_context(served(service, say=_say, keep=keep))
+    return settings
+
+
+def _run(
+    pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: _Options
+) -> tuple[LoadResult, dict[str, StageTotals] | None]:
+    spec = pipeline.spec
+    exchange = Exchange(settings, spec.name, linger=_LINGER, limits=merge(spec.limits))
+    try:
+        meter = StageMeter(chosen.run_dir, spec)
+        with progress_bar("replaying", len(made.due)) as show:
+            slo = spec.slo if chosen.slo is None else chosen.slo
+            pace = Pace(slo=slo, grace=chosen.grace, progress=lambda _sent, ended: show(ended))
+            result = run_load(exchange, made, pace)
+        return result, meter.totals()
+    finally:
+        exchange.close()
+
+
+def _report(
+    pipeline: Pipeline, trace: str, chosen: _Options, result: LoadResult, stages: dict[str, StageTotals] | None
+) -> Report:
+    spec = pipeline.spec
+    if stages is None:
+        _say(f"no metrics of every stage under {chosen.run_dir}: the stages' figures come from the outcomes alone")
+        workers = {stage.name: stage.workers for stage in spec.stages}
+        stages = result.stage_totals([stage.name for stage in spec.stages], workers)
+    policies = dict.fromkeys(chosen.policy or stage.policy or DEFAULT for stage in spec.stages)
+    return Report.build(
+        pipeline=spec.name,
+        policy="/".join(policies),
+        trace=trace,
+        slo=spec.slo if chosen.slo is None else chosen.slo,
+        duration=float(result.due[-1]) if chosen.duration is None else chosen.duration,
+        due=result.due,
+        finished=result.finished,
+        kind=result.kind,
+        spent=result.spent,
+        slip=result.sent - result.due,
+        duplicates=result.duplicates,
+        stages=stages,
+        emulated=any(stage.emulated is not None for stage in spec.stages),
+    )
+
+
+def _save(result: LoadResult, file: Path) -> None:
+    try:
+        result.save(file)
+    except OSError as error:
+        raise UsageError(f"cannot write the samples {file}: {error.strerror}") from error
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,123 @@
+"""`spillway simulate`: a trace through the simulator, and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agents.cli.durations import seconds
+from agents.cli.options import json_option, pipeline_argument
+from agents.cli.progress import progress_bar
+from agents.cli.summary import deliver
+from agents.core.policies import POLICIES
+from agents.sim.simulation import simulate as run
+from producers.load import recorded, traces
+from producers.recording import is_recording, read_recording
+from topology.load import load
+
+if TYPE_CHECKING:
+    from agents.sim.plan import Dispatch
+
+_Chosen = dict[str, dict[str, float]]
+
+
+def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if value is None else tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of numbers such as 5,3,4") from None
+
+
+def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> _Chosen:
+    found: _Chosen = {}
+    for value in values:
+        stage, _, choices = value.partition("=")
+        try:
+            pairs = [choice.rpartition(":") for choice in choices.split(",")]
+            found[stage] = {name.strip(): float(probability) for name, _, probability in pairs}
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is no choice such as detect=car:.3,person:.6,:.1") from None
+    return found
+
+
+@click.command()
+@pipeline_argument
+@click.argument("trace")
+@click.option(
+    "--workers", callback=_numbers, metavar="N,N,...", help="Model instances per stage.  [default: the file's]"
+)
+@click.option(
+    "--dispatch",
+    type=click.Choice(["worker", "shared", "partition"]),
+    default="partition",
+    show_default=True,
+    help="worker: a queue per instance, in turn; shared: one queue per stage; partition: a queue per replica, as live.",
+)
+@click.option("--slo", callback=seconds, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
+@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Instead of the pipeline's.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
+@click.option("--hop", callback=seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")
+@click.option(
+    "--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help="How likely a stage's choices are."
+)
+@click.option(
+    "--report",
+    "output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report there, as JSON.",
+)
+@json_option
+def simulate(
+    pipeline: Path,
+    trace: str,
+    *,
+    workers: tuple[int, ...] | None,
+    dispatch: Dispatch,
+    slo: float | None,
+    scale: float,
+    speed: float,
+    duration: float | None,
+    policy: str | None,
+    seed: int,
+    hop: float,
+    choose: _Chosen,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Run TRACE through the simulator and report.
+
+    The stages of PIPELINE decide as live ones do, in virtual time; profiles stand in for their models. TRACE is a CSV
+    file (second,requests or t,..., .gz too), a recording's directory, of which it takes the timing, or constant:RATE,
+    poisson:RATE, gamma:RATE,CV with --duration. The same seed gives the same report.
+
+    \b
+    Example:
+      spillway simulate examples/video/pipeline.yaml trace.csv --workers 5,3,2,3,4
+      spillway simulate examples/video/pipeline.yaml poisson:150 --duration 60 --policy expired --json
+    """  # noqa: D301 - click's own marks
+    loaded = load(pipeline)
+    if not traces.is_process(trace) and is_recording(Path(trace)):
+        arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due
+    else:
+        arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
+    with progress_bar("simulating", len(arrivals)) as progress:
+        result = run(
+            loaded,
+            arrivals,
+            workers=workers,
+            dispatch=dispatch,
+            policy=policy,
+            slo=slo,
+            seed=seed,
+            choices=choose,
+            hop_delay=hop,
+            progress=progress,
+        )
+    report = result.report(trace, duration)
+    deliver(report, output, as_json=as_json)

@@ -1,0 +1,1 @@
+"""Values as bytes: encoding, bounded decoding, other versions' schemas, tensors."""

@@ -1,0 +1,198 @@
+"""Messages to bytes and back: Avro single-object encoding (marker, schema fingerprint, body).
+
+Encoders raise WireError(NOT_ENCODABLE or TOO_LARGE) and nothing else for what cannot travel. `Decoder` raises
+WireError and nothing else, whatever the bytes, and never takes more memory than its limits allow.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
+
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.limits import DEFAULT_LIMITS, Limits, too_large
+from lineage.message import DeadLetter, Outcome, Query
+from lineage.schemas import (
+    DEAD_LETTER,
+    FAST_READERS,
+    HEADER_BYTES,
+    MARKER,
+    OUTCOME,
+    OWN_FINGERPRINTS,
+    QUERY,
+    SchemaBook,
+)
+from lineage.values.decoding import OwnDecoder
+from lineage.values.resolution import resolve
+from lineage.values.structures import check_length, pack_map
+
+if TYPE_CHECKING:
+    from lineage.message import StageTiming
+
+_MAX_TEXT: Final = 4_096  # characters of an explanation
+_HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
+_QUERY_HEADER: Final = _HEADERS[QUERY]
+_OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
+
+
+def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """A query as a message's value."""
+    left = [limits.max_values]
+    record = {
+        "inputs": pack_map(query.inputs, limits, left),
+        "parameters": pack_map(query.parameters, limits, left),
+        "timings": _pack_timings(query.timings, limits),
+    }
+    return _write(QUERY, record, limits.max_message_bytes)
+
+
+def encode_outcome(outcome: Outcome, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """An outcome as a message's value. A very long text is cut."""
+    left = [limits.max_values]
+    record = {
+        "kind": outcome.kind,
+        "outputs": pack_map(outcome.outputs, limits, left),
+        "reason": outcome.reason,
+        "text": _readable(outcome.text),
+        "stage": outcome.stage,
+        "timings": _pack_timings(outcome.timings, limits),
+        "flags": pack_map(outcome.flags, limits, left),
+    }
+    _check_names(limits, outcome.reason, outcome.stage)
+    return _write(OUTCOME, record, limits.max_message_bytes)
+
+
+def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """A dead letter as a message's value, of `limits.max_letter_bytes` at most. A very long text is cut."""
+    record = {name: getattr(letter, name) for name in DeadLetter.__slots__}
+    record["text"] = _readable(letter.text)
+    record["headers"] = [{"key": key, "value": value} for key, value in letter.headers]
+    return _write(DEAD_LETTER, record, limits.max_letter_bytes)
+
+
+class Decoder:
+    """Decodes message values within `limits`, written with our schemas or with those in `book`.
+
+    Every method raises WireError only: NOT_AVRO where the single-object header is missing, UNKNOWN_SCHEMA for a
+    fingerprint that the book lacks or a message of another type, TOO_LARGE over a limit, CORRUPT for the rest.
+    Tensors are read-only views on the message. Safe for use from several threads.
+    """
+
+    __slots__ = ("_book", "_limits", "_own")
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, book: SchemaBook | None = None) -> None:
+        self._limits = limits
+        self._book = SchemaBook() if book is None else book
+        self._own = OwnDecoder(limits)
+
+    def query(self, message: bytes) -> Query:
+        """The query in `message`."""
+        decoded = self.message(message)
+        if not isinstance(decoded, Query):
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is an outcome, not a query")
+        return decoded
+
+    def outcome(self, message: bytes) -> Outcome:
+        """The outcome in `message`."""
+        decoded = self.message(message)
+        if not isinstance(decoded, Outcome):
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is a query, not an outcome")
+        return decoded
+
+    def message(self, message: bytes) -> Query | Outcome:
+        """The query or outcome in `message`: what a stage's input carries."""
+        decoded = self._decode(message, self._limits.max_message_bytes)
+        if isinstance(decoded, DeadLetter):
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is a dead letter, neither a query nor an outcome")
+        return decoded
+
+    def dead_letter(self, message: bytes) -> DeadLetter:
+        """The dead letter in `message`."""
+        decoded = self._decode(message, self._limits.max_letter_bytes)
+        if not isinstance(decoded, DeadLetter):
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no dead letter")
+        return decoded
+
+    def _decode(self, message: bytes, most: int) -> Query | Outcome | DeadLetter:
+        if type(message) is not bytes:
+            raise WireError(reasons.NOT_AVRO, f"a message's value must be bytes, not {type(message).__name__}")
+        if len(message) > most:
+            raise too_large(f"a message of {len(message)} bytes", most)
+        header = message[:HEADER_BYTES]
+        decoded: Query | Outcome
+        try:
+            if header == _QUERY_HEADER:
+                decoded, end = self._own.query(message, HEADER_BYTES)
+            elif header == _OUTCOME_HEADER:
+                decoded, end = self._own.outcome(message, HEADER_BYTES)
+            else:
+                return self._decode_foreign(header, message)
+        except (IndexError, struct.error) as error:
+            raise WireError(reasons.CORRUPT, "the message ends early") from error
+        except UnicodeDecodeError as error:
+            raise WireError(reasons.CORRUPT, f"a text is not UTF-8: {error.reason}") from error
+        if end != len(message):
+            raise WireError(reasons.CORRUPT, f"{len(message) - end} bytes follow the message's end")
+        return decoded
+
+    def _decode_foreign(self, header: bytes, message: bytes) -> Query | Outcome | DeadLetter:
+        if len(header) < HEADER_BYTES or not header.startswith(MARKER):
+            raise WireError(reasons.NOT_AVRO, "the value does not start as Avro single-object encoding does")
+        fingerprint = header[len(MARKER) :]
+        schema = self._book.writer(fingerprint)
+        if schema is None:
+            raise WireError(reasons.UNKNOWN_SCHEMA, f"no schema with the fingerprint {fingerprint.hex()} is known")
+        return resolve(schema, message, HEADER_BYTES, self._limits)
+
+
+class _Chunks(list[bytes]):
+    """What fastavro writes to: it hands over a message in one piece, which is then copied once and not twice."""
+
+    write = list.append
+
+
+def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, Any]]:
+    if len(timings) > limits.max_timings:
+        raise too_large(f"{len(timings)} stage timings", limits.max_timings)
+    for timing in timings:
+        _check_names(limits, timing.stage, timing.model, timing.version)
+    return [
+        {
+            "stage": timing.stage,
+            "queued": timing.queued,
+            "waited": timing.waited,
+            "executed": timing.executed,
+            "batch": timing.batch,
+            "model": timing.model,
+            "version": timing.version,
+        }
+        for timing in timings
+    ]
+
+
+def _check_names(limits: Limits, *names: str) -> None:
+    for name in names:
+        if type(name) is not str:
+            raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
+        check_length("a name", name, limits.max_name_bytes)
+
+
+def _readable(text: str) -> str:
+    """An explanation that can be sent, whatever exception it comes from: cut, and with no half characters in it."""
+    text = text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _write(name: str, record: dict[str, Any], most: int) -> bytes:
+    chunks = _Chunks((_HEADERS[name],))
+    try:
+        fastavro.schemaless_writer(chunks, FAST_READERS[name], record)
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise WireError(reasons.NOT_ENCODABLE, f"not a {name}: {str(error)[:200]}") from error
+    message = b"".join(chunks)
+    if len(message) > most:
+        raise too_large(f"a message of {len(message)} bytes", most)
+    return message

@@ -1,0 +1,196 @@
+"""Decoding of messages that were written with another version of a schema: a bounded scan, then fastavro resolves.
+
+fastavro trusts its input: it follows any nesting on the C stack and allocates what a count says. So the bytes are
+first scanned by the writer's schema, allocating nothing; only bytes within the limits reach fastavro. Slower than
+`lineage.values.decoding` and with one copy of every tensor, as befits the minutes of a rolling upgrade, and dead
+letters.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
+
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.limits import too_large
+from lineage.message import DeadLetter, Outcome, Query, StageTiming
+from lineage.schemas import FAST_READERS
+from lineage.values import tensors
+from lineage.values.decoding import read_count, read_length, read_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lineage.limits import Limits
+    from lineage.schemas import WriterSchema
+
+_PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+# Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
+_LEVELS_EACH: Final = 4
+# Schema nodes visited for each value: ours has 24 in a tensor of rank 16.
+_STEPS_EACH: Final = 32
+
+
+def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter:
+    """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
+    end = _Scan(schema, limits).scan(buffer, at)
+    if end != len(buffer):
+        raise WireError(reasons.CORRUPT, f"the message has {len(buffer)} bytes, but by its schema it ends at {end}")
+    stream = io.BytesIO(buffer)
+    stream.seek(at)
+    try:
+        record = fastavro.schemaless_reader(stream, schema.fast, FAST_READERS[schema.name], return_record_name=True)
+        return _BUILDERS[schema.name](record, limits)
+    except WireError:
+        raise
+    # fastavro's errors have no common root, and a foreign writer's schema can make many of them.
+    except Exception as error:
+        raise WireError(reasons.CORRUPT, f"not a {schema.name}: {str(error)[:200]}") from error
+
+
+class _Scan:
+    """Walks bytes by a schema in canonical form, checks every length, counts every item, builds nothing."""
+
+    def __init__(self, schema: WriterSchema, limits: Limits) -> None:
+        self._schema = schema.canonical
+        self._named = schema.named
+        self._limits = limits
+        self._items = limits.max_values + limits.max_timings  # may be left: structures, which take memory
+        self._steps = self._items * _STEPS_EACH  # may be left: what takes time, even where it takes no bytes
+        self._deepest = (limits.max_depth + 2) * _LEVELS_EACH
+
+    def scan(self, buffer: bytes, at: int) -> int:
+        """The position after the message that starts at `at`; past the end where its last fields are cut off."""
+        try:
+            return self._walk(self._schema, buffer, at, 0)
+        except IndexError as error:
+            raise WireError(reasons.CORRUPT, "the message ends early") from error
+
+    def _walk(self, schema: Any, buffer: bytes, at: int, depth: int) -> int:
+        if depth > self._deepest:
+            raise too_large("the message's nesting", self._limits.max_depth)
+        self._steps -= 1
+        if self._steps < 0:
+            raise too_large("the number of values in the message", self._limits.max_values)
+        if isinstance(schema, list):
+            branch, at = read_long(buffer, at)
+            if not 0 <= branch < len(schema):
+                raise WireError(reasons.CORRUPT, f"a union has no branch {branch}")
+            return self._walk(schema[branch], buffer, at, depth + 1)
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if kind in _FIXED_SIZES:
+            return at + _FIXED_SIZES[kind]
+        if kind in {"int", "long"}:
+            return read_long(buffer, at)[1]
+        if kind in {"string", "bytes"}:
+            size, at = read_length(buffer, at)
+            return at + size
+        if kind in {"array", "map"}:
+            return self._walk_blocks(schema, buffer, at, depth + 1)
+        return self._walk_named(kind, schema, buffer, at, depth + 1)
+
+    def _walk_named(self, kind: str, schema: Any, buffer: bytes, at: int, depth: int) -> int:
+        if kind == "record":
+            for part in schema["fields"]:
+                at = self._walk(part["type"], buffer, at, depth)
+            return at
+        if kind == "enum":
+            symbol, at = read_long(buffer, at)
+            if not 0 <= symbol < len(schema["symbols"]):
+                raise WireError(reasons.CORRUPT, f"an enum has no symbol {symbol}")
+            return at
+        if kind == "fixed":
+            return at + int(schema["size"])
+        return self._walk(self._named[kind], buffer, at, depth)
+
+    def _walk_blocks(self, schema: Any, buffer: bytes, at: int, depth: int) -> int:
+        is_map = schema["type"] == "map"
+        items = schema["values" if is_map else "items"]
+        while True:
+            count, at = read_count(buffer, at)
+            if not count:
+                return at
+            if items not in _PLAIN:
+                self._items -= count
+            if self._items < 0 or count > self._steps:
+                raise too_large("the number of values in the message", self._limits.max_values)
+            for _ in range(count):
+                if is_map:
+                    size, at = read_length(buffer, at)
+                    at += size
+                at = self._walk(items, buffer, at, depth)
+
+
+def _query(record: dict[str, Any], limits: Limits) -> Query:
+    return Query(
+        _map(record["inputs"], limits, 0), _map(record["parameters"], limits, 0), _timings(record["timings"], limits)
+    )
+
+
+def _outcome(record: dict[str, Any], limits: Limits) -> Outcome:
+    return Outcome(
+        record["kind"],
+        _map(record["outputs"], limits, 0),
+        _text(record["reason"], limits.max_name_bytes),
+        _text(record["text"], limits.max_string_bytes),
+        _text(record["stage"], limits.max_name_bytes),
+        _timings(record["timings"], limits),
+        _map(record["flags"], limits, 0),
+    )
+
+
+def _dead_letter(record: dict[str, Any], limits: Limits) -> DeadLetter:
+    headers = [(header["key"], header["value"]) for header in record["headers"]]
+    _text(record["text"], limits.max_string_bytes)
+    return DeadLetter(**{**record, "headers": headers})
+
+
+_BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome | DeadLetter]]] = {
+    "spillway.Query": _query,
+    "spillway.Outcome": _outcome,
+    "spillway.DeadLetter": _dead_letter,
+}
+
+
+def _map(entries: dict[str, Any], limits: Limits, depth: int) -> dict[str, Any]:
+    if len(entries) > limits.max_entries:
+        raise too_large(f"a map of {len(entries)} entries", limits.max_entries)
+    return {
+        _text(name, limits.max_name_bytes): _value(wrapped["of"], limits, depth) for name, wrapped in entries.items()
+    }
+
+
+def _value(value: Any, limits: Limits, depth: int) -> Any:
+    if isinstance(value, tuple):  # a record in a union: (its name, its fields)
+        name, fields = value
+        data = fields["data"]
+        if name == "spillway.Bytes":
+            if len(data) > limits.max_string_bytes:
+                raise too_large(f"a bytes value of {len(data)} bytes", limits.max_string_bytes)
+            return data
+        return tensors.view(data, 0, len(data), fields["dtype"].encode(), fields["shape"], limits)
+    if isinstance(value, str):
+        return _text(value, limits.max_string_bytes)
+    if isinstance(value, (list, dict)):
+        if depth == limits.max_depth:
+            raise too_large("the message's nesting", limits.max_depth)
+        if isinstance(value, dict):
+            return _map(value, limits, depth + 1)
+        return [_value(item["of"], limits, depth + 1) for item in value]
+    return value
+
+
+def _text(text: str, most: int) -> str:
+    if len(text) * 4 > most and len(text.encode()) > most:
+        raise too_large(f"a text of {len(text)} characters", most)
+    return text
+
+
+def _timings(records: list[dict[str, Any]], limits: Limits) -> list[StageTiming]:
+    if len(records) > limits.max_timings:
+        raise too_large(f"{len(records)} stage timings", limits.max_timings)
+    return [StageTiming(**record) for record in records]

@@ -1,0 +1,116 @@
+"""Values on their way out: from Python objects to the (branch, datum) pairs that fastavro writes without guessing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.limits import too_large
+from lineage.values import tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lineage.limits import Limits
+
+Packed = dict[str, Any]
+
+_TENSOR = "spillway.Tensor"
+_BYTES = "spillway.Bytes"
+_CONSTANTS: dict[Any, Packed] = {
+    None: {"of": ("null", None)},
+    True: {"of": ("boolean", True)},
+    False: {"of": ("boolean", False)},
+}
+_PLAIN_KINDS = frozenset("biufSU")  # not datetimes, whose `item` may be a bare number
+_LONG_LEAST, _LONG_MOST = -(1 << 63), (1 << 63) - 1
+
+
+def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: int = 0) -> Packed:
+    """A map of values, ready for fastavro. `left[0]` counts down the values that the message may still hold.
+
+    Raises WireError for a key that is no string, a value of a type that does not travel, anything over a limit.
+    """
+    if len(values) > limits.max_entries:
+        raise too_large(f"a map of {len(values)} entries", limits.max_entries)
+    _take(len(values), left, limits)
+    most = limits.max_name_bytes
+    packed = {}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
+        check_length("a name", name, most)
+        packed[name] = _pack(value, limits, left, depth)
+    return packed
+
+
+def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
+    kind = type(value)
+    if kind is np.ndarray:
+        return {"of": (_TENSOR, tensors.pack(value, limits))}
+    if kind is float:
+        return {"of": ("double", value)}
+    if value is None or kind is bool:
+        return _CONSTANTS[value]
+    if kind is int:
+        if not _LONG_LEAST <= value <= _LONG_MOST:
+            raise WireError(reasons.NOT_ENCODABLE, "an int does not fit 64 bits")
+        return {"of": ("long", value)}
+    if kind is str:
+        check_length("a string", value, limits.max_string_bytes)
+        return {"of": ("string", value)}
+    return _pack_other(value, limits, left, depth)
+
+
+def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
+    """The types that are rare on the hot path, and subclasses of the others."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        if memoryview(value).nbytes > limits.max_string_bytes:
+            raise too_large(f"a bytes value of {memoryview(value).nbytes} bytes", limits.max_string_bytes)
+        return {"of": (_BYTES, {"data": bytes(value)})}
+    if isinstance(value, (list, tuple, dict)):
+        if depth == limits.max_depth:
+            raise too_large("the message's nesting", limits.max_depth)
+        if isinstance(value, dict):
+            return {"of": ("map", pack_map(value, limits, left, depth + 1))}
+        return {"of": ("array", _pack_items(value, limits, left, depth + 1))}
+    if tensors.is_tensor(value):
+        return {"of": (_TENSOR, tensors.pack(value, limits))}
+    return _pack_scalar(value, limits, left, depth)
+
+
+def _pack_items(items: Sequence[Any], limits: Limits, left: list[int], depth: int) -> list[Packed]:
+    _take(len(items), left, limits)
+    return [_pack(item, limits, left, depth) for item in items]
+
+
+def _pack_scalar(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
+    """Numpy's scalars, as Python's where nothing is lost, else as tensors of rank 0; subclasses of Python's."""
+    if isinstance(value, np.generic):
+        plain = value.item() if value.dtype.kind in _PLAIN_KINDS else None
+        if isinstance(plain, (bool, float, str, bytes)) or (isinstance(plain, int) and plain <= _LONG_MOST):
+            return _pack(plain, limits, left, depth)
+        return {"of": (_TENSOR, tensors.pack(np.asarray(value), limits))}
+    if isinstance(value, str):
+        return _pack(str.__str__(value), limits, left, depth)  # not str(value): an enum's is its name
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return _pack(kind(value), limits, left, depth)
+    raise WireError(reasons.NOT_ENCODABLE, f"a value of type {type(value).__qualname__} cannot travel")
+
+
+def _take(count: int, left: list[int], limits: Limits) -> None:
+    left[0] -= count
+    if left[0] < 0:
+        raise too_large("the number of values in the message", limits.max_values)
+
+
+def check_length(what: str, text: str, most: int) -> None:
+    """Raise WireError(TOO_LARGE) for a text of more than `most` bytes."""
+    size = len(text)
+    # A character takes at most four bytes: only a text near the limit needs counting.
+    if size * 4 > most and (size > most or len(text.encode("utf-8", "surrogatepass")) > most):
+        raise too_large(f"{what} of {size} characters", most)

@@ -1,0 +1,168 @@
+"""The asyncio client of a pipeline; see `producers.client`, which also exports it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from producers.client.exchange import ClientClosedError, Exchange, TooManyInFlightError
+from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from types import TracebackType
+
+    from lineage.errors import SpillwayError
+    from lineage.message import Outcome, Value
+    from lineage.trace import TraceContext
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+log = logging.getLogger(__name__)
+
+
+class AsyncClient:
+    """A pipeline's client on an asyncio event loop; the same as `Client` otherwise. An async context manager.
+
+        async with AsyncClient("hello", settings, slo=0.4) as client:
+            outcome = await client.predict({"name": "Ada"})
+
+    It connects, without blocking the loop, when it is entered.
+    """
+
+    def __init__(
+        self,
+        pipeline: str | PipelineSpec,
+        settings: ClientSettings,
+        *,
+        slo: float | None = None,
+        grace: float = GRACE,
+        in_flight: int = IN_FLIGHT,
+        linger: float = 0.0,
+        timeout: float = CONNECT_SECONDS,
+    ) -> None:
+        self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
+        self._room = asyncio.Semaphore(in_flight)
+        self._connect = functools.partial(
+            Exchange, settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
+        )
+        self._exchange: Exchange | None = None
+
+    async def predict(
+        self,
+        inputs: Mapping[str, Value],
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        deadline: float | None = None,
+        request_id: str | None = None,
+        key: str | None = None,
+        trace: TraceContext | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Run one query and return its outcome; see `Client.predict`. Many may run at a time, as tasks.
+
+        Waits for room while `in_flight` queries are out. A task that is cancelled stops waiting; its query goes on.
+        """
+        if self._exchange is None:
+            raise ClientClosedError("use the client in an 'async with' block")
+        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers)
+        there = self._exchange.flying(query.request_id)
+        if not isinstance(there, _AsyncPromise):
+            try:
+                async with asyncio.timeout(max(0.0, query.expires - time.monotonic())):
+                    await self._room.acquire()
+            except TimeoutError as error:
+                raise TooManyInFlightError(
+                    "too many queries wait for their outcomes; this one's time is over"
+                ) from error
+            there = self._send(self._exchange, query)
+        return await asyncio.shield(there.future)
+
+    async def outcomes(
+        self,
+        queries: Iterable[Mapping[str, Value]],
+        *,
+        deadline: float | None = None,
+        window: int = WINDOW,
+    ) -> AsyncIterator[tuple[int, Outcome]]:
+        """Run many queries, `window` at a time, and yield each one's index and outcome as they come."""
+        running: set[asyncio.Task[tuple[int, Outcome]]] = set()
+
+        async def run(index: int, inputs: Mapping[str, Value]) -> tuple[int, Outcome]:
+            return index, await self.predict(inputs, deadline=deadline)
+
+        try:
+            for index, inputs in enumerate(queries):
+                running.add(asyncio.create_task(run(index, inputs)))
+                while len(running) >= window:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        yield task.result()
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice is fine."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            await asyncio.to_thread(exchange.close)
+
+    async def __aenter__(self) -> Self:
+        self._exchange = await asyncio.to_thread(self._connect)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _send(self, exchange: Exchange, query: Prepared) -> _AsyncPromise:
+        promise = _AsyncPromise(asyncio.get_running_loop(), self._room)
+        # Nothing else runs on this loop between `flying` in `predict` and here but `acquire`, which may have waited.
+        there = exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=promise)
+        if there is promise:
+            return promise
+        self._room.release()
+        if not isinstance(there, _AsyncPromise):
+            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is no promise of this client's")
+        return there
+
+
+class _AsyncPromise:
+    """A waiter whose future belongs to an event loop."""
+
+    stays = False
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, room: asyncio.Semaphore) -> None:
+        self.future: asyncio.Future[Outcome] = loop.create_future()
+        self._loop = loop
+        self._room = room
+
+    def answered(self, outcome: Outcome, at: float) -> None:  # noqa: ARG002 - the load generator wants `at`
+        self._call(self._answer, outcome)
+
+    def failed(self, error: SpillwayError) -> None:
+        self._call(self._fail, error)
+
+    def _call(self, end: Callable[[Any], None], result: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(end, result)
+        except RuntimeError:  # the loop has closed: nobody is left who could wait
+            log.debug("an outcome came after its event loop had closed")
+
+    def _answer(self, outcome: Outcome) -> None:
+        self._room.release()
+        self.future.set_result(outcome)
+
+    def _fail(self, error: SpillwayError) -> None:
+        self._room.release()
+        self.future.set_exception(error)
+        self.future.exception()  # a task that was cancelled no longer asks; that is no reason for a warning

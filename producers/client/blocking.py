@@ -1,0 +1,179 @@
+"""The client of a pipeline: queries in, exactly one outcome each, for threads (`Client`) and asyncio (`AsyncClient`).
+
+    with Client("hello", ClientSettings.load("localhost:9092"), slo=0.4) as client:
+        outcome = client.predict({"name": "Ada"})
+
+A request id names a query: sent again within ten minutes it is the same query, which is not run again and has no second
+outcome. So an id of your own makes a repetition safe while its first outcome is awaited (both get that one), whereas
+one that comes later waits in vain. Without an id of its own every query has a new random one.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Self
+
+from producers.client.asynchronous import AsyncClient
+from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, OutcomeTimeoutError, TooManyInFlightError
+from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from lineage.errors import SpillwayError
+    from lineage.message import Outcome, Value
+    from lineage.trace import TraceContext
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+__all__ = ["AsyncClient", "Client", "ClientClosedError", "OutcomeTimeoutError", "TooManyInFlightError"]
+
+
+class Client:
+    """A pipeline's client for any number of threads; it runs one of its own. A context manager.
+
+    `pipeline` is a spec or a name; `slo` (by default the spec's) is the deadline in seconds of queries that bring
+    none. A query's outcome is waited for until `grace` seconds after its deadline. At most `in_flight` queries wait at
+    a time: `submit` and `predict` then block until one has ended. `linger` seconds of delay let more queries travel
+    together. Making one connects, within `timeout` seconds, or raises `BrokerError` or `TopicError`.
+    """
+
+    def __init__(
+        self,
+        pipeline: str | PipelineSpec,
+        settings: ClientSettings,
+        *,
+        slo: float | None = None,
+        grace: float = GRACE,
+        in_flight: int = IN_FLIGHT,
+        linger: float = 0.0,
+        timeout: float = CONNECT_SECONDS,
+    ) -> None:
+        self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
+        self._room = threading.Semaphore(in_flight)
+        self._exchange = Exchange(
+            settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
+        )
+
+    def predict(
+        self,
+        inputs: Mapping[str, Value],
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        deadline: float | None = None,
+        request_id: str | None = None,
+        key: str | None = None,
+        trace: TraceContext | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Run one query and return its outcome: a prediction, a drop or a failure.
+
+        `deadline`: seconds from now. `key`: queries with the same one (a user, a session) stay in order and meet the
+        same state; by default the request id. `trace`: the caller's, by default a new one. `headers`: passed through to
+        the egress; their names begin with `x-`.
+
+        Raises `OutcomeTimeoutError` (a `TimeoutError`) without an outcome in time, `BrokerError` where the query could
+        not be sent, `WireError` for inputs that cannot travel.
+        """
+        return self.submit(
+            inputs, parameters, deadline=deadline, request_id=request_id, key=key, trace=trace, headers=headers
+        ).result()
+
+    def submit(
+        self,
+        inputs: Mapping[str, Value],
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        deadline: float | None = None,
+        request_id: str | None = None,
+        key: str | None = None,
+        trace: TraceContext | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Future[Outcome]:
+        """Send one query, as `predict` does, and return the future of its outcome; it cannot be cancelled.
+
+        Blocks only while `in_flight` queries wait, at most until the query's own time is over, and then raises
+        `TooManyInFlightError`. For an id that is in flight, returns the future that is there.
+        """
+        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers)
+        there = self._exchange.flying(query.request_id)
+        if isinstance(there, _Promise):
+            return there.future
+        if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
+            raise TooManyInFlightError(NO_ROOM)
+        promise = _Promise(self._room)
+        return self._send(query, promise).future
+
+    def outcomes(
+        self,
+        queries: Iterable[Mapping[str, Value]],
+        *,
+        deadline: float | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Run many queries, `window` at a time, and yield each one's index and outcome as they come.
+
+        Takes from `queries` only as there is room. Raises what `predict` would where a query has no outcome.
+        """
+        done: queue.SimpleQueue[tuple[int, Future[Outcome]]] = queue.SimpleQueue()
+        waiting = 0
+        for index, inputs in enumerate(queries):
+            future = self.submit(inputs, deadline=deadline)
+            future.add_done_callback(functools.partial(_report, done, index))
+            waiting += 1
+            while waiting and (waiting >= window or not done.empty()):
+                ended, result = done.get()
+                waiting -= 1
+                yield ended, result.result()
+        for _ in range(waiting):
+            ended, result = done.get()
+            yield ended, result.result()
+
+    def close(self) -> None:
+        """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice is fine."""
+        self._exchange.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, query: Prepared, promise: _Promise) -> _Promise:
+        there = self._exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=promise)
+        if there is promise:
+            return promise
+        self._room.release()  # somebody else has sent this id in the meantime
+        if not isinstance(there, _Promise):
+            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is no promise of this client's")
+        return there
+
+
+class _Promise:
+    """A waiter with a future, which gives its room in flight back when it ends."""
+
+    stays = False
+
+    def __init__(self, room: threading.Semaphore) -> None:
+        self.future: Future[Outcome] = Future()
+        self.future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        self._room = room
+
+    def answered(self, outcome: Outcome, at: float) -> None:  # noqa: ARG002 - the load generator wants `at`
+        self._room.release()
+        self.future.set_result(outcome)
+
+    def failed(self, error: SpillwayError) -> None:
+        self._room.release()
+        self.future.set_exception(error)
+
+
+def _report(done: queue.SimpleQueue[tuple[int, Future[Outcome]]], index: int, future: Future[Outcome]) -> None:
+    done.put((index, future))

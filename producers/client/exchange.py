@@ -1,0 +1,276 @@
+"""Queries out, outcomes in: one idempotent producer, one reply consumer, one thread.
+
+The reply consumer starts at the ends that the egress partitions had before the first query left, so no reply can be
+missed; it keeps its own position and belongs to no group. The egress carries everybody's outcomes: what nobody here
+waits for is passed over by its request id alone, undecoded.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException
+
+from lineage.errors import BrokerError, SpillwayError, WireError
+from lineage.headers import REQUEST_ID
+from lineage.limits import DEFAULT_LIMITS, Limits
+from lineage.reasons import UNKNOWN_SCHEMA
+from lineage.values.codec import Decoder
+from producers.cluster import Reader, idempotent_producer
+from producers.schema_log import SchemaLog
+from topology.topics import egress, ingress
+
+if TYPE_CHECKING:
+    from lineage.headers import Pair
+    from lineage.message import Outcome
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+NO_ROOM = "too many queries wait for their outcomes, and this one's time is over"
+_POLL_SECONDS = 0.05
+_BATCH = 1000
+_QUEUED_QUERIES = 1_000_000  # librdkafka's own bound; ours, on what is in flight, comes first
+_QUEUED_KBYTES = 1 << 20
+_ENVELOPE_BYTES = 64 << 10  # headers, key and framing around a value of the largest size
+
+
+class OutcomeTimeoutError(SpillwayError, TimeoutError):
+    """No outcome came in time. The query may still be on its way, and its outcome still be written."""
+
+
+class TooManyInFlightError(SpillwayError):
+    """As many queries as the client may have in flight already wait for their outcomes."""
+
+
+class ClientClosedError(SpillwayError):
+    """The client was closed, or has failed for good; make another."""
+
+
+class Waiter(Protocol):
+    """Somebody who waits for one outcome. Called by the reply thread, so it must not block."""
+
+    stays: bool  # whether it wants to hear of further outcomes under the same id
+
+    def answered(self, outcome: Outcome, at: float) -> None:
+        """Take the outcome, which arrived here `at` on the monotonic clock."""
+
+    def failed(self, error: SpillwayError) -> None:
+        """Hear that no outcome will be given to this waiter, and why."""
+
+
+class Exchange:
+    """A pipeline's ingress and egress, as one client of it uses them. Safe for several threads.
+
+    Making one connects, reads and completes the schema log, and finds the egress partitions' ends; that raises
+    `BrokerError` or `TopicError` within about `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        *,
+        linger: float = 0.0,
+        timeout: float = 30.0,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.limits = limits
+        self._broken: SpillwayError | None = None
+        self._ingress = ingress(pipeline)
+        self._producer = idempotent_producer(
+            settings, self._ingress, timeout, self._producer_options(linger), self._break
+        )
+        self._schemas = SchemaLog(settings, pipeline, timeout=timeout)
+        self._decoder = Decoder(limits, self._schemas.open())
+        self._reader = _reply_reader(settings, egress(pipeline), timeout)
+        self._lock = threading.Lock()
+        self._waiting: dict[bytes, tuple[Waiter, int]] = {}  # request id -> who waits, and the number of the sending
+        self._expiries: list[tuple[float, int, bytes]] = []  # a heap; outlives its query, so it names the sending
+        self._numbers = count()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"spillway-replies-{pipeline}", daemon=True)
+        self._thread.start()
+
+    def _producer_options(self, linger: float) -> dict[str, Any]:
+        return {
+            "partitioner": "murmur2",  # as Java's clients, and lineage.keys
+            "linger.ms": linger * 1000,
+            "delivery.report.only.error": True,
+            "message.max.bytes": self.limits.max_message_bytes + _ENVELOPE_BYTES,
+            "queue.buffering.max.messages": _QUEUED_QUERIES,
+            "queue.buffering.max.kbytes": _QUEUED_KBYTES,
+        }
+
+    def send(self, headers: list[Pair], key: bytes, value: bytes, *, expires: float, waiter: Waiter) -> Waiter:
+        """Send a query and register who waits for its outcome until `expires` (monotonic); never blocks for long.
+
+        The first header must be the request id. Where that id is in flight already nothing is sent, and the waiter
+        who is there is returned instead of `waiter`. What goes wrong is said to the waiter, here or later.
+        """
+        request_id = headers[0][1]
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            there = self._waiting.get(request_id)
+            if there is not None:
+                return there[0]
+            number = next(self._numbers)
+            self._waiting[request_id] = waiter, number
+            heapq.heappush(self._expiries, (expires, number, request_id))
+        try:
+            self._producer.produce(self._ingress, value, key, headers=headers, on_delivery=_Delivery(self, request_id))
+        except (BufferError, KafkaException) as error:
+            why = "too many queries wait to be sent" if isinstance(error, BufferError) else error.args[0].str()
+            self._fail(request_id, BrokerError(f"cannot send to {self._ingress}: {why}"))
+        return waiter
+
+    def flying(self, request_id: bytes) -> Waiter | None:
+        """Who waits for this request id, if anybody does."""
+        there = self._waiting.get(request_id)
+        return there[0] if there is not None else None
+
+    def close(self) -> None:
+        """Stop waiting and let the cluster go. Whoever still waits hears `ClientClosedError`."""
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def undelivered(self, request_id: bytes, error: KafkaError) -> None:
+        """Tell a query's waiter that the broker has not taken it."""
+        self._fail(request_id, BrokerError(f"{self._ingress} did not take query {request_id.decode()}: {error.str()}"))
+
+    # The reply thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: SpillwayError = ClientClosedError("the client was closed before the outcome came")
+        try:
+            while not self._closing.is_set() and self._broken is None:
+                self._take_replies()
+                self._producer.poll(0)
+                self._expire(time.monotonic())
+            self._producer.flush(1.0)
+        except Exception as unexpected:
+            # Nobody else would learn that this thread has died: everyone who waits, or sends later, does so now.
+            log.exception("the client's reply thread failed")
+            error = ClientClosedError(f"the client failed: {unexpected!r}")
+        finally:
+            self._end(error)
+
+    def _take_replies(self) -> None:
+        first = self._reader.consumer.poll(self._poll_seconds())
+        if first is None:
+            return
+        at = time.monotonic()
+        self._take(first, at)
+        for message in self._reader.consumer.consume(_BATCH, 0):
+            self._take(message, at)
+
+    def _poll_seconds(self) -> float:
+        if not self._expiries:
+            return _POLL_SECONDS
+        return min(_POLL_SECONDS, max(0.0, self._expiries[0][0] - time.monotonic()))
+
+    def _take(self, message: Any, at: float) -> None:
+        error = message.error()
+        if error is not None:
+            # librdkafka goes on by itself after every consumer error; a query that it costs runs into its timeout.
+            log.log(logging.DEBUG if error.retriable() else logging.WARNING, "reading outcomes: %s", error.str())
+            return
+        request_id = _request_id(message)
+        if request_id is None or (waiter := self.flying(request_id)) is None:
+            return
+        try:
+            outcome = self._decode(message.value())
+        except WireError as unreadable:
+            self._fail(request_id, unreadable)
+            return
+        if waiter.stays or self._forget(request_id) is not None:
+            waiter.answered(outcome, at)
+
+    def _decode(self, value: bytes | None) -> Outcome:
+        try:
+            return self._decoder.outcome(value or b"")
+        except WireError as error:
+            if error.reason != UNKNOWN_SCHEMA or not self._schemas.relearn():
+                raise
+        return self._decoder.outcome(value or b"")
+
+    def _expire(self, now: float) -> None:
+        while self._expiries and self._expiries[0][0] <= now:
+            with self._lock:
+                _, number, request_id = heapq.heappop(self._expiries)
+                waiter, sending = self._waiting.get(request_id, (None, number))
+                if waiter is None or sending != number:
+                    continue
+                del self._waiting[request_id]
+            waiter.failed(OutcomeTimeoutError(f"no outcome of query {request_id.decode()} came in time"))
+
+    def _fail(self, request_id: bytes, error: SpillwayError) -> None:
+        waiter = self._forget(request_id)
+        if waiter is not None:
+            waiter.failed(error)
+
+    def _forget(self, request_id: bytes) -> Waiter | None:
+        with self._lock:
+            there = self._waiting.pop(request_id, None)
+        return there[0] if there is not None else None
+
+    def _break(self, why: str) -> None:
+        """The idempotent producer's session is lost: it sends nothing any more."""
+        self._broken = ClientClosedError(f"the producer has failed for good: {why}; make a new client")
+
+    def _end(self, error: SpillwayError) -> None:
+        with self._lock:
+            self._broken = self._broken or error
+            waiters = list(self._waiting.values())
+            self._waiting.clear()
+        for waiter, _ in waiters:
+            waiter.failed(self._broken)
+        self._reader.close()
+
+
+class _Delivery:
+    """What a failed delivery of one query calls."""
+
+    __slots__ = ("_exchange", "_request_id")
+
+    def __init__(self, exchange: Exchange, request_id: bytes) -> None:
+        self._exchange = exchange
+        self._request_id = request_id
+
+    def __call__(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            self._exchange.undelivered(self._request_id, error)
+
+
+def _reply_reader(settings: ClientSettings, topic: str, timeout: float) -> Reader:
+    options = {
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",  # should retention have overtaken us, the oldest that is there is the next
+        "fetch.error.backoff.ms": 50,
+    }
+    reader = Reader(settings, options)
+    try:
+        reader.consumer.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
+    except SpillwayError:
+        reader.close()
+        raise
+    return reader
+
+
+def _request_id(message: Any) -> bytes | None:
+    try:
+        pairs = message.headers() or ()
+    except UnicodeDecodeError:  # a header key that is no text: not ours
+        return None
+    found = None
+    for key, value in pairs:
+        if key == REQUEST_ID:
+            found = value
+    return found

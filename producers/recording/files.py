@@ -1,0 +1,278 @@
+"""Recordings: what came into a pipeline and what left it, in Avro container files that survive a crash.
+
+A recording is a directory of files `recording-00001.avro`, ... of one schema (`recorded.avsc`). The metadata of each
+file says which pipeline was recorded (its spec's text, replicas, policies) and since when, so any one of them can be
+understood alone. A block is written at least every second and ends in a sync marker: a recorder that is killed, or
+whose disk fills up, leaves all its blocks readable, and the torn end of the last file is passed over.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import fastavro
+from fastavro.write import Writer
+
+from lineage.errors import UsageError
+from producers.recording.container import Container, examine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+BLOCK_SECONDS = 1.0
+BLOCK_BYTES = 1 << 20
+_PATTERN = "recording-*.avro"
+_SCHEMA = fastavro.parse_schema(json.loads((Path(__file__).parent / "recorded.avsc").read_text(encoding="utf-8")))
+
+
+@dataclass(slots=True, frozen=True)
+class Recorded:
+    """One message of a recording. `timestamp` in unix seconds, as the topic stamps it (ingress: append time)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: float
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    value: bytes | None
+
+
+@dataclass(slots=True, frozen=True)
+class About:
+    """What a recording says of itself."""
+
+    pipeline: str  # the name
+    spec: str  # the text of the spec file
+    ingress: str  # topics
+    egress: str
+    replicas: dict[str, int] = field(default_factory=dict)  # of each stage
+    policies: dict[str, str] = field(default_factory=dict)  # of each stage
+    started: float = 0.0  # unix seconds
+
+
+class RecordingWriter:
+    """Writes a recording into a new or empty directory; a context manager. Not for several threads."""
+
+    def __init__(self, directory: Path, about: About, *, rotate_bytes: int = 256 << 20) -> None:
+        self._directory = directory
+        self._about = about
+        self._rotate_bytes = rotate_bytes
+        self._part = 0
+        self._file: IO[bytes] | None = None
+        self._writer: Writer | None = None
+        self._flushed = time.monotonic()
+        self.counts: dict[str, int] = {}  # messages written, by topic
+        _make_directory(directory)
+        self._open_next()
+
+    def write(self, message: Recorded) -> None:
+        """Add one message; it is safe from a crash after the next `flush`, at most a second of `tick`s later."""
+        assert self._writer is not None, "the recording is closed"
+        self._writer.write(
+            {
+                "topic": message.topic,
+                "partition": message.partition,
+                "offset": message.offset,
+                "timestamp": round(message.timestamp * 1000),
+                "key": message.key,
+                "headers": [{"key": key, "value": value} for key, value in message.headers],
+                "value": message.value,
+            }
+        )
+        self.counts[message.topic] = self.counts.get(message.topic, 0) + 1
+
+    @property
+    def written(self) -> int:
+        """How many messages were written."""
+        return sum(self.counts.values())
+
+    def tick(self, now: float) -> None:
+        """End the block when a second has passed, and the file when it is large enough. `now`: monotonic."""
+        if now - self._flushed < BLOCK_SECONDS:
+            return
+        self._flushed = now
+        self.flush()
+        if self._file is not None and self._file.tell() >= self._rotate_bytes:
+            self._open_next()
+
+    def flush(self) -> None:
+        """End the block: everything written so far is in the file."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """End the recording."""
+        if self._file is not None:
+            self.flush()
+            self._file.close()
+            self._file = self._writer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_next(self) -> None:
+        self.close()
+        self._part += 1
+        path = self._directory / f"recording-{self._part:05d}.avro"
+        try:
+            self._file = path.open("xb")
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+        self._writer = Writer(self._file, _SCHEMA, "null", BLOCK_BYTES, _metadata(self._about, self._part))
+        self._writer.flush()  # a file without its header is unreadable
+
+
+class Recording:
+    """A recording on disk, opened by `read_recording`. Files are read when asked for, one at a time."""
+
+    def __init__(self, directory: Path, about: About, files: list[Container]) -> None:
+        self.directory = directory
+        self.about = about
+        self._files = files
+
+    @property
+    def torn_bytes(self) -> int:
+        """How many bytes at the end of the last file a crash left incomplete; they are not read."""
+        return sum(container.torn for container in self._files)
+
+    def messages(self) -> Iterator[Recorded]:
+        """Every complete message, in the order of recording (in order of offsets within a partition)."""
+        for container in self._files:
+            yield from _messages(container)
+
+    def queries(self) -> list[Recorded]:
+        """What arrived at the ingress, in order of arrival."""
+        return sorted((m for m in self.messages() if m.topic == self.about.ingress), key=_arrival)
+
+    def outcomes(self) -> list[Recorded]:
+        """What left by the egress, in order of leaving. Queries before the start may have theirs in here."""
+        return sorted((m for m in self.messages() if m.topic == self.about.egress), key=_arrival)
+
+
+def is_recording(path: Path) -> bool:
+    """Whether `path` is a directory that holds a recording, so that it can be told from a trace file."""
+    return path.is_dir() and any(path.glob(_PATTERN))
+
+
+def read_recording(directory: Path) -> Recording:
+    """Open a recording. `UsageError` names the file that is missing, foreign or damaged.
+
+    An incomplete end is accepted of the last file alone, as that is what a killed recorder leaves.
+    """
+    paths = sorted(directory.glob(_PATTERN)) if directory.is_dir() else []
+    if not paths:
+        raise UsageError(f"{directory} holds no recording: no file is named {_PATTERN}")
+    files = [examine(path) for path in paths]
+    for number, container in enumerate(files, start=1):
+        if container.path.name != f"recording-{number:05d}.avro":
+            raise UsageError(f"{directory} lacks recording-{number:05d}.avro: the recording is not whole")
+        if container.torn and container is not files[-1]:
+            raise UsageError(f"{container.path} ends in the middle of a block, but is not the last file: it was cut")
+    while len(files) > 1 and not files[-1].complete_header:
+        files.pop()  # killed while it began a new file
+    if not files[0].complete_header:
+        raise UsageError(f"{files[0].path} ends before its header does: nothing was recorded")
+    return Recording(directory, _about(files[0]), files)
+
+
+def _messages(container: Container) -> Iterator[Recorded]:
+    with container.path.open("rb") as file:
+        records = _records(io.BufferedReader(_Prefix(file, container.end)))
+        while True:
+            try:
+                record = next(records, None)
+            except Exception as error:  # on damaged bytes fastavro raises what it happens to run into
+                raise UsageError(f"{container.path} is damaged: {error}") from error
+            if record is None:
+                return
+            yield record
+
+
+def _records(whole: IO[bytes]) -> Iterator[Recorded]:
+    for record in fastavro.reader(whole, _SCHEMA):
+        yield _recorded(record)
+
+
+class _Prefix(io.RawIOBase):
+    """The first `end` bytes of a file."""
+
+    def __init__(self, file: IO[bytes], end: int) -> None:
+        self._file = file
+        self._left = end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def _recorded(record: dict[str, Any]) -> Recorded:
+    headers = tuple((header["key"], header["value"]) for header in record["headers"])
+    return Recorded(
+        topic=record["topic"],
+        partition=record["partition"],
+        offset=record["offset"],
+        timestamp=record["timestamp"] / 1000,
+        key=record["key"],
+        headers=headers,
+        value=record["value"],
+    )
+
+
+def _arrival(message: Recorded) -> tuple[float, int, int]:
+    return message.timestamp, message.partition, message.offset
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        used = any(directory.iterdir())
+    except OSError as error:
+        raise UsageError(f"cannot record into {directory}: {error.strerror}") from error
+    if used:
+        raise UsageError(f"cannot record into {directory}: it is not empty; name a new directory")
+
+
+def _metadata(about: About, part: int) -> dict[str, str]:
+    return {
+        "spillway.pipeline": about.pipeline,
+        "spillway.spec": about.spec,
+        "spillway.ingress": about.ingress,
+        "spillway.egress": about.egress,
+        "spillway.replicas": json.dumps(about.replicas),
+        "spillway.policies": json.dumps(about.policies),
+        "spillway.started": repr(about.started),
+        "spillway.part": str(part),
+    }
+
+
+def _about(container: Container) -> About:
+    said = container.metadata
+    try:
+        return About(
+            pipeline=said["spillway.pipeline"],
+            spec=said["spillway.spec"],
+            ingress=said["spillway.ingress"],
+            egress=said["spillway.egress"],
+            replicas=json.loads(said["spillway.replicas"]),
+            policies=json.loads(said["spillway.policies"]),
+            started=float(said["spillway.started"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise UsageError(f"{container.path} is an Avro file, but no recording of Spillway's ({error})") from error

@@ -1,0 +1,118 @@
+"""The tap: copies what passes a running pipeline's ingress and egress into a recording.
+
+It reads at its own position, joins no group, commits nothing and creates nothing, so the pipeline cannot tell that it
+is there (beyond the broker's reads).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from lineage.errors import BrokerError
+from producers.patience import patiently
+from producers.recording.files import Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from producers.connection import ClientSettings
+    from producers.recording.files import RecordingWriter
+
+log = logging.getLogger(__name__)
+
+_REQUEST_SECONDS = 10.0
+_READ_AT_ONCE = 1000
+_POLL_SECONDS = 0.1
+
+
+class Tap:
+    """Copies messages of some topics, from the ends that they had when the tap was opened."""
+
+    def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:
+        """Find the present ends of `topics` and start there; `BrokerError` where one cannot be read."""
+        self._where = settings.bootstrap
+        self._consumer = Consumer(
+            {
+                **settings.confluent(),
+                "group.id": "spillway.record",  # librdkafka wants one; it is never joined and nothing is committed
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",  # what clients see of the egress
+                "auto.offset.reset": "error",
+                "queued.max.messages.kbytes": 65536,
+            },
+            logger=log,
+        )
+        self.unreadable = 0  # messages left out, as a header's key was no text
+        try:
+            self._consumer.assign(self._ends(topics))
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def copy(self, writer: RecordingWriter, until: float, stopped: Callable[[], bool]) -> None:
+        """Copy into `writer` until the monotonic time `until`, or until `stopped()`."""
+        while time.monotonic() < until and not stopped():
+            for message in self._consumer.consume(_READ_AT_ONCE, _POLL_SECONDS):
+                if message.error() is not None:
+                    self._judge(message)
+                    continue
+                recorded = self._recorded(message)
+                if recorded is not None:
+                    writer.write(recorded)
+            writer.tick(time.monotonic())
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def _ends(self, topics: Sequence[str]) -> list[TopicPartition]:
+        listed = patiently(self._listed, f"reach Kafka at {self._where}", _REQUEST_SECONDS)
+        absent = [name for name in topics if name not in listed or listed[name].error is not None]
+        if absent:
+            raise BrokerError(
+                f"{self._where} has no topic {', '.join(absent)}: start the pipeline with 'spillway serve' first"
+            )
+        return [self._end(name, partition) for name in topics for partition in listed[name].partitions]
+
+    def _listed(self, seconds: float) -> dict[str, Any]:
+        return dict(self._consumer.list_topics(timeout=seconds).topics)
+
+    def _end(self, topic: str, partition: int) -> TopicPartition:
+        def ask(seconds: float) -> int:
+            answer = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)
+            return int(answer[1])
+
+        return TopicPartition(
+            topic, partition, patiently(ask, f"find the end of {topic}[{partition}]", _REQUEST_SECONDS)
+        )
+
+    def _recorded(self, message: Any) -> Recorded | None:
+        try:
+            headers = message.headers() or ()
+        except SystemError:  # how confluent-kafka says that a header's key is not UTF-8
+            self.unreadable += 1
+            return None
+        return Recorded(
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            timestamp=message.timestamp()[1] / 1000,
+            key=message.key(),
+            headers=tuple(headers),
+            value=message.value(),
+        )
+
+    def _judge(self, message: Any) -> None:
+        error = message.error()
+        if error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED}:
+            raise BrokerError(f"cannot read {message.topic()}: {error.str()}")
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+            raise BrokerError(
+                f"the recording has a hole: {message.topic()}[{message.partition()}] deleted records before they could "
+                "be read; raise the topic's retention, or record on a faster disk"
+            )
+        log.warning("reading %s: %s", message.topic(), error.str())  # librdkafka tries again by itself

@@ -1,0 +1,187 @@
+"""Field by field: the values of a pipeline file as the objects of `topology.spec`, as far as they can be made.
+
+A field that is not as it must be is a problem; it is then left out, so that what stands beside it is checked as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from topology import names
+from topology.quantities import shown
+from topology.rules.problems import Problem
+from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+    from topology.rules.problems import Path
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_UNNAMED = "unnamed"
+_ANY_STAGE = StageSpec(name=_UNNAMED)
+_MISSING = {
+    ("name",): "is missing; name the pipeline, as in 'name: plates'",
+    ("slo",): "is missing; say within what time a prediction is good, as in 'slo: 400ms'",
+    ("stages",): "is missing; list the stages, each with a name and a model",
+    ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
+}
+_EXPECTED = {
+    "int_type": "a whole number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping, as in 'field: value'",
+    "model_type": "a mapping, as in 'field: value'",
+    "tuple_type": "a list",
+}
+_BELOW: dict[str, type[BaseModel]] = {
+    "emulated": EmulatedSpec,
+    "join": JoinSpec,
+    "limits": LimitsSpec,
+    "inputs": InputSpec,
+}
+
+
+@dataclass(slots=True)
+class StageFields:
+    """One stage: what could be read of it, and the fields that could not."""
+
+    number: int
+    spec: StageSpec
+    bad: set[str]
+    given: frozenset[str]
+    """The fields that the file gives."""
+
+    @property
+    def name(self) -> str | None:
+        """The stage's name, where it has one that can be used."""
+        return None if "name" in self.bad else self.spec.name
+
+    def path(self, *steps: str | int) -> Path:
+        """Where a field of this stage stands."""
+        return ("stages", self.number, *steps)
+
+    def usable(self, *fields: str) -> bool:
+        """Whether all these fields could be read (or were not given)."""
+        return self.bad.isdisjoint(fields)
+
+    def predecessors(self) -> Iterator[tuple[Path, str]]:
+        """The stages named in `after`, each with its place."""
+        for position, name in enumerate(self.spec.after):
+            yield self.path("after", position), name
+
+
+@dataclass(slots=True)
+class PipelineFields:
+    """A whole file: what could be read of it, and the fields of the pipeline itself that could not."""
+
+    head: PipelineSpec
+    bad: set[str]
+    stages: list[StageFields] = field(default_factory=list)
+
+    def usable(self, *fields: str) -> bool:
+        """Whether all these fields of the pipeline itself could be read (or were not given)."""
+        return self.bad.isdisjoint(fields)
+
+    def spec(self) -> PipelineSpec:
+        """The pipeline; to be called only where there was no problem."""
+        stages = tuple(stage.spec for stage in self.stages)
+        return self.head.model_copy(update={"stages": stages})
+
+
+def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
+    """Make what can be made of a file's value; every field that is not as it must be adds to `problems`."""
+    if not isinstance(value, dict):
+        problems.append(Problem((), f"a pipeline file is a mapping with name, slo and stages, not {shown(value)}"))
+        return PipelineFields(
+            PipelineSpec(name=_UNNAMED, slo=1.0, stages=(_ANY_STAGE,)), set(PipelineSpec.model_fields)
+        )
+    head = {key: part for key, part in value.items() if key != "stages"}
+    stand_ins = {"name": _UNNAMED, "slo": 1.0, "stages": (_ANY_STAGE,)}
+    spec, bad = _validated(PipelineSpec, head | {"stages": (_ANY_STAGE,)}, (), problems, stand_ins)
+    fields = PipelineFields(spec, bad)
+    stages = value.get("stages")
+    if isinstance(stages, list) and stages:
+        fields.stages = [_stage(number, raw, problems) for number, raw in enumerate(stages)]
+    elif "stages" not in value:
+        problems.append(Problem(("stages",), _MISSING["stages",]))
+    else:
+        what = "is empty; a pipeline has at least one stage" if stages == [] else f"must be a list, not {shown(stages)}"
+        problems.append(Problem(("stages",), what))
+    return fields
+
+
+def _stage(number: int, raw: Any, problems: list[Problem]) -> StageFields:
+    path: Path = ("stages", number)
+    if not isinstance(raw, dict):
+        problems.append(Problem(path, f"a stage must be a mapping with a name and a model, not {shown(raw)}"))
+        return StageFields(number, _ANY_STAGE, set(StageSpec.model_fields), frozenset())
+    spec, bad = _validated(StageSpec, raw, path, problems, {"name": _UNNAMED})
+    return StageFields(number, spec, bad, frozenset(key for key in raw if isinstance(key, str)))
+
+
+def _validated(
+    model: type[_Model], raw: Mapping[Any, Any], at: Path, problems: list[Problem], stand_ins: Mapping[str, Any]
+) -> tuple[_Model, set[str]]:
+    """The object with its bad fields left out, and their names."""
+    bad: set[str] = set()
+    strangers = [key for key in raw if not isinstance(key, str)]
+    problems += [
+        Problem((*at, key), f"a field's name must be text, not {shown(key)}", on_key=True) for key in strangers
+    ]
+    good = {key: part for key, part in raw.items() if isinstance(key, str)}
+    try:
+        return model.model_validate(good), bad
+    except ValidationError as error:
+        for each in error.errors(include_url=False):
+            problems.append(_problem(model, at, each))
+            bad.add(str(each["loc"][0]))
+    rest = {key: part for key, part in good.items() if key not in bad}
+    return model.model_validate({**{key: part for key, part in stand_ins.items() if key not in rest}, **rest}), bad
+
+
+def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
+    steps: Path = tuple(error["loc"])
+    on_key = steps[-1] == "[key]"
+    path = (*at, *(steps[:-1] if on_key else steps))
+    kind, context, given = error["type"], error.get("ctx", {}), error.get("input")
+    if kind == "extra_forbidden":
+        known = list(_owner(model, steps).model_fields)
+        return Problem(path, f"there is no such field; {names.meant(str(steps[-1]), known)}", on_key=True)
+    if kind == "invalid_key":
+        return Problem(path, f"a field's name must be text, not {shown(given)}", on_key=True)
+    if kind == "missing":
+        fields = tuple(step for step in path if isinstance(step, str))
+        return Problem(path, _MISSING.get(fields, "is missing; add it"))
+    if on_key:
+        return Problem(path, f"a name here must be text, not {shown(given)}; put it in quotes", on_key=True)
+    return Problem(path, _text(kind, context, given))
+
+
+def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        choices = str(context["expected"])
+        return f"must be {choices}, not {shown(given)}"
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']:g}, not {given}"
+    if kind == "greater_than":
+        return f"must be more than {context['gt']:g}, not {given}"
+    if kind == "less_than_equal":
+        return f"must be at most {context['le']}, not {given}"
+    if kind in _EXPECTED:
+        quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
+        return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"
+    raise AssertionError(f"no text for pydantic's {kind}")  # a new kind of field needs its text above
+
+
+def _owner(model: type[BaseModel], steps: Sequence[str | int]) -> type[BaseModel]:
+    """The object that a field of the path `steps` belongs to."""
+    return next((_BELOW[step] for step in steps[:-1] if isinstance(step, str) and step in _BELOW), model)

@@ -1,0 +1,1 @@
+"""What has to fit together in a pipeline, and how problems are told."""
