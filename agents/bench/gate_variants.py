@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from agents.live import gate_group
-from agents.live.gate_process import GateProcessConfig, build, transactional_writer
+from agents.live.gate import group as gate_group
+from agents.live.gate.process import GateProcessConfig, build, transactional_writer
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
@@ -26,7 +26,7 @@ from topology.load import load
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
 
-    from agents.live.gate_transaction import Record, Turn, Writer
+    from agents.live.gate.transaction import Record, Turn, Writer
 
 
 class PlainWriter:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from agents.core.loss import Loss
 from agents.core.request import Request
-from lineage.message import DROPPED, FAILED, OutcomeKind, StageTiming
+from lineage.message import DROPPED, FAILED, StageTiming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
     from lineage.hops import Hop
 
 __all__ = ["DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
-
-
-@dataclass(slots=True, frozen=True)
-class Loss:
-    """Why a request does not go on from this stage."""
-
-    kind: OutcomeKind  # dropped or failed
-    reason: str  # a code of lineage.reasons
-    text: str = ""
 
 
 @dataclass(slots=True, frozen=True)

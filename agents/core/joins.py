@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.actions import Loss
+    from agents.core.loss import Loss
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
 

@@ -16,8 +16,8 @@ from checkpoint.notes import Note, merge
 from checkpoint.offsets import PartitionOffsets
 
 if TYPE_CHECKING:
-    from agents.core.actions import Loss
     from agents.core.joins import Entry, JoinTable
+    from agents.core.loss import Loss
     from agents.core.request import Delivery
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from agents.live.gate_memory import bounds, read_spans
+from agents.live.spans import bounds, read_spans
 from agents.live.topics import ensure
 from lineage import headers
 from lineage.hops import Hop
@@ -28,7 +28,7 @@ PARTITIONS = 3
 GATE = """
 import sys
 from pathlib import Path
-from agents.live.gate_process import GateProcessConfig, run
+from agents.live.gate.process import GateProcessConfig, run
 from producers.connection import ClientSettings
 from topology.load import load
 pipeline, bootstrap, run_dir, replica = sys.argv[1:]

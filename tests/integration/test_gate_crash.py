@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from agents.live import gate_group
-from agents.live.gate_process import GateProcessConfig, build
-from agents.live.gate_transaction import AbortedError, TransactionalWriter
+from agents.live.gate import group as gate_group
+from agents.live.gate.process import GateProcessConfig, build
+from agents.live.gate.transaction import AbortedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 
 from .gate_bench import PARTITIONS, ids, until

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer
 
-from agents.live import gate_group
-from agents.live.gate_process import GateProcessConfig, build
-from agents.live.gate_transaction import AbortedError, FencedError, TransactionalWriter
+from agents.live.gate import group as gate_group
+from agents.live.gate.process import GateProcessConfig, build
+from agents.live.gate.transaction import AbortedError, FencedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 

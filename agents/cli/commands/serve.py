@@ -94,7 +94,7 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
 
 
 def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> int:
-    from agents.live import stage_process  # noqa: PLC0415 - imports Faust, which the supervisor does without
+    from agents.live.stage import process as stage_process  # noqa: PLC0415 - imports Faust, which the supervisor does without
 
     spec = next((known for known in pipeline.spec.stages if known.name == stage), None)
     if spec is None:
@@ -115,7 +115,7 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
 
 
 def _run_gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> int:
-    from agents.live import gate_process  # noqa: PLC0415 - imports what the supervisor does without
+    from agents.live.gate import process as gate_process  # noqa: PLC0415 - imports what the supervisor does without
 
     return gate_process.run(
         gate_process.GateProcessConfig(

@@ -5,7 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
-from agents.live.stage_process import StageProcessConfig, run
+from agents.live.stage.process import StageProcessConfig, run
 from producers.connection import ClientSettings
 from topology.load import load
 

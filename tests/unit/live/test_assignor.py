@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from agents.live.assignor import InstanceAssignor
+from agents.live.stage.assignor import InstanceAssignor
 
 
 def shares(instances, partitions, topics=("t",)):

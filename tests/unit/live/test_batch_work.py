@@ -5,10 +5,10 @@ import pytest
 
 from agents.core.actions import Failed, Ok
 from agents.core.request import Delivery, Request
-from agents.live.batch_work import BatchWork
-from agents.live.carried import Carried
-from agents.live.signature import Signature
-from agents.live.user_functions import UserFunctions
+from agents.live.stage.batch_work import BatchWork
+from agents.live.stage.carried import Carried
+from agents.live.stage.signature import Signature
+from agents.live.stage.user_functions import UserFunctions
 from agents.models.child import ModelCrashedError
 from lineage import reasons
 from lineage.errors import WireError

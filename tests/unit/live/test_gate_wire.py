@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from agents.core.outcomes import Release
-from agents.live.gate_wire import Poison, Wire
+from agents.live.gate.wire import Poison, Wire
 from lineage import headers, reasons
 from lineage.hops import Hop
 from lineage.limits import Limits

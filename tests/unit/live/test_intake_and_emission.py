@@ -5,9 +5,9 @@ from aiokafka.structs import ConsumerRecord
 
 from agents.core.actions import Emit, EmitKind, Loss
 from agents.core.request import Request
-from agents.live.emission import Emission
-from agents.live.intake import Intake, PoisonError
 from agents.live.metrics import StageMetrics
+from agents.live.stage.emission import Emission
+from agents.live.stage.intake import Intake, PoisonError
 from lineage import headers, reasons, trace
 from lineage.hops import Hop
 from lineage.limits import Limits

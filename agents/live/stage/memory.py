@@ -13,9 +13,9 @@ from aiokafka import TopicPartition
 from aiokafka.structs import ConsumerRecord
 from confluent_kafka import KafkaException
 
-from agents.live.gate_memory import Span as OffsetSpan
-from agents.live.gate_memory import read_spans
-from agents.live.intake import PoisonError
+from agents.live.spans import Span as OffsetSpan
+from agents.live.spans import read_spans
+from agents.live.stage.intake import PoisonError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from agents.core.request import Delivery
-    from agents.live.intake import Intake
+    from agents.live.stage.intake import Intake
     from checkpoint.dedup import Span
 
 _WITHIN = 60.0  # seconds for one span

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.actions import Emit, EmitKind, timing_of
 from agents.core.request import Delivery, Request
-from agents.live.carried import Carried
 from agents.live.dead_letters import dead_letter, letter_headers
+from agents.live.stage.carried import Carried
 from lineage import headers
 from lineage.message import Outcome, StageTiming
 from lineage.values import codec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.core.request import Delivery
-from agents.live.carried import Carried
+from agents.live.stage.carried import Carried
 from lineage import deadlines, headers, reasons
 from lineage.errors import WireError
 from lineage.message import Outcome, Query
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord
 
     from agents.live.metrics import StageMetrics
-    from agents.live.signature import Signature
+    from agents.live.stage.signature import Signature
     from lineage.values.codec import Decoder
 
 _LOG_APPEND_TIME = 1

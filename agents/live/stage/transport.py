@@ -29,15 +29,15 @@ from faust.events import Event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from agents.live.assignor import InstanceAssignor
-from agents.live.fetching import Drain, Drained
+from agents.live.stage.assignor import InstanceAssignor
+from agents.live.stage.fetching import Drain, Drained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.live.app import Membership
+    from agents.live.stage.membership import Membership
 
 log = logging.getLogger(__name__)
 

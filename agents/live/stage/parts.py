@@ -12,9 +12,9 @@ from agents.core.journal import JournaledStage
 from agents.core.policies import make
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
-from agents.live.batch_work import BatchWork
-from agents.live.signature import Signature
-from agents.live.user_functions import UserFunctions
+from agents.live.stage.batch_work import BatchWork
+from agents.live.stage.signature import Signature
+from agents.live.stage.user_functions import UserFunctions
 from agents.models.child import ChildModel
 from agents.models.emulated import EmulatedModel
 from agents.models.loading import limit_torch_threads, load_model

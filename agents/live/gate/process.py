@@ -8,7 +8,7 @@ What the gate needs of Kafka is one consumer, one transactional producer and exa
 What may go wrong, and what answers it:
 
 * killed at any moment: its open transaction is aborted when a gate with the same ids starts, or by the broker after
-  ten seconds; memory is rebuilt from the committed offsets, their notes and the egress (`gate_memory`);
+  ten seconds; memory is rebuilt from the committed offsets, their notes and the egress (`memory`);
 * paused while another gate takes its place: the broker voids what it still writes, by the producer's epoch or by the
   group's generation, and it ends with a message that says so (`gate_transaction`);
 * an aborted transaction: the core is dropped, and the gate begins again from what is committed (`gate_loop`).
@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from agents.core.gate import GateCore
-from agents.live import gate_group
-from agents.live.gate_loop import Gate, GateTopics, Means
-from agents.live.gate_memory import Memory
-from agents.live.gate_transaction import TransactionalWriter
-from agents.live.gate_wire import Wire
+from agents.live.gate import group as gate_group
+from agents.live.gate.loop import Gate, GateTopics, Means
+from agents.live.gate.memory import Memory
+from agents.live.gate.transaction import TransactionalWriter
+from agents.live.gate.wire import Wire
 from agents.live.groups import instance_id
 from agents.live.metrics import GateMetrics
 from agents.live.registry import serve_metrics
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-    from agents.live.gate_transaction import Writer
+    from agents.live.gate.transaction import Writer
     from lineage.limits import Limits
     from producers.connection import ClientSettings
     from topology.load import Pipeline

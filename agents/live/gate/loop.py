@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from agents.live.gate_transaction import AbortedError, Record, Turn, fenced, is_fencing
-from agents.live.gate_wire import Poison
+from agents.live.gate.transaction import AbortedError, Record, Turn, fenced, is_fencing
+from agents.live.gate.wire import Poison
 from lineage.errors import BrokerError
 from lineage.message import PREDICTION
 from producers.patience import passes
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from agents.core.gate import GateCore
     from agents.core.outcomes import Release
-    from agents.live.gate_memory import Memory
-    from agents.live.gate_transaction import Writer
-    from agents.live.gate_wire import Wire
+    from agents.live.gate.memory import Memory
+    from agents.live.gate.transaction import Writer
+    from agents.live.gate.wire import Wire
     from agents.live.metrics import GateMetrics
 
 log = logging.getLogger(__name__)

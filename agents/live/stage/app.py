@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import faust
 from faust.app.base import BootStrategy
 from mode.supervisors import CrashingSupervisor
 
-from agents.live.transport import StageTransport
+from agents.live.stage.transport import StageTransport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,22 +17,8 @@ if TYPE_CHECKING:
     from aiokafka import TopicPartition
     from aiokafka.structs import OffsetAndMetadata
 
-    from agents.live.transport import Chunk, Owner, StageConsumer, StageConsumerThread
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """How a replica takes part in its consumer group. Durations in seconds."""
-
-    group: str
-    instance: str  # static: a restarted replica of this name gets its partitions back
-    connection: dict[str, Any] = field(default_factory=dict)  # aiokafka's keyword arguments
-    session: float = 10.0
-    heartbeat: float = 0.3
-    rebalance: float = 15.0
-    fetch_wait: float = 0.25  # the longest that the broker holds a fetch without records
-    fetch_bytes: int = 256 * 1024  # per partition and fetch; bounds what a waiting replica holds
-    chunk_records: int = 1000
+    from agents.live.stage.membership import Membership
+    from agents.live.stage.transport import Chunk, Owner, StageConsumer, StageConsumerThread
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]

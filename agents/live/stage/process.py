@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, TextIO
 
 from aiokafka.errors import KafkaError
 
-from agents.live.app import Membership, StageApp, build
 from agents.live.clock import Clock
-from agents.live.emission import Emission
-from agents.live.intake import Intake
-from agents.live.memory import Memory
 from agents.live.metrics import StageMetrics
-from agents.live.output import Output
 from agents.live.registry import serve_metrics
-from agents.live.stage_driver import StageDriver
-from agents.live.stage_parts import build_core, build_work, load_models, stage_signature
+from agents.live.stage.app import StageApp, build
+from agents.live.stage.driver import StageDriver
+from agents.live.stage.emission import Emission
+from agents.live.stage.intake import Intake
+from agents.live.stage.membership import Membership
+from agents.live.stage.memory import Memory
+from agents.live.stage.output import Output
+from agents.live.stage.parts import build_core, build_work, load_models, stage_signature
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
 from lineage.errors import BrokerError, SpillwayError

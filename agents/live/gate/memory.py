@@ -18,23 +18,23 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import TopicPartition
 
+from agents.live.spans import Span, bounds, read_spans
 from lineage.errors import BrokerError
-from producers.patience import passes, patiently
+from producers.patience import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
     from agents.core.gate import GateCore
-    from agents.live.gate_wire import Wire
+    from agents.live.gate.wire import Wire
 
 log = logging.getLogger(__name__)
 
-_READ_AT_ONCE = 500
 NONE = -1
 
 
@@ -45,14 +45,6 @@ class Place:
     partition: int
     offset: int
     note: str
-
-
-@dataclass(slots=True, frozen=True)
-class Span:
-    """Offsets `start` to `end` (not included) of a partition."""
-
-    start: int
-    end: int
 
 
 _NOTHING = Span(0, 0)
@@ -128,10 +120,6 @@ class Memory:
             core.recall(partition, offset, *found, message.timestamp()[1] / 1000)
 
 
-def _within(span: Span, there: Span) -> Span:
-    return Span(max(span.start, there.start), min(span.end, there.end))
-
-
 def committed_places(consumer: Consumer, topic: str, partitions: Iterable[int], within: float) -> list[Place]:
     """The group's stable committed offsets with their notes; `consumer` must be of the group and read_committed."""
     asked = [TopicPartition(topic, partition) for partition in partitions]
@@ -142,84 +130,5 @@ def committed_places(consumer: Consumer, topic: str, partitions: Iterable[int], 
     return [Place(p.partition, max(p.offset, NONE), p.metadata or "") for p in answered]
 
 
-def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:
-    """The first offset of each partition and its end, with records of open transactions counted in."""
-    wanted = [TopicPartition(topic, partition) for partition in partitions]
-
-    def ask(spec: OffsetSpec, seconds: float) -> dict[int, int]:
-        futures = admin.list_offsets(
-            dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
-        )
-        try:
-            return {place.partition: future.result().offset for place, future in futures.items()}
-        except KafkaException:
-            admin.list_topics(
-                timeout=seconds
-            )  # else librdkafka asks with the leader epochs of before a restart, for ever
-            raise
-
-    first = patiently(lambda s: ask(OffsetSpec.earliest(), s), f"list the offsets of {topic}", within)
-    last = patiently(lambda s: ask(OffsetSpec.latest(), s), f"list the offsets of {topic}", within)
-    return {partition: Span(first[partition], last[partition]) for partition in first}
-
-
-def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Span], within: float) -> Iterator[Any]:
-    """Yield the committed records (`confluent_kafka.Message`) of `topic` in `spans`, in order within a partition.
-
-    Uses a consumer of its own, in no group. What retention has deleted meanwhile is passed over. Raises
-    `BrokerError` when an end is not reached within `within` seconds, which is so while a transaction hangs below it.
-    """
-    waiting = {partition: span for partition, span in spans.items() if span.start < span.end}
-    if not waiting:
-        return
-    until = time.monotonic() + within
-    reader = _reader(settings, topic)
-    try:
-        reader.assign([TopicPartition(topic, partition, span.start) for partition, span in waiting.items()])
-        while waiting:
-            for message in reader.consume(_READ_AT_ONCE, 0.1):
-                span = waiting.get(message.partition())
-                if span is None:
-                    continue
-                if message.error() is None and message.offset() < span.end:
-                    yield message
-                if _reached(message, span, topic):
-                    del waiting[message.partition()]
-            if waiting and time.monotonic() >= until:
-                raise BrokerError(
-                    f"could not read {topic} {sorted(waiting)} up to its end within {within:.0f} s; "
-                    "is a transaction hanging there?"
-                )
-    finally:
-        reader.close()
-
-
-def _reader(settings: Mapping[str, Any], topic: str) -> Consumer:
-    return Consumer(
-        {
-            **settings,
-            "group.id": f"{topic}.reader",  # librdkafka wants one; nothing is joined or committed under it
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,
-            "queued.max.messages.kbytes": 16384,
-        },
-        logger=log,
-    )
-
-
-def _reached(message: Any, span: Span, topic: str) -> bool:
-    """Whether this message, or the end-of-partition mark in its place, says that `span` has been read.
-
-    The mark stands at the end of what is committed so far: below `span.end` as long as a transaction is open there.
-    """
-    error = message.error()
-    if error is None:
-        return bool(message.offset() + 1 >= span.end)
-    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's local codes have underscores)
-        return bool(message.offset() >= span.end)
-    if passes(error):
-        return False
-    raise BrokerError(f"cannot read {topic}[{message.partition()}]: {error.str()}")
+def _within(span: Span, there: Span) -> Span:
+    return Span(max(span.start, there.start), min(span.end, there.end))

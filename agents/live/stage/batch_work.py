@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Ok, Result
-from agents.live.emission import timings_so_far
+from agents.live.stage.emission import timings_so_far
 from agents.models.child import ModelCrashedError
 from agents.models.inputs import Inputs
 from lineage import reasons
@@ -23,8 +23,8 @@ from lineage.values import codec
 if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.core.request import Request
-    from agents.live.signature import Signature
-    from agents.live.user_functions import UserFunctions
+    from agents.live.stage.signature import Signature
+    from agents.live.stage.user_functions import UserFunctions
     from agents.models.loading import Model
     from lineage.limits import Limits
 

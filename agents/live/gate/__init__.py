@@ -1,0 +1,1 @@
+"""The gate: a transactional consumer and producer around the gate's core."""

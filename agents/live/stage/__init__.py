@@ -1,0 +1,1 @@
+"""A stage replica: a Faust app around a stage's core."""
