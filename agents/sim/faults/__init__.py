@@ -4,7 +4,8 @@ Nothing here decides what a core decides: the processes are what the live driver
 A run is a function of its scenario and seed.
 """
 
+from agents.sim.faults.history import Execution, FaultRun, Tenure
+from agents.sim.faults.play import Play, run
 from agents.sim.faults.scenario import Fault, FaultKind, Scenario
-from agents.sim.faults.world import Execution, FaultRun, Tenure, World, run
 
-__all__ = ["Execution", "Fault", "FaultKind", "FaultRun", "Scenario", "Tenure", "World", "run"]
+__all__ = ["Execution", "Fault", "FaultKind", "FaultRun", "Play", "Scenario", "Tenure", "run"]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Place = tuple[str, int]  # topic, partition
 
 
+INGRESS, OUTCOMES, EGRESS = "ingress", "outcomes", "egress"  # topics that are no stage's input
+
+
 class FencedError(Exception):
     """The member or producer has been replaced."""
 

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
 from agents.core.request import Delivery
-from agents.sim.faults.broker import FencedError, Record
+from agents.sim.faults.broker import EGRESS, OUTCOMES, FencedError, Record
 from agents.sim.faults.process import Process
-from agents.sim.faults.stages import OUTCOMES
 
 if TYPE_CHECKING:
     from agents.sim.faults.world import World
     from lineage.message import Outcome
-
-EGRESS = "egress"
 
 
 @dataclass(slots=True, frozen=True)

@@ -10,7 +10,7 @@ from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Delivery, Request
-from agents.sim.faults.broker import FencedError, Record
+from agents.sim.faults.broker import INGRESS, OUTCOMES, FencedError, Record
 from agents.sim.faults.process import Process
 from lineage import reasons
 from lineage.message import PREDICTION, Outcome
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agents.sim.faults.broker import Place
     from agents.sim.faults.world import World
 
-OUTCOMES = "outcomes"
-INGRESS = "ingress"
 _INSTANCES = 2
 
 

@@ -14,7 +14,7 @@ from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.replay import replay
 from agents.core.stage import StageCore
-from agents.sim.faults import World, run
+from agents.sim.faults import Play, run
 from lineage.errors import UsageError
 from tests.unit.faults.pipelines import SHAPES, faults, scenario
 
@@ -28,7 +28,7 @@ def journaled_run(shape, seed, **changes):
         def __init__(self, graph, stage, batcher, **options):
             lines = []
             super().__init__(graph, stage, batcher, journal=lines.append, **options)
-            twin = Batcher(make(policy, StageView(stage=stage)), 4, 0.0, 2, World.duration)
+            twin = Batcher(make(policy, StageView(stage=stage)), 4, 0.0, 2, Play.duration)
             kept.append((StageCore(graph, stage, twin, **options), lines))
 
     class Gate(JournaledGate):
@@ -63,7 +63,7 @@ def test_every_core_of_a_stormy_run_replays_the_same(name):
 def test_a_core_that_decides_otherwise_is_found_out():
     shape = SHAPES["diamond"]
     core, lines = next((core, lines) for core, lines in journaled_run(shape, 5) if json.loads(lines[0])[2] == "d")
-    other = Batcher(make("naive", StageView(stage="d")), 1, 0.0, 2, World.duration)  # smaller batches
+    other = Batcher(make("naive", StageView(stage="d")), 1, 0.0, 2, Play.duration)  # smaller batches
     difference = replay(lines, StageCore(shape.graph(), "d", other, rule=shape.rules["d"], epoch=core.epoch))
     assert difference is not None
     assert difference.call == "runs"
