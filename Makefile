@@ -38,8 +38,8 @@ test: env lint
 	$(BIN)/python -m pytest tests/unit tests/integration tests/acceptance
 
 lint: env
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -13,10 +13,9 @@ from agents.core.request import Delivery
 from lineage.hops import Hop
 
 if TYPE_CHECKING:
-    from topology.routing import Graph
-
     from agents.core.request import Request
     from agents.core.share import Share
+    from topology.routing import Graph
 
 
 class Outbox:
