@@ -36,15 +36,16 @@ class Play(World):
         self._members: dict[tuple[str, int], list[int]] = {}  # replica -> its partitions
         self._fading: list[Process] = []  # replaced, and not at their end yet
 
-    def committed(self, process: Process) -> None:
+    def committed(self, stage: str, replica: int, core: object) -> None:
         """Look for faults that wait for a commit of this process."""
+        process = self.processes.get((stage, replica))
+        if process is None or process.core is not core or not process.alive or process.standing is not None:
+            return
         for fault in self._faults:
-            if fault.when is not None and (fault.stage, fault.replica) == (process.stage, process.replica):
-                live = process.alive and process.standing is None and self.processes.get(_key(fault)) is process
-                if live and fault.when(process.core):  # type: ignore[attr-defined]
-                    self._faults.remove(fault)
-                    self._strike(fault)
-                    return
+            if fault.when is not None and _key(fault) == (stage, replica) and fault.when(core):
+                self._faults.remove(fault)
+                self._strike(fault)
+                return
 
     # The run ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class Play(World):
         result = self.result
         result.seconds = self.now - START
         for process in self.processes.values():
-            result.duplicates += process.core.stats.duplicates  # type: ignore[attr-defined]
+            result.duplicates += process.core.stats.duplicates
             if not (process.alive and process.idle and self._read_up(process)):
                 result.stuck.append(f"{process.stage}.{process.replica}")
         for partition in range(self.scenario.partitions):

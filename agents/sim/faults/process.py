@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,7 @@ class Process:
     """One incarnation of a replica."""
 
     topic: str
+    core: Any  # a stage's or the gate's
 
     def __init__(self, world: World, stage: str, replica: int) -> None:
         self.world = world
@@ -87,5 +88,5 @@ class Process:
 
     def _tick(self) -> None:
         self.commit()
-        self.world.committed(self)
+        self.world.committed(self.stage, self.replica, self.core)
         self.after(self.world.scenario.commit_every, self._tick)

@@ -89,7 +89,7 @@ class StageProcess(Process):
         now = self.world.now
         for batch in self.core.take_runs():
             for request in batch.requests:
-                self.world.executed(self, request)
+                self.world.executed(self.stage, request, self.tenures[request.partition])
             seconds = self.world.duration(len(batch.requests)) * self.world.random.uniform(0.5, 2.0)
             self.after(seconds, partial(self._complete, batch, seconds))
         for emit in self.core.take_emits():

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from agents.core.request import Request
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.process import Process
     from agents.sim.faults.scenario import Scenario
 
 START = 1_000_000.0  # unix seconds
@@ -41,8 +40,8 @@ class World(ABC):
         """Tell the readers of a place, a moment later, that there is something new."""
 
     @abstractmethod
-    def committed(self, process: Process) -> None:
-        """Hear that the broker has a commit of this process."""
+    def committed(self, stage: str, replica: int, core: object) -> None:
+        """Hear that the broker has a commit of the process that holds `core`."""
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         """Do something at a time."""
@@ -67,8 +66,7 @@ class World(ABC):
         self.result.tenures[number] = Tenure(stage, partition, number, committed)
         return number
 
-    def executed(self, process: Process, request: Request) -> None:
+    def executed(self, stage: str, request: Request, tenure: int) -> None:
         """Record an execution."""
         first = min(part.offset for part in request.parts)
-        tenure = process.tenures[request.partition]
-        self.result.executions.append(Execution(process.stage, request.request_id, request.partition, first, tenure))
+        self.result.executions.append(Execution(stage, request.request_id, request.partition, first, tenure))
