@@ -86,7 +86,7 @@ def test_a_killed_recorder_leaves_what_is_older_than_its_last_block(broker, pair
         from pathlib import Path
         from producers.connection import ClientSettings
         from producers.recording import About, RecordingWriter
-        from producers.tap import Tap
+        from producers.recording.tap import Tap
         tap = Tap(ClientSettings(bootstrap={broker!r}), {pair!r})
         about = About(pipeline="tap", spec="", ingress={pair[0]!r}, egress={pair[1]!r})
         with RecordingWriter(Path({str(directory)!r}), about, rotate_bytes=20_000) as writer:
