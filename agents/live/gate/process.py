@@ -10,8 +10,8 @@ What may go wrong, and what answers it:
 * killed at any moment: its open transaction is aborted when a gate with the same ids starts, or by the broker after
   ten seconds; memory is rebuilt from the committed offsets, their notes and the egress (`memory`);
 * paused while another gate takes its place: the broker voids what it still writes, by the producer's epoch or by the
-  group's generation, and it ends with a message that says so (`gate_transaction`);
-* an aborted transaction: the core is dropped, and the gate begins again from what is committed (`gate_loop`).
+  group's generation, and it ends with a message that says so (`transaction`);
+* an aborted transaction: the core is dropped, and the gate begins again from what is committed (`loop`).
 """
 
 from __future__ import annotations
