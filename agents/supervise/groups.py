@@ -63,7 +63,12 @@ class KafkaGroups:
     def _offsets(self, stages: Sequence[str], spec: Any) -> dict[tuple[str, int], int]:
         asked = {TopicPartition(self._inputs[stage], p): spec for stage in stages for p in self._partitions}
         answers = self._admin.list_offsets(asked, request_timeout=_SECONDS)
-        by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
+        try:
+            by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
+        except KafkaException:
+            # Else librdkafka asks with the leader epochs of before the broker's restart, for ever.
+            self._admin.list_topics(timeout=_SECONDS)
+            raise
         return {(stage, p): by_topic[self._inputs[stage], p] for stage in stages for p in self._partitions}
 
     def _owners(self, stages: Sequence[str]) -> dict[str, _Owners]:
