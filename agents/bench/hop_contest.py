@@ -129,7 +129,7 @@ class _Contest:
         self._name = name
         self._id = f"hop-{name}-{uuid.uuid4().hex[:8]}"
         self._folder = folder
-        self._python = str(quix_python) if name == "quix" and quix_python is not None else sys.executable
+        self._python = str(quix_python.absolute()) if name == "quix" and quix_python is not None else sys.executable
         spec = _SPEC.format(name=self._id, partitions=_PARTITIONS)
         self._file = folder / f"{self._id}.yaml"
         self._file.write_text(spec)
