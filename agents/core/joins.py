@@ -12,7 +12,7 @@ the first one counts for it. The table below says what a join makes of what it h
   evicted oldest first, beyond a bound. Those forgotten most recently are recognised still; this is no part of the
   guarantee, it keeps a contradicting late report from waiting for partners that will not come again.
 * An id that comes again with another time of sending is another query (clients may use an id again after 10 minutes).
-* Waiting requests are bounded in number (the oldest fails) and in time: their deadline and a grace, 30 s at least.
+* Waiting requests are bounded in number (the oldest fails) and in time: their deadline and a grace, 20 s at least.
 
 One table belongs to one partition, as all messages of a request share it.
 """
@@ -32,9 +32,19 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
 
-MIN_WAIT_SECONDS = 30.0
+# Of append time, so that a restart does not begin the wait anew: whoever restarts a stage that commits nothing, because
+# of a half-heard request at the head of a partition, would otherwise do so for ever. Shorter than that patience (30 s).
+MIN_WAIT_SECONDS = 20.0
+READ_SECONDS = 10.0  # of our own time: after an outage all parts are old, and the partner may be further down the log
 GRACE_SECONDS = 5.0  # past the deadline
 WAITING_LIMIT = 10_000
+
+
+def longest_wait(slo: float) -> float:
+    """Seconds for which a request with that long to its deadline may wait for its parts, if none of them comes late."""
+    return max(MIN_WAIT_SECONDS, slo + GRACE_SECONDS)
+
+
 INCOMPLETE_LIMIT = 10_000  # closed requests of which a sender was not heard
 RECENT_LIMIT = 4_096
 NEVER = float("inf")
@@ -252,7 +262,8 @@ class JoinTable:
         entry.expected.update(delivery.lost or (delivery.predecessor,))
         self._entries[entry.request_id] = self._waiting[entry.request_id] = entry
         self._serial += 1
-        expires = max(now + MIN_WAIT_SECONDS, delivery.deadline + GRACE_SECONDS)
+        appended = delivery.appended or now
+        expires = max(appended + MIN_WAIT_SECONDS, now + READ_SECONDS, delivery.deadline + GRACE_SECONDS)
         heapq.heappush(self._expiries, (expires, self._serial, entry))
         if len(self._expiries) > 2 * len(self._waiting) + 256:
             self._expiries = [e for e in self._expiries if self._waiting.get(e[2].request_id) is e[2]]

@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from agents.core.joins import longest_wait
 from agents.live import topics as live_topics
 from agents.supervise.child import ChildPlan
 from agents.supervise.groups import KafkaGroups
@@ -75,7 +76,7 @@ class Service:
             self._name,
             child_plans(settings),
             settings.run_dir,
-            settings=settings.supervision,
+            settings=replace(settings.supervision, holds=join_holds(settings.pipeline)),
             groups=self._groups(),
             say=say,
             show=show,
@@ -128,6 +129,15 @@ class Service:
         }
         inputs[GATE] = outcomes(self._name)
         return KafkaGroups(self._settings.cluster, self._name, inputs, spec.partitions)
+
+
+def join_holds(pipeline: Pipeline) -> dict[str, float]:
+    """By stage that joins, and the gate where it does: how long a half-heard request may hold its input back."""
+    spec, graph = pipeline.spec, pipeline.graph
+    joining = [stage.name for stage in spec.stages if graph.is_join(stage.name)]
+    if len(graph.sinks) > 1:
+        joining.append(GATE)
+    return dict.fromkeys(joining, longest_wait(spec.slo))
 
 
 def child_plans(settings: ServiceSettings) -> list[ChildPlan]:

@@ -21,7 +21,7 @@ from agents.supervise.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -33,10 +33,19 @@ _LOOKS_PER_STALL = 6
 
 @dataclass(frozen=True)
 class SupervisorSettings:
-    """How to supervise. `stall`: seconds without progress while there is work, after which a replica is restarted."""
+    """How to supervise.
+
+    `stall`: seconds without progress while there is work, after which a replica is restarted. `holds`: by stage, the
+    seconds for which its replicas may commit nothing by right, beside those; a join that waits for a part does so.
+    """
 
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     stall: float = 30.0
+    holds: Mapping[str, float] = field(default_factory=dict)
+
+    def patience(self, stage: str) -> float:
+        """Seconds without progress after which a replica of `stage` is restarted."""
+        return self.stall + self.holds.get(stage, 0.0)
 
 
 class Supervisor:
@@ -75,7 +84,9 @@ class Supervisor:
         ]
         stages = sorted({plan.stage for plan in plans})
         every = self._settings.stall / _LOOKS_PER_STALL
-        self._watchdogs = {stage: Watchdog(self._settings.stall, longest_gap=self._settings.stall) for stage in stages}
+        self._watchdogs = {
+            stage: Watchdog(self._settings.patience(stage), longest_gap=self._settings.stall) for stage in stages
+        }
         self._observer = Observer(MetricsReader(run_dir, pipeline), groups, stages, every)
         self._told: dict[str, tuple[State, int]] = {}
         self._looked_at = 0.0
@@ -149,7 +160,7 @@ class Supervisor:
             for replica in self._watchdogs[stage].observe(at, sight, since):
                 if running[replica].stalled(now):
                     self._say(
-                        f"{running[replica].plan.name} made no progress for {self._settings.stall:g} s "
+                        f"{running[replica].plan.name} made no progress for {self._settings.patience(stage):g} s "
                         f"({sight.lag} records wait): it is killed and started again"
                     )
 

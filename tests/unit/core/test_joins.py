@@ -122,6 +122,19 @@ def test_a_late_deadline_is_waited_for_with_its_grace():
     assert join.next_expiry() == NOW + 100 + joins.GRACE_SECONDS
 
 
+def test_a_restart_does_not_begin_the_wait_anew():
+    join = table()
+    hear(join, 1, "b", appended=NOW - 100.0)
+    assert join.next_expiry() == NOW + joins.READ_SECONDS
+
+
+def test_no_wait_is_longer_than_said():
+    for slo in (0.1, 60.0):
+        join = table()
+        hear(join, 1, "b", deadline=NOW + slo)
+        assert join.next_expiry() == NOW + joins.longest_wait(slo)
+
+
 def test_expiries_of_closed_requests_take_no_memory():
     join = JoinTable(Rule(), lambda path: ("b",))
     for offset in range(5_000):
