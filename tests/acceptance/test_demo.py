@@ -25,6 +25,8 @@ def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
     output = tmp_path / "demo.out"
     scratch = tmp_path / "tmp"
     scratch.mkdir()
+    # Whoever runs the tests in the background may have made them ignore SIGINT, which a child would inherit.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("wb") as out:
         demo = subprocess.Popen(
             [sys.executable, "-m", "examples.plates.demo"],
@@ -34,6 +36,7 @@ def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
             env={**os.environ, "TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
+    signal.signal(signal.SIGINT, before)
     try:
         until(lambda: "replaying" in output.read_text() or demo.poll() is not None, 180, "the demo's replay")
         started = psutil.Process(demo.pid).children(recursive=True)
