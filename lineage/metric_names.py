@@ -10,6 +10,8 @@ REPLICA: Final = "replica"
 KIND: Final = "kind"
 REASON: Final = "reason"
 PARTITION: Final = "partition"
+TERM: Final = "term"  # of an estimate: agents.core.calibration.TERMS
+FATE: Final = "fate"  # of a request that was judged: agents.core.calibration.FATES
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
 
@@ -29,6 +31,12 @@ EMITTED_TOTAL: Final = "spillway_emitted_total"
 COMMITTED_OFFSET: Final = "spillway_committed_offset"  # by partition
 CLOCK_SKEW_TOTAL: Final = "spillway_clock_skew_total"
 MODEL_INSTANCES: Final = "spillway_model_instances"
+ESTIMATE_ERROR_SECONDS: Final = "spillway_estimate_error_seconds"  # by term: what happened less what was told
+TOLD_SECONDS_TOTAL: Final = "spillway_told_seconds_total"  # by term
+HAPPENED_SECONDS_TOTAL: Final = "spillway_happened_seconds_total"  # by term
+BUDGET_SECONDS: Final = "spillway_budget_seconds"  # by fate: left to the deadline when a request was judged
+SHORTFALL_SECONDS: Final = "spillway_shortfall_seconds"  # by how much the estimates of dropped ones missed it
+CONSUMED_SECONDS: Final = "spillway_consumed_seconds"  # from arrival at the stage to the end of the batch
 
 # The stages' and the gate's.
 OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
