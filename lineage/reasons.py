@@ -4,7 +4,10 @@ Codes are stable and few; the free text beside a code says the rest.
 """
 
 # Dropped on purpose, by a policy.
-EXPIRED = "expired"  # past its deadline when it was about to enter a batch
+EXPIRED = "expired"  # past its deadline when it was about to enter a batch, or while it waited
+TOO_LATE = "too-late"  # estimated to miss its deadline
+OVER_SHARE = "over-share"  # has used up, or would, the part of the SLO that is meant for this stage
+OVERLOAD = "overload"  # refused on arrival, as the stages have more to do than they can
 
 # Bad input on the wire.
 NOT_AVRO = "not-avro"

@@ -34,6 +34,7 @@ class Batcher:
     """
 
     __slots__ = (
+        "_admit",
         "_alone",
         "_delay",
         "_duration",
@@ -42,9 +43,11 @@ class Batcher:
         "_instances",
         "_judge",
         "_max_batch",
+        "_measured",
         "_observe",
         "_policy",
         "_target",
+        "_wakes",
         "arrived",
         "batches",
         "busy",
@@ -69,14 +72,17 @@ class Batcher:
         self._delay = delay
         self._duration: Duration = duration if duration is not None else _unknown
         self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
+        self._measured = False  # whether `duration` has learnt anything
         self._instances = [Instance(index) for index in range(instances)]
         self._alone = self._instances[0] if instances == 1 else None
         self._target: Instance | None = self._instances[0]  # where an arrival enters; None when all is full
         kind = type(policy)
         self._fill = policy.fill
+        self._admit = policy.admit if kind.admit is not Policy.admit else None
         self._judge = policy.judge if kind.judge is not Policy.judge else None
-        self._expires = kind.next_expiry is not Policy.next_expiry
-        self.timed = delay > 0 or self._expires  # whether `next_wake` can ever be anything but None
+        self._expires = kind.expire is not Policy.expire
+        self._wakes = kind.next_expiry is not Policy.next_expiry
+        self.timed = delay > 0 or self._wakes  # whether `next_wake` can ever be anything but None
         self.reports = kind.report is not Policy.report  # whether it takes part in the synchronisation
         self.starts: list[Batch] = []
         self.drops: list[tuple[Request, Refusal]] = []
@@ -88,6 +94,9 @@ class Batcher:
     def push(self, now: float, request: Request) -> None:
         """Take a request that is ready at this stage."""
         self.arrived += 1
+        if self._admit is not None and (refused := self._admit(now, request)) is not None:
+            self._drop(request, refused)
+            return
         if self._delay:
             self._retarget(now)  # how soon an idle instance would start depends on now
         instance = self._target
@@ -100,8 +109,7 @@ class Batcher:
         if judge is not None:
             refusal = judge(now, self._start_time(now, instance, full=last), request)
             if refusal is not None:
-                self.drops.append((request, refusal))
-                self.total_drops += 1
+                self._drop(request, refusal)
                 return
         request.entered = now
         if not forming:
@@ -129,6 +137,7 @@ class Batcher:
         else:
             self.busy += executed
             if self._observe is not None:
+                self._measured = True
                 self._observe(count, executed)
         forming = slot.forming
         if not forming and self._alone is None:
@@ -142,10 +151,7 @@ class Batcher:
 
     def advance(self, now: float) -> None:
         """Do what time alone brings: start batches whose delay is over, drop what expired in the queue."""
-        if self._expires:
-            before = len(self.drops)
-            self._policy.expire(now, self.drops)
-            self.total_drops += len(self.drops) - before
+        self._expire(now)
         if self._delay:
             for instance in self._instances:
                 if instance.running is None and instance.forming and instance.opened + self._delay <= now:
@@ -156,10 +162,8 @@ class Batcher:
         wakes = []
         if self._delay:
             wakes = [slot.opened + self._delay for slot in self._instances if slot.running is None and slot.forming]
-        if self._expires:
-            expiry = self._policy.next_expiry()
-            if expiry is not None:
-                wakes.append(expiry)
+        if self._wakes and (expiry := self._policy.next_expiry()) is not None:
+            wakes.append(expiry)
         return max(now, min(wakes)) if wakes else None
 
     def remove(self, now: float, unwanted: Callable[[Request], bool]) -> list[Request]:
@@ -186,8 +190,9 @@ class Batcher:
         return self._policy.report(now, self.load())
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Give the policy the newest states of all stages, once a period."""
+        """Give the policy the newest states of all stages, once a period. May bring drops."""
         self._policy.tick(now, self.load(), states)
+        self._expire(now)
 
     def load(self) -> Load:
         """Count what has come, gone and stayed so far."""
@@ -201,6 +206,7 @@ class Batcher:
             queued=len(self._policy),
             forming=sum(len(slot.forming) for slot in self._instances),
             running=self.started - self.completed,
+            duration=self._duration(self._max_batch) if self._measured else 0.0,
         )
 
     @property
@@ -209,6 +215,16 @@ class Batcher:
         return self.arrived - self.started - self.total_drops - self.removed
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _drop(self, request: Request, refusal: Refusal) -> None:
+        self.drops.append((request, refusal))
+        self.total_drops += 1
+
+    def _expire(self, now: float) -> None:
+        if self._expires:
+            before = len(self.drops)
+            self._policy.expire(now, self.drops)
+            self.total_drops += len(self.drops) - before
 
     def _start(self, now: float, instance: Instance) -> None:
         requests = instance.forming

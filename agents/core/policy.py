@@ -9,25 +9,82 @@ t_b - t_r and W = t_e - t_b of eq. 2 are seen in the same call), and, once a per
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.request import Request
+    from agents.core.request import Path, Request
 
 
 class Refusal:
     """Why a request is dropped: a code of `lineage.reasons`, and the rest in words."""
 
-    __slots__ = ("reason", "text")
+    __slots__ = ("_text", "reason")
 
     def __init__(self, reason: str, text: str = "") -> None:
         self.reason = reason
-        self.text = text
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """The rest in words."""
+        return self._text
 
     def __repr__(self) -> str:
-        return f"Refusal({self.reason!r}, {self.text!r})"
+        return f"{type(self).__name__}({self.reason!r}, {self.text!r})"
+
+
+class Shortfall(Refusal):
+    """A request that is estimated to miss its deadline, with the terms of PARD's eq. 3; all in seconds.
+
+    The estimated end is starts + duration + queueing + execution + waits. The words are made only when asked for:
+    a simulation drops many requests and reads none of them.
+    """
+
+    __slots__ = ("deadline", "duration", "execution", "now", "queueing", "sent", "stage", "starts", "waits")
+
+    def __init__(
+        self,
+        stage: str,
+        *,
+        now: float,  # t_b
+        starts: float,  # t_e
+        sent: float,  # t_s
+        deadline: float,
+        duration: float,  # d_k
+        queueing: float = 0.0,  # the sum of q_i over the later stages
+        execution: float = 0.0,  # the sum of d_i over them
+        waits: float = 0.0,  # w_k
+    ) -> None:
+        super().__init__(reasons.TOO_LATE)
+        self.stage = stage
+        self.now = now
+        self.starts = starts
+        self.sent = sent
+        self.deadline = deadline
+        self.duration = duration
+        self.queueing = queueing
+        self.execution = execution
+        self.waits = waits
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that the request was estimated to need from t_b to its end."""
+        return self.starts - self.now + self.duration + self.queueing + self.execution + self.waits
+
+    @property
+    def text(self) -> str:
+        """Every term in milliseconds."""
+        left, needed = self.deadline - self.now, self.remaining
+        return (
+            f"{self.stage}: needs {1000 * needed:.1f} ms more, {1000 * left:.1f} ms are left to its deadline; "
+            f"spent {1000 * (self.now - self.sent):.1f}, batch wait {1000 * (self.starts - self.now):.1f}, "
+            f"execution {1000 * self.duration:.1f}, later queueing {1000 * self.queueing:.1f}, "
+            f"later execution {1000 * self.execution:.1f}, later batch waits {1000 * self.waits:.1f} ms"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +107,12 @@ class StageView:
     facts: Mapping[str, StageFacts] = field(default_factory=dict)
     successors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seed: int = 0
+    # The choices expected of a request that has not reached their stages yet (chooser -> the successors that it is
+    # going to choose); choosers that it says nothing of stay open. None: nothing is known beforehand.
+    predict: Callable[[Request], Path] | None = None
+    # What the policies of one process (or of one simulation) have in common, by a key of their own, so that what is
+    # the same for all queues is worked out once. Give all queues of a process the same one.
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +128,7 @@ class Load:
     queued: int  # neither in a forming batch nor in a running one
     forming: int
     running: int
+    duration: float = 0.0  # seconds of a batch of the planned size as lately measured; 0: not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +138,27 @@ class StageState:
     stage: str
     replica: int
     at: float
-    queueing: float = 0.0  # q: recent mean queueing delay
-    waits: tuple[float, ...] = ()  # a sample of recent batch waits W
+    queueing: float = 0.0  # q: seconds t_b - t_r, the mean over the window, linearly weighted by recency
+    entered: float = 0.0  # the weight of that mean: requests that entered a batch, each times its weight
+    waits: Sequence[float] = ()  # recent batch waits t_e - t_b: samples, or quantiles of them at even steps
+    waits_seen: int = 0  # how many recent waits these stand for
     batch: int = 0  # planned size
-    duration: float = 0.0  # of a batch of that size, as lately measured
-    arrival_rate: float = 0.0
+    recent_batch: float = 0.0  # mean size of the batches that lately ended
+    duration: float = 0.0  # seconds of a batch of the planned size, as lately measured; 0: unknown
+    recent_duration: float = 0.0  # mean seconds of the batches that lately ended
+    arrival_rate: float = 0.0  # a second, over the span, as all rates
     completion_rate: float = 0.0
     drop_rate: float = 0.0  # share of what arrived
-    backlog: int = 0
+    backlog: int = 0  # queued, forming or running now
+    hbf: bool = False  # whether this replica takes the high budgets first
+    span: float = 0.0  # seconds of the period that it speaks of
 
 
 class Policy:
     """Base of all policies: drops nothing, tells nothing. A subclass gives the order and overrides what it needs.
 
     One policy belongs to one queue. The batcher leaves out calls to hooks that a subclass does not override, so
-    `judge`, `expire` and `next_expiry` cost nothing where they are not there.
+    `admit`, `judge`, `expire` and `next_expiry` cost nothing where they are not there.
     """
 
     __slots__ = ("view",)
@@ -114,6 +184,10 @@ class Policy:
         raise NotImplementedError
 
     # The decision ----------------------------------------------------------------------------------------------
+
+    def admit(self, now: float, request: Request) -> Refusal | None:  # noqa: ARG002
+        """Decide at `now` = t_r whether `request`, just arrived, may come in at all. None lets it in."""
+        return None
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:  # noqa: ARG002
         """Decide at `now` = t_b whether `request` enters the batch expected to start at `starts` = t_e.
@@ -143,7 +217,7 @@ class Policy:
                 drops.append((request, refusal))
 
     def expire(self, now: float, drops: list[tuple[Request, Refusal]]) -> None:
-        """Drop what waits and can no longer be popped in time. Called at `next_expiry` or later."""
+        """Drop what waits and can no longer be popped in time. Called at `next_expiry` or later, and after `tick`."""
 
     def next_expiry(self) -> float | None:
         """When `expire` next has something to do; None where nothing waits for it."""

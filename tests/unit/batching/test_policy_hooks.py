@@ -1,0 +1,71 @@
+"""What the batcher asks of a policy beside the order: admission on arrival, and dropping after a tick."""
+
+from __future__ import annotations
+
+from agents.core.batching import Batcher
+from agents.core.durations import RunningEstimate
+from agents.core.policies.fifo import Fifo
+from agents.core.policy import Refusal, Shortfall, StageView
+from agents.core.request import Request
+from lineage import reasons
+
+
+class Choosy(Fifo):
+    """Admits none called "x", and after a tick drops all that wait."""
+
+    __slots__ = ("heard",)
+
+    def admit(self, now, request):
+        return Refusal(reasons.OVERLOAD) if request.request_id == "x" else None
+
+    def tick(self, now, load, states):
+        self.heard = load
+
+    def expire(self, now, drops):
+        drops += [(request, Refusal(reasons.EXPIRED)) for request in self._waiting]
+        self._waiting.clear()
+
+
+def request(name):
+    return Request(name, 0, 0.0, 9.0, 0.0, (), {})
+
+
+def test_who_is_not_admitted_is_dropped_on_arrival_and_counts_as_arrived():
+    made = Batcher(Choosy(StageView("stage")), 2)
+    for name in "axb":
+        made.push(1.0, request(name))
+    assert [(each.request_id, refusal.reason) for each, refusal in made.drops] == [("x", "overload")]
+    assert (made.arrived, made.total_drops, made.depth) == (3, 1, 1)
+
+
+def test_what_expires_with_a_tick_is_dropped_without_a_wake_up():
+    made = Batcher(Choosy(StageView("stage")), 1, duration=lambda n: 5.0)
+    for name in "abc":  # a runs, b forms, c waits
+        made.push(1.0, request(name))
+    made.tick(2.0, {})
+    assert [each.request_id for each, _ in made.drops] == ["c"]
+    assert not made.timed
+
+
+def test_a_policy_hears_how_long_a_batch_takes_once_that_was_measured():
+    policy = Choosy(StageView("stage"))
+    made = Batcher(policy, 2, duration=RunningEstimate(lambda n: 1.0 * n))
+    made.tick(0.0, {})
+    assert policy.heard.duration == 0.0
+    made.push(1.0, request("a"))
+    made.push(1.0, request("b"))
+    made.complete(4.0, 0, 3.0)
+    made.tick(5.0, {})
+    assert policy.heard.duration == 2.0  # of two; one was measured
+
+
+def test_a_shortfall_says_every_term():
+    refusal = Shortfall(
+        "face", now=10.1, starts=10.15, sent=10.0, deadline=10.4, duration=0.05, queueing=0.1, execution=0.2, waits=0.03
+    )
+    assert refusal.reason == "too-late"
+    assert abs(refusal.remaining - 0.43) < 1e-9
+    assert refusal.text == (
+        "face: needs 430.0 ms more, 300.0 ms are left to its deadline; spent 100.0, batch wait 50.0, execution 50.0, "
+        "later queueing 100.0, later execution 200.0, later batch waits 30.0 ms"
+    )
