@@ -19,7 +19,7 @@ from agents.sim.travel import NEVER, StageRun, Station, Traveller
 from producers.report import DROPPED, PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -35,10 +35,18 @@ class Engine:
     """One run of a plan over arrivals (sorted seconds). Call `run` once, then read what it left."""
 
     def __init__(
-        self, plan: Plan, arrivals: NDArray[np.float64], progress: Callable[[int], None] = lambda _arrived: None
+        self,
+        plan: Plan,
+        arrivals: NDArray[np.float64],
+        progress: Callable[[int], None] = lambda _arrived: None,
+        *,
+        budgets: Sequence[float] = (),
+        partitions: Sequence[int] = (),
     ) -> None:
-        """`progress` hears now and then how many requests have arrived."""
+        """`progress` hears now and then how many requests have arrived; see `simulate` for the rest."""
         self.plan = plan
+        self._budgets = budgets
+        self._partitions = partitions if plan.partitions else ()
         self._progress = progress
         self.stages = {stage.name: StageRun(stage, plan) for stage in plan.stages}
         for run in self.stages.values():
@@ -157,8 +165,12 @@ class Engine:
     # From stage to stage ---------------------------------------------------------------------------------------
 
     def _arrive(self, index: int, sent: float) -> None:
-        partition = self._random.randrange(self.plan.partitions) if self.plan.partitions else 0
-        request = Traveller(index, partition, sent, sent + self.plan.slo)
+        if self._partitions:
+            partition = self._partitions[index]
+        else:
+            partition = self._random.randrange(self.plan.partitions) if self.plan.partitions else 0
+        budget = self._budgets[index] if self._budgets else self.plan.slo
+        request = Traveller(index, partition, sent, sent + budget)
         roots = self.plan.graph.roots
         for name in roots[1:]:
             self._send(sent, name, request.twin())

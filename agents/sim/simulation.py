@@ -16,10 +16,10 @@ from producers.report import StageTotals
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from agents.sim.choices import Choice
-    from agents.sim.plan import Dispatch
+    from agents.sim.plan import Dispatch, Plan
     from agents.sim.travel import StageRun
     from topology.load import Pipeline
 
@@ -37,6 +37,8 @@ def simulate(
     durations: Mapping[str, Callable[[int], float]] | None = None,
     hop_delay: float = 0.0,
     period: float = 1.0,
+    budgets: ArrayLike | None = None,
+    partitions: ArrayLike | None = None,
     progress: Callable[[int], None] = lambda _arrived: None,
 ) -> SimulationResult:
     """Let the requests that arrive at these times (seconds, sorted) run to their ends, and say how it went.
@@ -47,6 +49,8 @@ def simulate(
     of each choice (a successor's name, several joined by "+", or "" for none); the default is one successor, each as
     likely. `durations`: by stage, seconds of a batch of n, where the spec has no profile. `hop_delay`: seconds between
     sender and stage, stage and stage, stage and sender. `period`: of the policies' synchronisation.
+    `budgets` and `partitions`: each request's own, where known: seconds to its deadline in place of the SLO, and its
+    partition in place of a drawn one (used where requests are dispatched by partition).
     `progress` hears now and then how many requests have arrived. The same arguments give the same result.
     """
     due = np.array(arrivals, np.float64)
@@ -66,7 +70,7 @@ def simulate(
         hop_delay=hop_delay,
         period=period,
     )
-    engine = Engine(plan, due, progress)
+    engine = Engine(plan, due, progress, budgets=_budgets(budgets, due), partitions=_partitions(partitions, due, plan))
     collects = gc.isenabled()
     gc.disable()  # requests and batches hold no cycles; looking for them would cost more, the longer the trace
     try:
@@ -84,6 +88,24 @@ def simulate(
         spent=np.frombuffer(engine.charged),
         stages={name: _totals(run) for name, run in engine.stages.items()},
     )
+
+
+def _budgets(given: ArrayLike | None, due: NDArray[np.float64]) -> list[float]:
+    budgets = np.array([] if given is None else given, np.float64)
+    if given is not None and (len(budgets) != len(due) or not (budgets > 0).all()):
+        raise UsageError(f"{len(budgets)} budgets for {len(due)} arrivals; give one each, above 0")
+    return budgets.tolist()
+
+
+def _partitions(given: ArrayLike | None, due: NDArray[np.float64], plan: Plan) -> list[int]:
+    if given is None or not plan.partitions:
+        return []
+    partitions = np.array(given, np.int64)
+    if len(partitions) != len(due) or not ((partitions >= 0) & (partitions < plan.partitions)).all():
+        raise UsageError(
+            f"{len(partitions)} partitions for {len(due)} arrivals; give one each, below {plan.partitions}"
+        )
+    return partitions.tolist()
 
 
 def _totals(run: StageRun) -> StageTotals:

@@ -67,6 +67,7 @@ class ServeEntry:
     pid: int
     started_unix: float
     ready: bool = False
+    policy: str | None = None  # of every stage, in place of the file's
 
     def alive(self) -> bool:
         """Whether the supervisor still runs."""

@@ -69,6 +69,7 @@ class Service:
             client_config=str(settings.client_config) if settings.client_config is not None else None,
             pid=os.getpid(),
             started_unix=time.time(),
+            policy=settings.policy,
         )
         self._refuse_second()
         self._forget_dead()

@@ -20,6 +20,8 @@ from agents.cli.options import (
     pipeline_argument,
     run_dir_option,
 )
+from agents.core.policies import DEFAULT
+from agents.supervise.registry import ServeEntry
 from producers.recording import About, RecordingWriter
 from producers.recording.tap import Tap
 from topology.load import load
@@ -83,7 +85,7 @@ def record(
     stopped = _stop_on_signals()
     tap = Tap(settings, [ingress(loaded.spec.name), egress(loaded.spec.name)])
     try:
-        with RecordingWriter(output, _about(loaded), rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
+        with RecordingWriter(output, _about(loaded, run_dir), rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
             click.echo(f"recording {loaded.spec.name} into {output}", err=True)
             until = _ENDLESS if duration is None else time.monotonic() + duration
             tap.copy(writer, until, stopped.is_set)
@@ -104,15 +106,17 @@ def _stop_on_signals() -> threading.Event:
     return stopped
 
 
-def _about(pipeline: Pipeline) -> About:
+def _about(pipeline: Pipeline, run_dir: Path) -> About:
     spec = pipeline.spec
+    supervisor = ServeEntry.read(run_dir, spec.name)
+    instead = supervisor.policy if supervisor is not None and supervisor.alive() else None
     return About(
         pipeline=spec.name,
         spec=pipeline.path.read_text(encoding="utf-8"),
         ingress=ingress(spec.name),
         egress=egress(spec.name),
         replicas={stage.name: stage.replicas for stage in spec.stages},
-        policies={stage.name: stage.policy or "naive" for stage in spec.stages},
+        policies={stage.name: instead or stage.policy or DEFAULT for stage in spec.stages},
         started=time.time(),
     )
 

@@ -1,0 +1,202 @@
+"""What became of the queries of a recording, one by one: when they came, how they ended, what the stages did for them.
+
+The ingress gives each query's coming and its budget, the egress its outcome, with the timings of the stages that it
+passed and, in its headers, the choices made for it. A query came when its sender says, unless that is more than a second
+off the broker's append time, as at the root stage; then the append time counts. Its latency runs from there to the
+outcome's time on the egress, both in whole milliseconds at best. A message that cannot be read is counted and left out.
+
+Payloads are not kept, so that memory grows with the number of queries alone. Durations in seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lineage import headers as wire
+from lineage.errors import UsageError, WireError
+from lineage.message import DROPPED, FAILED, PREDICTION
+from lineage.values.codec import Decoder
+from producers import report
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lineage.limits import Limits
+    from lineage.message import Outcome, StageTiming
+    from producers.recording.files import Recorded, Recording
+
+_KINDS: Final = {PREDICTION: report.PREDICTION, DROPPED: report.DROPPED, FAILED: report.FAILED}
+_SKEW_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class StageRecord:
+    """What the outcomes say of one stage. A batch is seen once for each of its queries."""
+
+    queries: int = 0
+    queued: float = 0.0
+    waited: float = 0.0
+    busy: float = 0.0  # each query's share of its batch
+    dropped: int = 0
+    failed: int = 0
+    batches: float = 0.0  # each query counts as its share of a batch
+    executed: dict[int, list[float]] = field(default_factory=dict)  # by batch size, one element per query
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One element per query, in order of coming; a query without an outcome is MISSING (as in `producers.report`)."""
+
+    due: NDArray[np.float64]  # since the first
+    budget: NDArray[np.float64]  # NaN where the query names no deadline
+    partition: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    latency: NDArray[np.float64]  # NaN where missing
+    spent: NDArray[np.float64]  # its share of the executions that it was in
+    lost_at: list[str]  # the stage that dropped or failed it
+    timings: dict[int, list[StageTiming]]  # of the first `timelines` predictions and drops
+    stages: dict[str, StageRecord]
+    reasons: Counter[tuple[str, str, str]]  # kind, stage, reason
+    choices: dict[str, Counter[str]]  # chooser -> how often it chose what ("+" between several, "" for none)
+    overhead: list[float]  # of each prediction: latency less what the timings explain on the longest path
+    unreadable: int
+    stray: int  # outcomes of queries that came before the recording
+
+
+def history(
+    recording: Recording, predecessors: dict[str, tuple[str, ...]], limits: Limits, *, timelines: int = 2000
+) -> History:
+    """Read a recording once. `predecessors` by stage tell the longest path. Raises `UsageError` if no query is in it."""
+    reader = _Reader(Decoder(limits), predecessors, timelines)
+    for message in recording.messages():
+        if message.topic == recording.about.ingress:
+            reader.query(message)
+        elif message.topic == recording.about.egress:
+            reader.outcome(message)
+    if not reader.came:
+        raise UsageError(f"{recording.directory} holds no query that can be read: record while the pipeline is used")
+    return reader.history()
+
+
+@dataclass(slots=True)
+class _Ended:
+    at: float
+    kind: int
+    stage: str
+    reason: str
+    timings: list[StageTiming]
+    path: dict[str, tuple[str, ...]]
+
+
+class _Reader:
+    """Collects what one pass over the messages gives; a query and its outcome may come in either order."""
+
+    def __init__(self, decoder: Decoder, predecessors: dict[str, tuple[str, ...]], timelines: int) -> None:
+        self.came: dict[str, tuple[float, float, int]] = {}  # by request id: due (unix), budget, partition
+        self._ended: dict[str, _Ended] = {}
+        self._decoder = decoder
+        self._predecessors = predecessors
+        self._timelines = timelines
+        self._unreadable = 0
+
+    def query(self, message: Recorded) -> None:
+        """Take a query; the first of an id counts, as at the root stage."""
+        try:
+            headers = wire.decode(message.headers)
+        except WireError:
+            self._unreadable += 1
+            return
+        if headers.request_id in self.came:
+            return
+        sent = headers.sent_us / 1e6
+        due = sent if abs(sent - message.timestamp) <= _SKEW_SECONDS else message.timestamp
+        budget = (headers.deadline_us - headers.sent_us) / 1e6
+        self.came[headers.request_id] = (due, budget if budget > 0 else np.nan, message.partition)
+
+    def outcome(self, message: Recorded) -> None:
+        """Take an outcome; the first of an id counts."""
+        try:
+            headers = wire.decode(message.headers)
+            outcome = self._decoder.outcome(message.value or b"")
+        except WireError:
+            self._unreadable += 1
+            return
+        if headers.request_id not in self._ended:
+            self._ended[headers.request_id] = _ended(message.timestamp, outcome, headers.path)
+
+    def history(self) -> History:
+        """Put queries and outcomes together."""
+        ids = sorted(self.came, key=lambda name: self.came[name][0])
+        count = len(ids)
+        first = self.came[ids[0]][0]
+        made = History(
+            due=np.array([self.came[name][0] - first for name in ids]),
+            budget=np.array([self.came[name][1] for name in ids]),
+            partition=np.array([self.came[name][2] for name in ids], np.int64),
+            kind=np.full(count, report.MISSING, np.uint8),
+            latency=np.full(count, np.nan),
+            spent=np.zeros(count),
+            lost_at=[""] * count,
+            timings={},
+            stages={name: StageRecord() for name in self._predecessors},
+            reasons=Counter(),
+            choices={},
+            overhead=[],
+            unreadable=self._unreadable,
+            stray=sum(name not in self.came for name in self._ended),
+        )
+        for index, name in enumerate(ids):
+            ended = self._ended.get(name)
+            if ended is not None:
+                made.latency[index] = max(0.0, ended.at - self.came[name][0])
+                self._add(made, index, ended)
+                if ended.kind == report.PREDICTION:
+                    made.overhead.append(float(made.latency[index]) - self._explained(ended.timings))
+        return made
+
+    def _add(self, made: History, index: int, ended: _Ended) -> None:
+        made.kind[index] = ended.kind
+        if ended.kind != report.PREDICTION:
+            made.lost_at[index] = ended.stage
+            lost = made.stages.setdefault(ended.stage, StageRecord())
+            lost.dropped += ended.kind == report.DROPPED
+            lost.failed += ended.kind == report.FAILED
+            kind = DROPPED if ended.kind == report.DROPPED else FAILED
+            made.reasons[kind, ended.stage, ended.reason] += 1
+        if len(made.timings) < self._timelines:
+            made.timings[index] = ended.timings
+        for timing in ended.timings:
+            made.spent[index] += _add_timing(made.stages.setdefault(timing.stage, StageRecord()), timing)
+        for chooser, chosen in ended.path.items():
+            made.choices.setdefault(chooser, Counter())["+".join(chosen)] += 1
+
+    def _explained(self, timings: list[StageTiming]) -> float:
+        """Seconds from the roots to the end along the longest path, by the stages' own timings."""
+        spent = {timing.stage: timing.queued + timing.waited + timing.executed for timing in timings}
+        ends: dict[str, float] = {}
+        for stage, before in self._predecessors.items():  # in topological order
+            if stage in spent:
+                ends[stage] = spent[stage] + max((ends[name] for name in before if name in ends), default=0.0)
+        return max(ends.values(), default=0.0)
+
+
+def _ended(at: float, outcome: Outcome, path: dict[str, tuple[str, ...]]) -> _Ended:
+    return _Ended(at, _KINDS[outcome.kind], outcome.stage, outcome.reason, outcome.timings, path)
+
+
+def _add_timing(stage: StageRecord, timing: StageTiming) -> float:
+    """Account for a query's visit to a stage; return its share of the execution. A visit that was dropped has none."""
+    if timing.batch < 1:
+        return 0.0
+    share = timing.executed / timing.batch
+    stage.queries += 1
+    stage.queued += timing.queued
+    stage.waited += timing.waited
+    stage.busy += share
+    stage.batches += 1 / timing.batch
+    stage.executed.setdefault(timing.batch, []).append(timing.executed)
+    return share
