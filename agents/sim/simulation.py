@@ -94,7 +94,7 @@ def _budgets(given: ArrayLike | None, due: NDArray[np.float64]) -> list[float]:
     budgets = np.array([] if given is None else given, np.float64)
     if given is not None and (len(budgets) != len(due) or not (budgets > 0).all()):
         raise UsageError(f"{len(budgets)} budgets for {len(due)} arrivals; give one each, above 0")
-    return budgets.tolist()
+    return [float(seconds) for seconds in budgets]
 
 
 def _partitions(given: ArrayLike | None, due: NDArray[np.float64], plan: Plan) -> list[int]:
@@ -105,7 +105,7 @@ def _partitions(given: ArrayLike | None, due: NDArray[np.float64], plan: Plan) -
         raise UsageError(
             f"{len(partitions)} partitions for {len(due)} arrivals; give one each, below {plan.partitions}"
         )
-    return partitions.tolist()
+    return [int(partition) for partition in partitions]
 
 
 def _totals(run: StageRun) -> StageTotals:

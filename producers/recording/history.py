@@ -1,9 +1,9 @@
 """What became of the queries of a recording, one by one: when they came, how they ended, what the stages did for them.
 
 The ingress gives each query's coming and its budget, the egress its outcome, with the timings of the stages that it
-passed and, in its headers, the choices made for it. A query came when its sender says, unless that is more than a second
-off the broker's append time, as at the root stage; then the append time counts. Its latency runs from there to the
-outcome's time on the egress, both in whole milliseconds at best. A message that cannot be read is counted and left out.
+passed and, in its headers, the choices made for it. A query came when its sender says, unless that is more than a
+second off the broker's append time, as at the root stage; then the append time counts. Its latency runs from there to
+the outcome's time on the egress, which is in whole milliseconds. A message that cannot be read is counted and left out.
 
 Payloads are not kept, so that memory grows with the number of queries alone. Durations in seconds.
 """
@@ -70,7 +70,7 @@ class History:
 def history(
     recording: Recording, predecessors: dict[str, tuple[str, ...]], limits: Limits, *, timelines: int = 2000
 ) -> History:
-    """Read a recording once. `predecessors` by stage tell the longest path. Raises `UsageError` if no query is in it."""
+    """Read a recording once. `predecessors` by stage, in topological order. Raises `UsageError` without any query."""
     reader = _Reader(Decoder(limits), predecessors, timelines)
     for message in recording.messages():
         if message.topic == recording.about.ingress:
