@@ -47,6 +47,9 @@ class PlainWriter:
             raise BrokerError("the broker did not acknowledge in time")
         self._consumer.commit(offsets=turn.positions, asynchronous=False)
 
+    def hold(self, topic: str, within: float) -> None:
+        """Nothing to do either."""
+
     def close(self) -> None:
         """Nothing to do."""
 
@@ -82,6 +85,10 @@ class TimedWriter:
         begun = time.perf_counter()
         self._writer.write(turn, group, within)
         self.seconds.append(time.perf_counter() - begun)
+
+    def hold(self, topic: str, within: float) -> None:
+        """Have the other one make sure."""
+        self._writer.hold(topic, within)
 
     def close(self) -> None:
         """Close the other one."""

@@ -109,7 +109,8 @@ class GateBench:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
-            process.communicate()
+            _, said = process.communicate()
+            print(f"gate {process.pid} ended with {process.returncode}: {said}")  # seen where a test fails
 
 
 def until(condition, within):

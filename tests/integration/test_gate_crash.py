@@ -12,6 +12,7 @@ from agents.live.gate import group as gate_group
 from agents.live.gate.process import GateProcessConfig, build
 from agents.live.gate.transaction import AbortedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
+from topology import topics
 
 from .gate_bench import PARTITIONS, ids, until
 
@@ -115,6 +116,24 @@ def test_two_gates_share_the_partitions_and_hand_them_over(make_gate):
     stream.go_on(100)
     stream.assert_one_outcome_each()
     bench.stop(third)
+
+
+def test_a_gate_that_lost_its_place_to_no_successor_takes_it_again(make_gate):
+    """What a broker does to a static member that it hears twice after an outage, done on purpose."""
+    bench = make_gate()
+    gate = bench.gate()
+    stream = Stream(bench, 7)
+    stream.go_on(100)
+    bench.await_released(100)
+    usurper = gate_group.member(bench.settings, bench.name, 0)
+    usurper.subscribe([topics.outcomes(bench.name)])
+    until(lambda: usurper.poll(0.1) or usurper.assignment(), 60)
+    stream.go_on(100)
+    stream.assert_one_outcome_each()
+    usurper.close()
+    stream.go_on(100)
+    stream.assert_one_outcome_each()
+    bench.stop(gate)
 
 
 def owners(bench):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from agents.live.gate.transaction import AbortedError, Record, Turn, fenced, is_fencing
+from agents.live.gate.transaction import AbortedError, Record, Turn, is_fencing, ousted
 from agents.live.gate.wire import Poison
 from lineage.errors import BrokerError
 from lineage.message import PREDICTION
@@ -90,12 +90,26 @@ class Gate:
     def start(self) -> None:
         """Fence every predecessor of the same name, then join the group."""
         self._writer.open(_WRITE_SECONDS)
+        self._join()
+
+    def rejoin(self, consumer: Consumer) -> None:
+        """Go on with another consumer, after `OustedError`. Raises `FencedError` if a successor is at work.
+
+        The old one must be closed. What was decided and not yet written is decided again.
+        """
+        self._writer.hold(self._topics.egress, _WRITE_SECONDS)
+        self._consumer = consumer
+        self._memory.consumer = consumer
+        self._renew()
+        self._join()
+
+    def _join(self) -> None:
         self._consumer.subscribe(
             [self._topics.outcomes], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
         )
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Work until `stopping()`. Raises what a gate cannot go on after: `FencedError`, another `BrokerError`."""
+        """Work until `stopping()`. Raises `OustedError`, after which it may `rejoin`, or another `BrokerError`."""
         while not stopping():
             self.round()
 
@@ -152,7 +166,7 @@ class Gate:
 
     def _judge(self, error: Any) -> None:
         if is_fencing(error):
-            raise fenced(self._name, error)
+            raise ousted(self._name, error)
         if not passes(error) and error.code() != KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (it joins again)
             raise BrokerError(f"gate {self._name} cannot read {self._topics.outcomes}: {error.str()} ({error.name()})")
         log.info("gate %s: %s", self._name, error.str())
@@ -243,10 +257,14 @@ class Gate:
 
     def _begin_again(self) -> None:
         """Drop what the core has decided since the last commit, with the core, and read on from there."""
-        self._duplicates += self._core.stats.duplicates
-        self._core = self._new_core()
         ours = self._consumer.assignment()
-        self._standing.clear()
-        self._paused = False
+        self._renew()
         self._consumer.incremental_unassign(ours)
         self._consumer.incremental_assign(self._load([partition.partition for partition in ours]))
+
+    def _renew(self) -> None:
+        self._duplicates += self._core.stats.duplicates
+        self._core = self._new_core()
+        self._standing.clear()
+        self._letters.clear()
+        self._paused = False

@@ -64,7 +64,7 @@ class Memory:
         wire: Wire,
     ) -> None:
         self._settings = settings
-        self._consumer = consumer
+        self.consumer = consumer  # another one, when the gate has to join anew
         self._admin = admin
         self._outcomes = outcomes
         self._egress = egress
@@ -73,7 +73,7 @@ class Memory:
     def load(self, core: GateCore, partitions: Sequence[int], within: float) -> list[Place]:
         """Assign `partitions` to `core`, memory and all, and return where each one is to be read from."""
         until = time.monotonic() + within
-        places = committed_places(self._consumer, self._outcomes, partitions, within)
+        places = committed_places(self.consumer, self._outcomes, partitions, within)
         inputs = bounds(self._admin, self._outcomes, partitions, within)
         released = bounds(self._admin, self._egress, partitions, within)
         starts: list[Place] = []

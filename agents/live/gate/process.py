@@ -11,7 +11,9 @@ What may go wrong, and what answers it:
   ten seconds; memory is rebuilt from the committed offsets, their notes and the egress (`memory`);
 * paused while another gate takes its place: the broker voids what it still writes, by the producer's epoch or by the
   group's generation, and it ends with a message that says so (`transaction`);
-* an aborted transaction: the core is dropped, and the gate begins again from what is committed (`loop`).
+* an aborted transaction: the core is dropped, and the gate begins again from what is committed (`loop`);
+* ousted from its group with no successor at work, which happens to a static member that the broker hears twice after
+  an outage: it makes sure of that by its transactional id, and joins anew.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from agents.core.gate import GateCore
 from agents.live.gate import group as gate_group
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
-from agents.live.gate.transaction import TransactionalWriter
+from agents.live.gate.transaction import OustedError, TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import instance_id
 from agents.live.metrics import GateMetrics
@@ -91,23 +93,47 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     """
     name = config.pipeline.spec.name
     metrics = GateMetrics(name, config.replica)
-    consumer = gate_group.member(config.settings, name, config.replica)
+    membership = _Membership(config)
     writer = transactional_writer(config)
-    gate = build(config, consumer, writer, metrics)
+    gate = build(config, membership.consumer, writer, metrics)
     try:
         gate.start()
         registration = serve_metrics(config.run_dir, metrics)
-        gate.run(lambda: stopping() or bool(consumer.assignment()))
+        membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()))
         registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)
-        gate.run(stopping)
+        membership.work(gate, stopping)
     finally:
         writer.close()
-        member_id = consumer.memberid()
-        consumer.close()
+        member_id = membership.consumer.memberid()
+        membership.consumer.close()
     registration.close()
     if member_id:
         gate_group.leave(config.settings, name, member_id)
+
+
+class _Membership:
+    """The consumer by which a gate is a member of its group; a new one where the broker has ousted the old."""
+
+    def __init__(self, config: GateProcessConfig) -> None:
+        self._config = config
+        self.consumer = self._consumer()
+
+    def _consumer(self) -> Consumer:
+        return gate_group.member(self._config.settings, self._config.pipeline.spec.name, self._config.replica)
+
+    def work(self, gate: Gate, stopping: Callable[[], bool]) -> None:
+        """Run `gate` until `stopping()`, through any number of oustings that no successor has caused."""
+        while True:
+            try:
+                gate.run(stopping)
+            except OustedError as error:
+                log.warning("%s; joining it anew", error)
+                self.consumer.close()
+                self.consumer = self._consumer()
+                gate.rejoin(self.consumer)
+            else:
+                return
 
 
 def build(config: GateProcessConfig, consumer: Consumer, writer: Writer, metrics: GateMetrics) -> Gate:

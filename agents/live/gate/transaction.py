@@ -48,6 +48,14 @@ class FencedError(BrokerError):
     """Another gate runs under this one's ids: this one must stop."""
 
 
+class OustedError(BrokerError):
+    """The group has another member under this gate's name: its successor, or this gate itself, heard twice.
+
+    A client that joins anew after an outage may ask twice, and the broker then takes the second for a successor of the
+    first. Only the transactional id tells: a real successor has taken that as well (`TransactionalWriter.hold`).
+    """
+
+
 class AbortedError(BrokerError):
     """The transaction was aborted: nothing of it stands, and what was taken for it must be taken again."""
 
@@ -80,6 +88,9 @@ class Writer(Protocol):
 
     def write(self, turn: Turn, group: Any, within: float) -> None:
         """Write all of `turn` or nothing, filling in the records' offsets; `group` is the consumer's metadata."""
+
+    def hold(self, topic: str, within: float) -> None:
+        """Make sure that this writer may still write, `topic` for one; raise `FencedError` where it may not."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -124,6 +135,20 @@ class TransactionalWriter:
             self._patiently(self._producer.commit_transaction, "commit", until - time.monotonic())
         except KafkaException as error:
             self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
+
+    def hold(self, topic: str, within: float) -> None:
+        """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.
+
+        Readers of what is committed never see it. Raises `FencedError` when another gate has taken the id.
+        """
+        until = time.monotonic() + within
+        try:
+            self._producer.begin_transaction()
+            self._produce(Record(topic, 0, None, None), until)
+            self._producer.flush(within)  # an unsent message is forgotten by an abort, and the broker not asked
+            self._patiently(self._producer.abort_transaction, "ask for its place", until - time.monotonic())
+        except KafkaException as error:
+            raise _judge(self._id, error.args[0]) from error
 
     def close(self) -> None:
         """Let go of the producer. An open transaction is left to the broker, which aborts it."""
@@ -177,8 +202,8 @@ class TransactionalWriter:
                 self._patiently(self._producer.abort_transaction, "abort its transaction", within)
             except KafkaException as second:
                 raise _judge(self._id, second.args[0]) from second
-            if cause.code() == KafkaError.FENCED_INSTANCE_ID:
-                raise fenced(self._id, cause) from error
+            if cause.code() == KafkaError.FENCED_INSTANCE_ID:  # the abort went well, so nobody has taken our place
+                raise ousted(self._id, cause) from error
             raise AbortedError(f"gate {self._id}: transaction aborted: {cause.str()}") from error
         raise _judge(self._id, cause) from error
 
@@ -189,6 +214,11 @@ def fenced(who: str, cause: KafkaError) -> FencedError:
         f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is right "
         "when that gate replaced this one; otherwise two gates were started with the same replica number"
     )
+
+
+def ousted(who: str, cause: KafkaError) -> OustedError:
+    """Say that the group has another member called `who`."""
+    return OustedError(f"gate {who} has lost its place in its group: {cause.str()}")
 
 
 def is_fencing(cause: KafkaError) -> bool:
