@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from producers.client.exchange import ClientClosedError, Exchange, TooManyInFlightError
+from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class AsyncClient:
                 async with asyncio.timeout(max(0.0, query.expires - time.monotonic())):
                     await self._room.acquire()
             except TimeoutError as error:
-                raise TooManyInFlightError(
-                    "too many queries wait for their outcomes; this one's time is over"
-                ) from error
+                raise TooManyInFlightError(NO_ROOM) from error
             there = self._send(self._exchange, query)
         return await asyncio.shield(there.future)
 
