@@ -1,4 +1,4 @@
-"""What a message's value holds: a query on its way, its outcome, a dead letter.
+"""What a message's value holds: a query on its way, its outcome, a dead letter, a replica's word for the others.
 
 Plain slotted classes, made by the codec on the hot path; nothing here validates (the codec does, once, at the edge).
 """
@@ -65,3 +65,30 @@ class DeadLetter:
     key: bytes | None = None
     value: bytes | None = None
     headers: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWord:
+    """What one replica of a stage says of itself once a period. Durations in seconds, rates a second.
+
+    The fields from `queueing` on are those of `agents.core.policy.StageState`. Nothing says that they are plausible.
+    """
+
+    stage: str
+    replica: int
+    began_us: int  # unix microseconds: when its process began; a restart speaks for its predecessor
+    at_us: int  # unix microseconds, by its own clock
+    span: float = 0.0  # of the period that it speaks of
+    queueing: float = 0.0
+    entered: float = 0.0
+    waits: tuple[float, ...] = ()  # quantiles of its batch waits, ascending, at even steps
+    waits_seen: int = 0
+    batch: int = 0
+    recent_batch: float = 0.0
+    duration: float = 0.0
+    recent_duration: float = 0.0
+    arrival_rate: float = 0.0
+    completion_rate: float = 0.0
+    drop_rate: float = 0.0
+    backlog: int = 0
+    hbf: bool = False

@@ -17,6 +17,7 @@ from lineage.schemas.own import (
     OWN_PARSED,
     OWN_SCHEMAS,
     OWN_TEXTS,
+    PLAN_WORD,
     QUERY,
     fingerprint_of,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "OWN_PARSED",
     "OWN_SCHEMAS",
     "OWN_TEXTS",
+    "PLAN_WORD",
     "QUERY",
     "SchemaBook",
     "WriterSchema",

@@ -15,11 +15,13 @@ HEADER_BYTES: Final = len(MARKER) + FINGERPRINT_BYTES
 QUERY: Final = "spillway.Query"
 OUTCOME: Final = "spillway.Outcome"
 DEAD_LETTER: Final = "spillway.DeadLetter"
+PLAN_WORD: Final = "spillway.PlanWord"
 
 _FILES = {
     QUERY: "query.avsc",
     OUTCOME: "outcome.avsc",
     DEAD_LETTER: "dead_letter.avsc",
+    PLAN_WORD: "plan_word.avsc",
     "spillway.Value": "value.avsc",
     "spillway.Tensor": "tensor.avsc",
     "spillway.StageTiming": "stage_timing.avsc",
@@ -52,7 +54,7 @@ def fingerprint_of(schema: avro.schema.Schema) -> bytes:
     return fingerprint
 
 
-OWN_TEXTS: Final[dict[str, str]] = {name: text_of(name) for name in (QUERY, OUTCOME, DEAD_LETTER)}
+OWN_TEXTS: Final[dict[str, str]] = {name: text_of(name) for name in (QUERY, OUTCOME, DEAD_LETTER, PLAN_WORD)}
 OWN_PARSED: Final[dict[str, avro.schema.Schema]] = {name: avro.schema.parse(text) for name, text in OWN_TEXTS.items()}
 OWN_FINGERPRINTS: Final[dict[str, bytes]] = {name: fingerprint_of(schema) for name, schema in OWN_PARSED.items()}
 OWN_SCHEMAS: Final[dict[bytes, str]] = {OWN_FINGERPRINTS[name]: text for name, text in OWN_TEXTS.items()}

@@ -14,7 +14,7 @@ import fastavro
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import DEFAULT_LIMITS, Limits, too_large
-from lineage.message import DeadLetter, Outcome, Query
+from lineage.message import DeadLetter, Outcome, PlanWord, Query
 from lineage.schemas import (
     DEAD_LETTER,
     FAST_READERS,
@@ -22,12 +22,14 @@ from lineage.schemas import (
     MARKER,
     OUTCOME,
     OWN_FINGERPRINTS,
+    PLAN_WORD,
     QUERY,
     SchemaBook,
 )
 from lineage.values.decoding import OwnDecoder
 from lineage.values.resolution import resolve
 from lineage.values.structures import check_length, pack_map
+from lineage.values.words import pack_word, read_word
 
 if TYPE_CHECKING:
     from lineage.message import StageTiming
@@ -36,6 +38,7 @@ _MAX_TEXT: Final = 4_096  # characters of an explanation
 _HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 _QUERY_HEADER: Final = _HEADERS[QUERY]
 _OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
+_WORD_HEADER: Final = _HEADERS[PLAN_WORD]
 
 
 def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -73,6 +76,12 @@ def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> b
     return _write(DEAD_LETTER, record, limits.max_letter_bytes)
 
 
+def encode_word(word: PlanWord, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """A replica's word for the others as a message's value."""
+    _check_names(limits, word.stage)
+    return _write(PLAN_WORD, pack_word(word), limits.max_message_bytes)
+
+
 class Decoder:
     """Decodes message values within `limits`, written with our schemas or with those in `book`.
 
@@ -105,8 +114,9 @@ class Decoder:
     def message(self, message: bytes) -> Query | Outcome:
         """The query or outcome in `message`: what a stage's input carries."""
         decoded = self._decode(message, self._limits.max_message_bytes)
-        if isinstance(decoded, DeadLetter):
-            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is a dead letter, neither a query nor an outcome")
+        if not isinstance(decoded, (Query, Outcome)):
+            what = "dead letter" if isinstance(decoded, DeadLetter) else "replica's word"
+            raise WireError(reasons.UNKNOWN_SCHEMA, f"the message is a {what}, neither a query nor an outcome")
         return decoded
 
     def dead_letter(self, message: bytes) -> DeadLetter:
@@ -116,18 +126,27 @@ class Decoder:
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no dead letter")
         return decoded
 
-    def _decode(self, message: bytes, most: int) -> Query | Outcome | DeadLetter:
+    def word(self, message: bytes) -> PlanWord:
+        """The replica's word in `message`."""
+        decoded = self._decode(message, self._limits.max_message_bytes)
+        if not isinstance(decoded, PlanWord):
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no replica's word")
+        return decoded
+
+    def _decode(self, message: bytes, most: int) -> Query | Outcome | DeadLetter | PlanWord:
         if type(message) is not bytes:
             raise WireError(reasons.NOT_AVRO, f"a message's value must be bytes, not {type(message).__name__}")
         if len(message) > most:
             raise too_large(f"a message of {len(message)} bytes", most)
         header = message[:HEADER_BYTES]
-        decoded: Query | Outcome
+        decoded: Query | Outcome | PlanWord
         try:
             if header == _QUERY_HEADER:
                 decoded, end = self._own.query(message, HEADER_BYTES)
             elif header == _OUTCOME_HEADER:
                 decoded, end = self._own.outcome(message, HEADER_BYTES)
+            elif header == _WORD_HEADER:
+                decoded, end = read_word(message, HEADER_BYTES, self._limits)
             else:
                 return self._decode_foreign(header, message)
         except (IndexError, struct.error) as error:
@@ -138,7 +157,7 @@ class Decoder:
             raise WireError(reasons.CORRUPT, f"{len(message) - end} bytes follow the message's end")
         return decoded
 
-    def _decode_foreign(self, header: bytes, message: bytes) -> Query | Outcome | DeadLetter:
+    def _decode_foreign(self, header: bytes, message: bytes) -> Query | Outcome | DeadLetter | PlanWord:
         if len(header) < HEADER_BYTES or not header.startswith(MARKER):
             raise WireError(reasons.NOT_AVRO, "the value does not start as Avro single-object encoding does")
         fingerprint = header[len(MARKER) :]

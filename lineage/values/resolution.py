@@ -16,10 +16,11 @@ import fastavro
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import too_large
-from lineage.message import DeadLetter, Outcome, Query, StageTiming
+from lineage.message import DeadLetter, Outcome, PlanWord, Query, StageTiming
 from lineage.schemas import FAST_READERS
 from lineage.values import tensors
 from lineage.values.decoding import read_count, read_length, read_long
+from lineage.values.words import word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ _LEVELS_EACH: Final = 4
 _STEPS_EACH: Final = 32
 
 
-def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter:
+def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter | PlanWord:
     """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
     end = _Scan(schema, limits).scan(buffer, at)
     if end != len(buffer):
@@ -149,10 +150,11 @@ def _dead_letter(record: dict[str, Any], limits: Limits) -> DeadLetter:
     return DeadLetter(**{**record, "headers": headers})
 
 
-_BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome | DeadLetter]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome | DeadLetter | PlanWord]]] = {
     "spillway.Query": _query,
     "spillway.Outcome": _outcome,
     "spillway.DeadLetter": _dead_letter,
+    "spillway.PlanWord": word_of,
 }
 
 
