@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.joins import Rule, Verdict
 from agents.sim.meeting import Meeting
+from agents.sim.resizing import Resizing
 from agents.sim.travel import NEVER, StageRun, Station, Traveller
 from producers.report import DROPPED, PREDICTION
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from agents.core.batching import Batch
     from agents.core.policy import StageState
+    from agents.sim.observe import Observer
     from agents.sim.plan import Plan
 
 _CHUNK = 65_536
@@ -42,16 +44,22 @@ class Engine:
         *,
         budgets: Sequence[float] = (),
         partitions: Sequence[int] = (),
+        observer: Observer | None = None,
     ) -> None:
         """`progress` hears now and then how many requests have arrived; see `simulate` for the rest."""
         self.plan = plan
+        self._observer = observer
         self._budgets = budgets
         self._partitions = partitions if plan.partitions else ()
         self._progress = progress
-        self.stages = {stage.name: StageRun(stage, plan) for stage in plan.stages}
+        facts = plan.facts()
+        self.stages = {stage.name: StageRun(stage, plan, facts) for stage in plan.stages}
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
             run.single = self._single(run)
+        self._resizing = Resizing(plan, self.stages, facts, arrivals, observer) if plan.scaling is not None else None
+        if observer is not None:
+            observer.begin(tuple(self.stages))
         self._arrivals = arrivals
         self._random = Random(plan.seed)  # noqa: S311  # simulation, not security
         self._joins = {name: Meeting(rule) for name, rule in plan.joins.items()}
@@ -80,6 +88,8 @@ class Engine:
         heap, end, arrive = self._heap, self._end, self._arrive
         total = len(self._arrivals)
         self._plan_synchronisation()
+        if self._resizing is not None:
+            self._plan(self._resizing.period, self._resize)
         for index, sent in enumerate(chain(self._times(), (NEVER,))):
             while heap and heap[0][0] < sent:
                 now, _, station, what = heappop(heap)
@@ -93,6 +103,8 @@ class Engine:
 
     def _end(self, now: float, station: Station, batch: Batch) -> None:
         """End a batch: account for it, let its instance go on, hand its results over."""
+        if self._observer is not None:
+            self._observer.batch(now, station.run.name, batch)
         station.complete(now, batch.instance)
         if station.starts or station.drops or station.timed:
             self._settle(now, station)
@@ -149,6 +161,8 @@ class Engine:
             run.dropped += len(drops)
             for request, _ in drops:
                 assert isinstance(request, Traveller)  # nothing else is pushed
+                if self._observer is not None:
+                    self._observer.drop(now, run.name, request.index, request.arrived)
                 self._lose(now, run.name, request)
         if station.timed:
             wake = station.next_wake(now)
@@ -246,8 +260,21 @@ class Engine:
             state = station.report(now)
             if state is not None:
                 states[station.run.name].append(state)
+        if self._observer is not None:
+            self._observer.synchronised(now, states)
         for station in stations:
             station.tick(now, states)
             self._settle(now, station)
         if self._heap or self._more:
             self._plan(now + self.plan.period, self._synchronise)
+
+    # Scaling ---------------------------------------------------------------------------------------------------
+
+    def _resize(self, now: float) -> None:
+        """Decide on the stages' workers, plan the first batches of new ones, and come back after a period."""
+        resizing = self._resizing
+        assert resizing is not None  # planned only where there is one
+        for at, start in resizing.decide(now):
+            self._plan(at, start)
+        if self._heap or self._more:
+            self._plan(now + resizing.period, self._resize)

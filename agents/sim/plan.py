@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agents.core.joins import Rule
 from agents.core.policies import DEFAULT
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
+    from agents.sim.scaling import Scaling
     from topology.load import Pipeline
     from topology.routing import Graph
     from topology.spec import StageSpec
@@ -51,19 +52,24 @@ class Plan:
     seed: int
     hop_delay: float
     period: float  # of the policies' synchronisation
+    scaling: Scaling | None = None
 
-    def view(self, stage: StagePlan, queue: int) -> StageView:
-        """Say where the policy of queue number `queue` of `stage` stands."""
+    def facts(self) -> dict[str, StageFacts]:
+        """Say what is planned for each stage."""
+        return {each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages}
+
+    def view(self, stage: StagePlan, queue: int, facts: Mapping[str, StageFacts]) -> StageView:
+        """Say where the policy of queue number `queue` of `stage` stands, and give it `facts` to look at."""
         return StageView(
             stage=stage.name,
             replica=queue,
             instances=stage.instances,
             slo=self.slo,
-            facts={
-                each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages
-            },
+            facts=facts,
             successors={each.name: tuple(self.graph.successors[each.name]) for each in self.stages},
             seed=self.seed,
+            period=self.period,
+            shared={} if shared is None else shared,
         )
 
 
@@ -79,6 +85,8 @@ def plan_of(
     durations: Mapping[str, Callable[[int], float]],
     hop_delay: float,
     period: float,
+    batches: Mapping[str, int] | None = None,
+    scaling: Scaling | None = None,
 ) -> Plan:
     """Plan the simulation of `pipeline`; see `agents.sim.simulation.simulate` for the arguments."""
     spec, graph = pipeline.spec, pipeline.graph
@@ -88,7 +96,9 @@ def plan_of(
     objective = spec.slo if slo is None else slo
     if not (objective > 0 and 0 < period < inf and 0 <= hop_delay < inf):
         raise UsageError(f"SLO {objective} and period {period} must be above 0, hop delay {hop_delay} at least 0")
-    for name in {*choices, *durations} - {stage.name for stage in spec.stages}:
+    if scaling is not None and dispatch != "worker":
+        raise UsageError(f"workers are added at run time only under dispatch worker, not {dispatch}: give no scaling")
+    for name in {*choices, *durations, *(batches or {})} - {stage.name for stage in spec.stages}:
         raise UsageError(f"{spec.name} has no stage {name!r}")
     partitions = spec.partitions if dispatch == "partition" else 0
     stages = []
@@ -97,7 +107,7 @@ def plan_of(
         stages.append(
             StagePlan(
                 name=stage.name,
-                batch=stage.batch_size,
+                batch=_batch(stage, batches or {}),
                 delay=stage.batch_delay,
                 duration=durations.get(stage.name) or _profile(stage),
                 queues=queues,
@@ -117,7 +127,15 @@ def plan_of(
         seed=seed,
         hop_delay=hop_delay,
         period=period,
+        scaling=scaling,
     )
+
+
+def _batch(stage: StageSpec, batches: Mapping[str, int]) -> int:
+    size = batches.get(stage.name, stage.batch_size)
+    if size < 1:
+        raise UsageError(f"stage {stage.name}: batches of {size}; they hold at least one request")
+    return size
 
 
 def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[int, int]:

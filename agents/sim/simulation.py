@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from agents.sim.choices import Choice
+    from agents.sim.observe import Observer
     from agents.sim.plan import Dispatch, Plan
+    from agents.sim.scaling import Scaling
     from agents.sim.travel import StageRun
     from topology.load import Pipeline
 
@@ -37,6 +39,9 @@ def simulate(
     durations: Mapping[str, Callable[[int], float]] | None = None,
     hop_delay: float = 0.0,
     period: float = 1.0,
+    batches: Mapping[str, int] | None = None,
+    scaling: Scaling | None = None,
+    observer: Observer | None = None,
     budgets: ArrayLike | None = None,
     partitions: ArrayLike | None = None,
     progress: Callable[[int], None] = lambda _arrived: None,
@@ -51,6 +56,8 @@ def simulate(
     sender and stage, stage and stage, stage and sender. `period`: of the policies' synchronisation.
     `budgets` and `partitions`: each request's own, where known: seconds to its deadline in place of the SLO, and its
     partition in place of a drawn one (used where requests are dispatched by partition).
+    `batches`: by stage, the planned size instead of the spec's. `scaling`: adds and takes away workers at run time,
+    starting from `workers`; only under dispatch worker. `observer`: records what happens; see `agents.sim.observe`.
     `progress` hears now and then how many requests have arrived. The same arguments give the same result.
     """
     due = np.array(arrivals, np.float64)
@@ -69,8 +76,17 @@ def simulate(
         durations=durations or {},
         hop_delay=hop_delay,
         period=period,
+        batches=batches or {},
+        scaling=scaling,
     )
-    engine = Engine(plan, due, progress, budgets=_budgets(budgets, due), partitions=_partitions(partitions, due, plan))
+    engine = Engine(
+        plan,
+        due,
+        progress,
+        budgets=_budgets(budgets, due),
+        partitions=_partitions(partitions, due, plan),
+        observer=observer,
+    )
     collects = gc.isenabled()
     gc.disable()  # requests and batches hold no cycles; looking for them would cost more, the longer the trace
     try:
@@ -110,7 +126,7 @@ def _partitions(given: ArrayLike | None, due: NDArray[np.float64], plan: Plan) -
 
 def _totals(run: StageRun) -> StageTotals:
     return StageTotals(
-        received=sum(station.arrived for station in run.stations),
+        received=sum(station.arrived for station in run.everyone()),
         batches=run.batches,
         queries=run.finished,
         dropped=run.dropped,

@@ -10,9 +10,9 @@ from agents.core.policies import make
 from agents.core.request import Path, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from agents.core.policy import Policy
+    from agents.core.policy import Policy, StageFacts
     from agents.sim.plan import Plan, StagePlan
 
 NEVER = float("inf")
@@ -58,25 +58,38 @@ class StageRun:
         "dropped",
         "durations",
         "executed",
+        "facts",
         "finished",
+        "gone",
         "name",
         "next",
+        "opened",
         "owners",
         "plan",
         "queued",
+        "retiring",
         "shares",
         "single",
         "stations",
         "successors",
         "waited",
+        "whole",
     )
 
-    def __init__(self, plan: StagePlan, whole: Plan) -> None:
+    def __init__(self, plan: StagePlan, whole: Plan, facts: Mapping[str, StageFacts]) -> None:
+        """`facts` are what the stage's policies see of all stages; they may change while it runs."""
         self.plan = plan
+        self.whole = whole
+        self.facts = facts
         self.name = plan.name
         self.durations = [0.0, *(plan.duration(n) for n in range(1, plan.batch + 1))]
         self.shares = [0.0, *(seconds / n for n, seconds in enumerate(self.durations[1:], start=1))]
-        self.stations = [Station(self, make(plan.policy, whole.view(plan, queue))) for queue in range(plan.queues)]
+        self.stations: list[Station] = []
+        self.retiring: list[Station] = []  # they get no more requests, and end with what they have
+        self.gone: list[Station] = []
+        self.opened = 0  # stations so far; the next one's number
+        for _ in range(plan.queues):
+            self.stations.append(self.open())
         self.next: Callable[[], Station] = cycle(self.stations).__next__  # round-robin
         # By partition, the station that owns it; None where requests are dispatched in another way.
         self.owners = [self.stations[queue] for queue in plan.owners] if plan.owners else None
@@ -89,3 +102,13 @@ class StageRun:
     def station(self, partition: int) -> Station:
         """Say which queue the next request joins: its partition's owner, or the next in turn."""
         return self.next() if self.owners is None else self.owners[partition]
+
+    def open(self) -> Station:
+        """Make one more queue with its instances; it is not yet in turn."""
+        station = Station(self, make(self.plan.policy, self.whole.view(self.plan, self.opened, self.facts)))
+        self.opened += 1
+        return station
+
+    def everyone(self) -> list[Station]:
+        """All stations that the stage ever had."""
+        return [*self.stations, *self.retiring, *self.gone]

@@ -1,0 +1,103 @@
+"""What can be seen of a simulation beside its result: every visit, every drop, every synchronisation, every resizing.
+
+An observer is handed to `agents.sim.simulation.simulate`; without one nothing is recorded, and nothing is paid for it.
+Everything is kept raw, in arrays with one element per event, and reckoned with afterwards (`agents.sim.views`). Times
+are seconds of the simulated clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.core.batching import Batch
+    from agents.core.policy import StageState
+
+
+class StageLog:
+    """What happened in one stage. A visit: t_r (arrived), t_b (entered a batch), t_e (started) and the batch's end."""
+
+    __slots__ = ("arrived", "drop_arrived", "dropped", "drops", "ended", "entered", "sizes", "started", "visits")
+
+    def __init__(self) -> None:
+        self.visits = array("q")  # the request's index
+        self.arrived = array("d")
+        self.entered = array("d")
+        self.started = array("d")
+        self.ended = array("d")
+        self.sizes = array("i")  # of the batch that it was in
+        self.drops = array("q")  # the request's index
+        self.drop_arrived = array("d")
+        self.dropped = array("d")  # when
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one stage's replicas told at one synchronisation of the policies."""
+
+    at: float
+    stage: str
+    arrival_rate: float  # sum over the replicas, per second
+    queueing: float  # mean over the replicas
+    backlog: int  # sum
+    hbf: float  # share of the replicas that serve the high budgets first
+
+
+class Observer:
+    """Records one simulation. Not to be used for a second one."""
+
+    def __init__(self, every: int = 1) -> None:
+        """`every`: record the visits of one request in so many, by index; drops are all recorded."""
+        self.every = every
+        self.stages: dict[str, StageLog] = {}
+        self.ticks: list[Tick] = []
+        self.sizes: list[tuple[float, str, int]] = []  # when a stage had how many workers, where they are scaled
+
+    def begin(self, stages: Sequence[str]) -> None:
+        """Hear the pipeline's stages, before the first event."""
+        self.stages = {name: StageLog() for name in stages}
+
+    def batch(self, now: float, stage: str, batch: Batch) -> None:
+        """Hear that a batch ended."""
+        log = self.stages[stage]
+        every, started, size = self.every, batch.started, len(batch.requests)
+        for request in batch.requests:
+            index: int = request.index  # type: ignore[attr-defined]  # the simulator's requests are Travellers
+            if every > 1 and index % every:
+                continue
+            log.visits.append(index)
+            log.arrived.append(request.arrived)
+            log.entered.append(request.entered)
+            log.started.append(started)
+            log.ended.append(now)
+            log.sizes.append(size)
+
+    def drop(self, now: float, stage: str, index: int, arrived: float) -> None:
+        """Hear that a stage dropped request `index`, which had come to it at `arrived`."""
+        log = self.stages[stage]
+        log.drops.append(index)
+        log.drop_arrived.append(arrived)
+        log.dropped.append(now)
+
+    def synchronised(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Hear what all replicas told."""
+        for stage, told in states.items():
+            if told:
+                self.ticks.append(
+                    Tick(
+                        at=now,
+                        stage=stage,
+                        arrival_rate=sum(state.arrival_rate for state in told),
+                        queueing=sum(state.queueing for state in told) / len(told),
+                        backlog=sum(state.backlog for state in told),
+                        hbf=sum(bool(getattr(state, "hbf", False)) for state in told) / len(told),
+                    )
+                )
+
+    def resized(self, now: float, stage: str, workers: int) -> None:
+        """Hear that a stage has so many workers from now on."""
+        self.sizes.append((now, stage, workers))
