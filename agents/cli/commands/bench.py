@@ -13,6 +13,7 @@ BENCHES = {
     "gate": "What the gate's transactions cost.",
     "overhead": "What a pipeline's stages cost beside its models, at low load.",
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
+    "live": "Live drop rates against simulated ones, on emulated accelerators.",
     "simulate": "Stage visits a second in the simulator.",
 }
 

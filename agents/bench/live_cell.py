@@ -1,0 +1,141 @@
+"""One pipeline of emulated accelerators under one policy: live on Kafka, then the same arrivals simulated.
+
+A stage is one process with one queue for all its instances, as the live driver has it, so the simulation dispatches
+`shared`. What the simulation does not know is measured in the live run itself and handed to it: what is left of a
+prediction's latency after queueing, batch waits and executions along its longest path, shared out over the hops (one
+before each stage, and the way through the gate).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from agents.cli.metering import StageMeter
+from agents.sim.simulation import simulate
+from agents.supervise.service import ServiceSettings, served
+from lineage.errors import SpillwayError
+from lineage.message import PREDICTION, StageTiming
+from producers.client.exchange import Exchange
+from producers.load import generated
+from producers.load.generator import Pace, run_load
+from producers.load.payloads import signature_payload
+from producers.report import Report
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from lineage.message import Outcome
+    from producers.connection import ClientSettings
+    from producers.load.tally import LoadResult
+    from topology.load import Pipeline
+
+_LINGER = 0.001
+_QUEUE = 100_000  # so that nothing waits in Kafka, which the simulation knows nothing of
+_GRACE = 20.0  # seconds: without drops, queues outlive a deadline by far
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one live run and its simulation came to."""
+
+    live: Report
+    simulated: Report
+    hop: float  # seconds
+    slip_p99: float  # seconds by which the sender was late
+
+
+def sized(application: Path, name: str, rate: float, headroom: float, folder: Path) -> Pipeline:
+    """Write the application anew, with enough instances per stage for `headroom` times `rate`, and load it."""
+    given = load(application)
+    stages = []
+    for stage in given.spec.stages:
+        one = stage.batch_size / given.durations[stage.name](stage.batch_size)  # requests a second
+        kept = stage.model_dump(mode="json", exclude_defaults=True, exclude={"policy", "replicas", "instances"})
+        stages.append(kept | {"instances": math.ceil(headroom * rate / one), "queue": _QUEUE})
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({"name": name, "slo": given.spec.slo, "stages": stages}, sort_keys=False))
+    return load(file)
+
+
+def run_cell(
+    pipeline: Pipeline,
+    settings: ClientSettings,
+    arrivals: NDArray[np.float64],
+    policy: str,
+    folder: Path,
+    *,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Cell:
+    """Serve, send, stop; then simulate. The broker at `settings` must be up."""
+    spec = pipeline.spec
+    inside: dict[int, float] = {}  # by query, seconds in stages
+
+    def observe(index: int, outcome: Outcome) -> None:
+        if outcome.kind == PREDICTION:
+            inside[index] = longest_path(outcome.timings, pipeline.graph.predecessors)
+
+    run_dir = folder / "run"
+    service = ServiceSettings(pipeline, settings, run_dir, policy=policy, environment=environment)
+    with served(service, say=say):
+        exchange = Exchange(settings, spec.name, linger=_LINGER)
+        try:
+            meter = StageMeter(run_dir, spec)
+            queries = generated(arrivals, signature_payload(spec), seed=0)
+            result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=observe))
+            stages = meter.totals()
+        finally:
+            exchange.close()
+    if stages is None:
+        raise SpillwayError(f"{spec.name}: not every stage tells its figures; see the logs under {run_dir}")
+    live = Report.build(
+        pipeline=spec.name,
+        policy=policy,
+        trace="live",
+        slo=spec.slo,
+        duration=float(arrivals[-1]),
+        due=result.due,
+        finished=result.finished,
+        kind=result.kind,
+        spent=result.spent,
+        slip=result.sent - result.due,
+        duplicates=result.duplicates,
+        stages=stages,
+        emulated=True,
+    )
+    hop = _hop(result, inside, pipeline)
+    simulated = simulate(pipeline, arrivals, dispatch="shared", policy=policy, hop_delay=hop).report("simulated")
+    return Cell(live, simulated, hop, float(np.quantile(result.sent - result.due, 0.99)))
+
+
+def _hop(result: LoadResult, inside: Mapping[int, float], pipeline: Pipeline) -> float:
+    if not inside:
+        return 0.0
+    ids = np.fromiter(inside, np.int64)
+    between = (result.finished - result.due)[ids] - np.fromiter(inside.values(), np.float64)
+    depth = longest_path(
+        [StageTiming(name, 1.0, 0.0, 0.0, 1) for name in pipeline.graph.order], pipeline.graph.predecessors
+    )
+    return max(0.0, float(np.median(between))) / (depth + 1)
+
+
+def longest_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
+    """Seconds that a query spent in stages along the longest of its paths: queued, waiting, executing."""
+    spent = {timing.stage: timing.queued + timing.waited + timing.executed for timing in timings}
+    ends: dict[str, float] = {}
+
+    def end(stage: str) -> float:
+        if stage not in ends:
+            ends[stage] = spent[stage] + max((end(name) for name in predecessors[stage] if name in spent), default=0.0)
+        return ends[stage]
+
+    return max((end(stage) for stage in spent), default=0.0)
