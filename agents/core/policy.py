@@ -107,6 +107,7 @@ class StageView:
     facts: Mapping[str, StageFacts] = field(default_factory=dict)
     successors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seed: int = 0
+    period: float = 1.0  # seconds between two synchronisations, as planned
     # The choices expected of a request that has not reached their stages yet (chooser -> the successors that it is
     # going to choose); choosers that it says nothing of stay open. None: nothing is known beforehand.
     predict: Callable[[Request], Path] | None = None
@@ -152,6 +153,7 @@ class StageState:
     backlog: int = 0  # queued, forming or running now
     hbf: bool = False  # whether this replica takes the high budgets first
     span: float = 0.0  # seconds of the period that it speaks of
+    longest: float = 0.0  # seconds from t_r to the end of the batch at most, over the window; only `wcl` tells it
 
 
 class Policy:

@@ -53,7 +53,8 @@ class Engine:
         self._partitions = partitions if plan.partitions else ()
         self._progress = progress
         facts = plan.facts()
-        self.stages = {stage.name: StageRun(stage, plan, facts) for stage in plan.stages}
+        shared: dict[Any, Any] = {}
+        self.stages = {stage.name: StageRun(stage, plan, facts, shared) for stage in plan.stages}
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
             run.single = self._single(run)

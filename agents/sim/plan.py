@@ -58,8 +58,11 @@ class Plan:
         """Say what is planned for each stage."""
         return {each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages}
 
-    def view(self, stage: StagePlan, queue: int, facts: Mapping[str, StageFacts]) -> StageView:
-        """Say where the policy of queue number `queue` of `stage` stands, and give it `facts` to look at."""
+    def view(self, stage: StagePlan, queue: int, facts: Mapping[str, StageFacts], shared: dict[Any, Any]) -> StageView:
+        """Say where the policy of queue number `queue` of `stage` stands, and give it `facts` to look at.
+
+        `shared` is common to all policies of one run.
+        """
         return StageView(
             stage=stage.name,
             replica=queue,
@@ -69,7 +72,7 @@ class Plan:
             successors={each.name: tuple(self.graph.successors[each.name]) for each in self.stages},
             seed=self.seed,
             period=self.period,
-            shared={} if shared is None else shared,
+            shared=shared,
         )
 
 

@@ -68,6 +68,7 @@ class StageRun:
         "plan",
         "queued",
         "retiring",
+        "shared",
         "shares",
         "single",
         "stations",
@@ -76,11 +77,15 @@ class StageRun:
         "whole",
     )
 
-    def __init__(self, plan: StagePlan, whole: Plan, facts: Mapping[str, StageFacts]) -> None:
-        """`facts` are what the stage's policies see of all stages; they may change while it runs."""
+    def __init__(self, plan: StagePlan, whole: Plan, facts: Mapping[str, StageFacts], shared: dict[Any, Any]) -> None:
+        """`facts` are what the stage's policies see of all stages; they may change while it runs.
+
+        `shared` is common to the policies of all stages.
+        """
         self.plan = plan
         self.whole = whole
         self.facts = facts
+        self.shared = shared
         self.name = plan.name
         self.durations = [0.0, *(plan.duration(n) for n in range(1, plan.batch + 1))]
         self.shares = [0.0, *(seconds / n for n, seconds in enumerate(self.durations[1:], start=1))]
@@ -105,7 +110,8 @@ class StageRun:
 
     def open(self) -> Station:
         """Make one more queue with its instances; it is not yet in turn."""
-        station = Station(self, make(self.plan.policy, self.whole.view(self.plan, self.opened, self.facts)))
+        view = self.whole.view(self.plan, self.opened, self.facts, self.shared)
+        station = Station(self, make(self.plan.policy, view))
         self.opened += 1
         return station
 
