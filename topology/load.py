@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,12 @@ from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.problems import InvalidPipelineError, Problem
 from topology.rules.structure import check_structure
+from topology.sizing import durations_of, planned, profiles_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from topology.profiles import StageProfile
     from topology.rules.problems import Finding
     from topology.rules.problems import Path as FieldPath
     from topology.spec import PipelineSpec
@@ -26,19 +30,37 @@ class Pipeline:
     """A pipeline that passed every check."""
 
     spec: PipelineSpec
+    """With a batch for every stage, where all their durations are known."""
     graph: Graph
     path: Path
     digest: str
     """Of what the file says, whatever its form and comments: equal for equal pipelines."""
+    written: PipelineSpec
+    """What the file says: its batches are those that the user gives."""
+    profiles: Mapping[str, StageProfile] = field(repr=False)
+    """By stage, where it has a model and refers to a profile file."""
+    durations: Mapping[str, Callable[[int], float]] = field(repr=False, compare=False)
+    """By stage, seconds of a batch of n, emulated or measured; without those that have neither."""
     _document: Document = field(repr=False, compare=False)
+
+    def for_slo(self, slo: float) -> Pipeline:
+        """The same with another SLO (seconds), and batches planned for it. Raises SpecError where it is too short."""
+        problems: list[Problem] = []
+        spec = planned(self.written.model_copy(update={"slo": slo}), self.durations, problems)
+        if problems:
+            raise SpecError(problems[0].text)
+        return replace(self, spec=spec)
 
     def finding(self, path: FieldPath, text: str) -> Finding:
         """What a later check found at `path`, as ("stages", 0, "model"), with its place in the file."""
         return self._document.finding(Problem(path, text))
 
 
-def load(path: Path | str) -> Pipeline:
-    """Read a pipeline file. Raises SpecError with all problems, each with file, line, column, path and fix."""
+def load(path: Path | str, *, profiled: bool = True) -> Pipeline:
+    """Read a pipeline file. Raises SpecError with all problems, each with file, line, column, path and fix.
+
+    Not `profiled`, it is read as if it referred to no profile files, which may be yet to make.
+    """
     file = Path(path)
     try:
         with file.open("rb") as stream:
@@ -54,11 +76,11 @@ def load(path: Path | str) -> Pipeline:
         raise SpecError(f"{file}:{line}: this is no UTF-8 text; save the file as UTF-8") from error
     if file.suffix == ".json":
         text = text.replace("\t", " ")  # JSON may be indented with tabs; YAML may not, and JSON's texts hold none
-    return parse(text, file)
+    return parse(text, file, profiled=profiled)
 
 
-def parse(text: str, path: Path | str = "pipeline.yaml") -> Pipeline:
-    """Read a pipeline from the text of a file; `path` is what errors call it."""
+def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = True) -> Pipeline:
+    """Read a pipeline from the text of a file; `path` is what errors call it, and profiles are found beside it."""
     file = Path(path)
     document = Document(str(file), text)
     value, findings = document.value, document.findings
@@ -72,6 +94,11 @@ def parse(text: str, path: Path | str = "pipeline.yaml") -> Pipeline:
     findings += map(document.finding, problems)
     if findings:
         raise InvalidPipelineError(document.file, findings)
-    spec = fields.spec()
-    digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-    return Pipeline(spec, Graph(spec), file, digest, document)
+    written = fields.spec()
+    digest = hashlib.sha256(written.model_dump_json().encode()).hexdigest()
+    profiles = profiles_of(written, file.parent, problems) if profiled else {}
+    durations = durations_of(written, profiles)
+    spec = planned(written, durations, problems)
+    if problems:
+        raise InvalidPipelineError(document.file, map(document.finding, problems))
+    return Pipeline(spec, Graph(spec), file, digest, written, profiles, durations, document)

@@ -129,9 +129,11 @@ class StageSpec(_Spec):
     model: Reference | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
     emulated: EmulatedSpec | None = None
+    profile: str | None = None
+    """The file with the model's measured durations, where it is not the pipeline's (`topology.profiles`)."""
     version: str | None = None
     batch: Count | None = None
-    """The planned size: batches are formed up to it. Where it is not given, they are formed up to `max_batch`."""
+    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.planning`)."""
     max_batch: Count = DEFAULT_MAX_BATCH
     """The most that the model takes at once, whoever plans the batch."""
     batch_delay: Seconds = 0.0
@@ -176,6 +178,8 @@ class PipelineSpec(_Spec):
     sinks: Literal["any", "all"] | None = None
     """Where several stages are the last: whether any one of them makes the outcome or all must."""
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
+    profile: str | None = None
+    """The file with the measured durations of the stages that have a model."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
 
     def stage(self, name: str) -> StageSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from topology.planning import least_time
 from topology.quantities import show_duration
 
 if TYPE_CHECKING:
@@ -14,10 +15,11 @@ def remarks(pipeline: Pipeline) -> list[str]:
     """One line each; empty for most pipelines."""
     spec = pipeline.spec
     found = []
-    least, way = _least_time(pipeline)
+    single = {name: duration(1) for name, duration in pipeline.durations.items()}
+    least, way = least_time(spec, pipeline.graph, single)
     if least >= spec.slo:
         found.append(
-            f"the emulated stages {' -> '.join(way)} take {show_duration(least)} for a batch of one, so no query can "
+            f"the stages {' -> '.join(way)} take {show_duration(least)} for a batch of one, so no query can "
             f"meet the SLO of {show_duration(spec.slo)}"
         )
     for stage in spec.stages:
@@ -28,19 +30,3 @@ def remarks(pipeline: Pipeline) -> list[str]:
                 f"replicas: some get {some}, others {most}"
             )
     return found
-
-
-def _least_time(pipeline: Pipeline) -> tuple[float, tuple[str, ...]]:
-    """What the slowest way through emulated stages takes at least, where each query passes all of it."""
-    graph = pipeline.graph
-    if any(graph.is_chooser(name) for name in graph.order) or pipeline.spec.sinks == "any":
-        return 0.0, ()
-    ends: dict[str, tuple[float, tuple[str, ...]]] = {}
-    for name in graph.order:
-        stage = pipeline.spec.stage(name)
-        own = stage.emulated.duration(1) if stage.emulated is not None else 0.0
-        first = stage.join is not None and stage.join.mode == "any"
-        before = [ends[each] for each in graph.predecessors[name]] or [(0.0, ())]
-        seconds, way = min(before) if first else max(before)
-        ends[name] = (seconds + own, (*way, name) if own else way)
-    return max(ends[name] for name in graph.sinks)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from agents.core.batching import Batcher
-from agents.core.durations import RunningEstimate
+from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import JournaledStage
 from agents.core.policies import make
@@ -78,11 +78,10 @@ def build_core(
     policy: str | None,
     journal: Callable[[str], object] | None = None,
 ) -> StageCore:
-    """Build the core with its policy; durations start from an emulated profile and are then measured.
+    """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each.
     """
-    profile = spec.emulated.duration if spec.emulated is not None else None
     view = StageView(
         spec.name,
         replica=replica,
@@ -96,7 +95,7 @@ def build_core(
         max_batch=spec.batch_size,
         delay=spec.batch_delay,
         instances=spec.instances,
-        duration=RunningEstimate(profile),
+        duration=estimate_of(pipeline.durations.get(spec.name)),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
     if journal is not None:
@@ -108,7 +107,7 @@ def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:
     return {
         stage.name: StageFacts(
             stage.batch_size,
-            stage.emulated.duration if stage.emulated is not None else _unknown,
+            pipeline.durations.get(stage.name, _unknown),
             stage.workers,
         )
         for stage in pipeline.spec.stages

@@ -1,21 +1,14 @@
-"""The running estimate of a batch's duration."""
+"""What is expected of a batch's duration, with a profile and without one."""
 
 from __future__ import annotations
 
 import pytest
 
-from agents.core.durations import RunningEstimate
+from agents.core.durations import ProfiledEstimate, RunningEstimate, estimate_of
 
 
 def test_nothing_known_expects_nothing():
     assert RunningEstimate()(4) == 0.0
-
-
-def test_the_profile_stands_in_until_a_size_was_measured():
-    estimate = RunningEstimate(lambda n: 1.0 + n)
-    estimate.observe(2, 9.0)
-    assert estimate(2) == 9.0
-    assert estimate(3) == 4.0
 
 
 def test_sizes_not_seen_lie_on_the_line_through_those_seen():
@@ -46,3 +39,54 @@ def test_larger_batches_are_never_expected_to_be_faster_and_none_ends_before_it_
     estimate.observe(1, 5.0)
     estimate.observe(10, 0.1)
     assert estimate(100) >= estimate(5) >= 0.0
+
+
+def profile(count: int) -> float:
+    return 0.010 + 0.005 * count
+
+
+def test_a_profile_holds_while_batches_take_what_it_says():
+    estimate = estimate_of(profile)
+    for _ in range(1_000):
+        estimate.observe(4, profile(4))
+    assert [estimate(n) for n in (1, 4, 64)] == [profile(n) for n in (1, 4, 64)]
+
+
+def test_one_slow_batch_says_little_against_a_profile():
+    estimate = ProfiledEstimate(profile)
+    estimate.observe(1, 30.0)  # a model's first call
+    assert estimate(1) < 1.25 * profile(1)
+    assert estimate(8) == pytest.approx(1.1 * profile(8))
+
+
+@pytest.mark.parametrize(("factor", "batches"), [(2.0, 25), (0.5, 25), (10.0, 50)])
+def test_a_lasting_departure_from_the_profile_is_followed_at_all_sizes(factor, batches):
+    estimate = ProfiledEstimate(profile)
+    for number in range(batches):
+        size = (1, 4, 8)[number % 3]
+        estimate.observe(size, factor * profile(size))
+    for size in (1, 4, 8):
+        assert estimate(size) == pytest.approx(factor * profile(size), rel=0.15)
+    assert estimate(16) == pytest.approx(factor * profile(16), rel=0.25)  # a size that was never run
+
+
+def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
+    estimate = ProfiledEstimate(profile)
+    for _ in range(100):
+        estimate.observe(1, profile(1))
+        estimate.observe(16, 1.5 * profile(16))
+    assert estimate(1) == pytest.approx(profile(1), rel=0.05)
+    assert estimate(16) == pytest.approx(1.5 * profile(16), rel=0.05)
+
+
+def test_what_is_expected_is_never_negative_and_follows_what_was_measured_last():
+    estimate = ProfiledEstimate(profile)
+    for seconds in (0.0, 0.0, 5.0, 0.0, 0.1):
+        estimate.observe(2, seconds)
+        assert 0 < estimate(2) < 5.0
+
+
+def test_without_a_profile_the_first_measurement_counts_whole():
+    estimate = estimate_of(None)
+    estimate.observe(2, 9.0)
+    assert estimate(2) == 9.0

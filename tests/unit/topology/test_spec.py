@@ -180,7 +180,7 @@ def test_what_is_allowed_but_likely_not_meant():
         "{name: b, after: a, model: 'm:M'}, {name: c, after: b, emulated: {beta: 12ms}}]}"
     )
     assert remarks(pipeline) == [
-        "the emulated stages a -> c take 21 ms for a batch of one, so no query can meet the SLO of 20 ms",
+        "the stages a -> c take 21 ms for a batch of one, so no query can meet the SLO of 20 ms",
         "stage 'a': 12 partitions do not divide evenly by 5 replicas: some get 2, others 3",
     ]
     assert remarks(parse(FULL)) == []

@@ -1,0 +1,1 @@
+"""Measuring models for profile files, and telling whether a profile still speaks of its model."""

@@ -1,0 +1,138 @@
+"""Under what conditions a stage's model would be measured now, and the refusal of profiles measured under others.
+
+Nothing of the model is imported, nor is torch: the code is hashed as text, the device is asked of the system, and
+torch's release of what is installed. So a `check` stays fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agents.profiling.sources import source_hash
+from lineage.errors import SpecError
+from topology.profiles import Conditions
+from topology.rules.problems import InvalidPipelineError
+from topology.sizing import profile_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from topology.load import Pipeline
+    from topology.rules.problems import Finding
+    from topology.spec import StageSpec
+
+TORCH_THREADS: Final = 1  # a stage uses more cores by replicas and instances
+_WHOLE: Final = 64 << 20  # bytes of a file of weights that are hashed whole; of a larger one, its ends and its size
+_GPUS: Final = Path("/proc/driver/nvidia/gpus")
+_CPU: Final = Path("/proc/cpuinfo")
+
+
+def conditions_now(spec: StageSpec, folder: Path, *, torch: bool) -> Conditions:
+    """The conditions under which the stage's model runs in this place; `torch`: whether the model uses it.
+
+    `folder` is the pipeline file's: models and weights are found in the working directory, then there.
+    """
+    if spec.model is None:
+        raise SpecError(f"stage {spec.name!r} is emulated: its durations are its profile")
+    return Conditions(
+        model=spec.model,
+        source=source_hash(spec.model, [str(Path.cwd()), *sys.path, str(folder.absolute())]),
+        arguments=_hash(json.dumps(spec.arguments, sort_keys=True, default=repr).encode()),
+        weights=_weights(spec.arguments, folder),
+        version=spec.version,
+        executor=spec.executor,
+        device=spec.device,
+        device_name=device_name(spec.device),
+        torch=_release("torch") if torch else None,
+        threads=TORCH_THREADS,
+    )
+
+
+def stale_profiles(pipeline: Pipeline) -> list[Finding]:
+    """Every profile that does not speak of its stage's model any more: what changed, and the command to renew it."""
+    return list(_stale(pipeline))
+
+
+def refuse_stale(pipeline: Pipeline) -> None:
+    """Raise InvalidPipelineError where a profile that the pipeline refers to is stale."""
+    found = stale_profiles(pipeline)
+    if found:
+        raise InvalidPipelineError(str(pipeline.path), found)
+
+
+def _stale(pipeline: Pipeline) -> Iterator[Finding]:
+    for number, stage in enumerate(pipeline.written.stages):
+        profile = pipeline.profiles.get(stage.name)
+        if profile is None:
+            continue
+        now = conditions_now(stage, pipeline.path.parent, torch=profile.measured.torch is not None)
+        why = profile.measured.stale(now)
+        if why is not None:
+            file = profile_file(pipeline.written, stage)
+            text = (
+                f"the profile of stage {stage.name!r} in {file} is stale: {why}; renew it with 'spillway profile "
+                f"{pipeline.path} --stage {stage.name}'"
+            )
+            place = ("stages", number, "profile") if stage.profile is not None else ("profile",)
+            yield pipeline.finding(place, text)
+
+
+def device_name(device: str) -> str | None:
+    """What the system calls the device; None where it has none such."""
+    if device == "cpu":
+        return _cpu_name()
+    names = [_field(gpu / "information", "Model") for gpu in sorted(_GPUS.glob("*"))]
+    index = int(device.partition(":")[2] or 0)
+    return names[index] if index < len(names) else None
+
+
+def _cpu_name() -> str:
+    return _field(_CPU, "model name") or platform.processor() or platform.machine()
+
+
+def _field(file: Path, name: str) -> str | None:
+    """The value of the first line `name : value` of a file of the system's."""
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
+
+
+def _release(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _weights(arguments: dict[str, Any], folder: Path) -> str | None:
+    """A hash of the files that the arguments name."""
+    digests = []
+    for name, value in sorted(arguments.items()):
+        if isinstance(value, str) and 0 < len(value) < 1_024 and "\0" not in value:  # noqa: PLR2004 - longer is no path
+            file = next((path for path in (Path(value), folder / value) if path.is_file()), None)
+            if file is not None:
+                digests.append(f"{name} {_file_hash(file)}")
+    return _hash("\n".join(digests).encode()) if digests else None
+
+
+def _file_hash(file: Path) -> str:
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        if size <= _WHOLE:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        head = stream.read(_WHOLE // 2)
+        stream.seek(size - _WHOLE // 2)
+        return hashlib.sha256(head + stream.read() + str(size).encode()).hexdigest()
+
+
+def _hash(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()[:32]}"
