@@ -109,16 +109,18 @@ def draw(run: RunSeries, stages: list[str]) -> dict[str, str]:
         "distribution": lambda axes: _distribution(axes, run),
         "losses": lambda axes: _losses(axes, run, stages),
     }
-    charts = {}
     with mpl.rc_context(STYLE):
-        for name, plan in plans.items():
-            figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-            try:
-                plan(axes)
-                text = io.StringIO()
-                figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-            finally:
-                plt.close(figure)
-            svg = text.getvalue()
-            charts[name] = svg[svg.index("<svg") :]
-    return charts
+        return {name: svg_of(plan) for name, plan in plans.items()}
+
+
+def svg_of(plan: Callable[[Axes], None], size: tuple[float, float] = (6.4, 3.2)) -> str:
+    """Draw one chart of `size` (inches) as an <svg> element."""
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    try:
+        plan(axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    finally:
+        plt.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]

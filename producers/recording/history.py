@@ -11,8 +11,8 @@ Payloads are not kept, so that memory grows with the number of queries alone. Du
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -62,9 +62,17 @@ class History:
     stages: dict[str, StageRecord]
     reasons: Counter[tuple[str, str, str]]  # kind, stage, reason
     choices: dict[str, Counter[str]]  # chooser -> how often it chose what ("+" between several, "" for none)
-    overhead: list[float]  # of each prediction: latency less what the timings explain on the longest path
+    hops: list[float]  # of each prediction: what its timings leave unexplained of its latency, per hop
     unreadable: int
     stray: int  # outcomes of queries that came before the recording
+
+    def until(self, seconds: float) -> Self:
+        """The queries of the first `seconds`. The sums (stages, reasons, choices, hops) stay those of all."""
+        count = int(np.searchsorted(self.due, seconds))
+        if not count:
+            raise UsageError(f"no query came within the first {seconds:g} s of the recording")
+        arrays = ("due", "budget", "partition", "kind", "latency", "spent", "lost_at")
+        return replace(self, **{name: getattr(self, name)[:count] for name in arrays})
 
 
 def history(
@@ -145,7 +153,7 @@ class _Reader:
             stages={name: StageRecord() for name in self._predecessors},
             reasons=Counter(),
             choices={},
-            overhead=[],
+            hops=[],
             unreadable=self._unreadable,
             stray=sum(name not in self.came for name in self._ended),
         )
@@ -155,7 +163,8 @@ class _Reader:
                 made.latency[index] = max(0.0, ended.at - self.came[name][0])
                 self._add(made, index, ended)
                 if ended.kind == report.PREDICTION:
-                    made.overhead.append(float(made.latency[index]) - self._explained(ended.timings))
+                    explained, stages = self._explained(ended.timings)
+                    made.hops.append((float(made.latency[index]) - explained) / (stages + 1))
         return made
 
     def _add(self, made: History, index: int, ended: _Ended) -> None:
@@ -174,14 +183,15 @@ class _Reader:
         for chooser, chosen in ended.path.items():
             made.choices.setdefault(chooser, Counter())["+".join(chosen)] += 1
 
-    def _explained(self, timings: list[StageTiming]) -> float:
-        """Seconds from the roots to the end along the longest path, by the stages' own timings."""
+    def _explained(self, timings: list[StageTiming]) -> tuple[float, int]:
+        """Seconds from the roots to the end along the longest path, by the stages' own timings, and its stages."""
         spent = {timing.stage: timing.queued + timing.waited + timing.executed for timing in timings}
-        ends: dict[str, float] = {}
+        ends: dict[str, tuple[float, int]] = {}
         for stage, before in self._predecessors.items():  # in topological order
             if stage in spent:
-                ends[stage] = spent[stage] + max((ends[name] for name in before if name in ends), default=0.0)
-        return max(ends.values(), default=0.0)
+                seconds, stages = max((ends[name] for name in before if name in ends), default=(0.0, 0))
+                ends[stage] = (seconds + spent[stage], stages + 1)
+        return max(ends.values(), default=(0.0, 0))
 
 
 def _ended(at: float, outcome: Outcome, path: dict[str, tuple[str, ...]]) -> _Ended:

@@ -1,0 +1,170 @@
+"""`spillway whatif`: recorded traffic through the simulator under other policies and sizes, compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from agents.cli.durations import seconds
+from agents.cli.options import json_option, pipeline_argument
+from agents.cli.progress import progress_bar
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.whatif import table
+from agents.whatif.alternatives import DIMENSIONS, alternatives, resized
+from agents.whatif.study import study
+from agents.whatif.traffic import read_traffic
+from lineage.errors import UsageError
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agents.sim.plan import Dispatch
+    from agents.whatif.alternatives import Alternative, Sizes
+    from agents.whatif.study import Durations, Study
+    from topology.load import Pipeline
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_PLOTS = (".png", ".svg", ".pdf")
+
+
+def _sizes(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[Sizes]:
+    found = []
+    for value in values:
+        sizes: Sizes = {}
+        for part in value.split(","):
+            stage, _, number = part.partition("=")
+            if not stage.strip() or not number.strip().isdecimal():
+                raise click.BadParameter(f"{value!r} is no size such as detect=2 or detect=2,recognise=3")
+            sizes[stage.strip()] = int(number)
+        found.append(sizes)
+    return found
+
+
+def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[float]:
+    read = [seconds(ctx, param, value) for value in values]
+    if any(value is None or not value > 0 for value in read):
+        raise click.BadParameter("an SLO must be above 0")
+    return [value for value in read if value is not None]
+
+
+@click.command()
+@pipeline_argument
+@click.argument("recording")
+@click.option("--policy", "policies", multiple=True, metavar="NAME[:KEY=VALUE,...]", help="Try it; may be repeated.")
+@click.option(
+    "--replicas", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of replicas."
+)
+@click.option("--instances", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of instances per replica.")
+@click.option("--batch", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of planned batches.")
+@click.option("--slo", "slos", callback=_slos, multiple=True, metavar="SECONDS", help="In place of every deadline.")
+@click.option(
+    "--dispatch",
+    type=click.Choice(["worker", "shared", "partition"]),
+    default="partition",
+    show_default=True,
+    help="Of the alternatives, as in 'simulate'; the recorded configuration is simulated by partition, as it ran.",
+)
+@click.option(
+    "--durations",
+    type=click.Choice(["profile", "recorded"]),
+    default="profile",
+    show_default=True,
+    help="Where both say how long batches take, which to believe; else whichever does.",
+)
+@click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
+@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the recording's first part.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of choices, and of a trace's arrivals.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write the comparison there as a page, with plots.")
+@click.option("--plot", type=_FILE, metavar="FILE.png", help="Write the plots there: .png, .svg or .pdf.")
+@json_option
+def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> None:
+    """Run recorded traffic through the simulator under other policies and sizes, and compare.
+
+    RECORDING is a directory that 'spillway record' made, or a trace as for 'simulate'. Shown first is what was
+    recorded beside what the simulator predicts of the very same configuration, with a verdict: that is how far to
+    trust the rest. Nothing live is touched.
+
+    Every --policy is tried with every size: each --replicas (--instances, --batch, --slo) is one alternative to what
+    the file says, which is always tried too; for a change of several stages at once, name them in one option with
+    commas. So two policies and two --replicas make six rows. Without any option, only the file's own configuration is
+    tried. Conditional edges are drawn as often as recorded. Stages without a profile (see 'spillway profile') take as
+    long as in the recording.
+
+    \b
+    Example:
+      spillway whatif pipeline.yaml monday --policy pard --policy naive --html monday.html
+      spillway whatif pipeline.yaml monday --policy pard --replicas detect=2 --replicas detect=2,recognise=3
+    """  # noqa: D301 - click's own marks
+    loaded = load(pipeline)
+    wanted = _wanted(loaded, options)
+    _check_files(options["html"], options["plot"])
+    traffic = read_traffic(loaded, recording, seed=options["seed"], duration=options["duration"], hop=options["hop"])
+    dispatch: Dispatch = options["dispatch"]
+    durations: Durations = options["durations"]
+    with progress_bar("simulating", len(wanted) + 1) as progress:
+        found = study(
+            loaded,
+            traffic,
+            wanted,
+            dispatch=dispatch,
+            durations=durations,
+            seed=options["seed"],
+            progress=progress,
+        )
+    _show(found, as_json=as_json)
+    _write(found, options["html"], options["plot"])
+
+
+def _wanted(pipeline: Pipeline, options: dict[str, Any]) -> Sequence[Alternative]:
+    """The alternatives, with what is wrong in them told before anything runs."""
+    for name in options["policies"]:
+        make(name, StageView(stage=pipeline.spec.stages[0].name))
+    wanted = alternatives(options["policies"], {name: options[name] for name in DIMENSIONS}, options["slos"])
+    for alternative in wanted:
+        resized(pipeline, alternative.sizes)
+    return wanted
+
+
+def _check_files(html: Path | None, plot: Path | None) -> None:
+    if plot is not None and plot.suffix not in _PLOTS:
+        raise UsageError(f"{plot} is no plot that can be written: name a file that ends in {', '.join(_PLOTS)}")
+    for file in (html, plot):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
+
+
+def _show(found: Study, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=2))
+        return
+    console = Console(highlight=False)
+    for line in table.head(found):
+        click.echo(line)
+    click.echo()
+    if console.is_terminal:
+        console.print(table.table(found))
+    else:
+        click.echo(table.text(found))
+    click.echo()
+    for line in table.foot(found):
+        click.echo(line)
+
+
+def _write(found: Study, html: Path | None, plot: Path | None) -> None:
+    if html is None and plot is None:
+        return
+    from agents.pages import whatif_page  # noqa: PLC0415 - takes a second to import
+
+    for file, write in ((html, whatif_page.write), (plot, whatif_page.plot)):
+        if file is None:
+            continue
+        try:
+            write(file, found)
+        except OSError as error:
+            raise UsageError(f"cannot write {file}: {error.strerror}") from error

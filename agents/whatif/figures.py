@@ -1,0 +1,114 @@
+"""What became of the same queries in one configuration, recorded or simulated, reckoned alike for both.
+
+Counted are the queries whose recorded outcome is known and is no failure (a model's failure is nothing that a policy
+or a size changes). Good is a prediction within the query's own budget. Durations in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from producers.report import DROPPED, PREDICTION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """One element per counted query."""
+
+    due: NDArray[np.float64]
+    latency: NDArray[np.float64]  # of predictions
+    kind: NDArray[Any]
+    budget: NDArray[np.float64]
+    spent: NDArray[np.float64]
+
+    @property
+    def predicted(self) -> NDArray[np.bool_]:
+        """Which ended in a prediction, in time or not."""
+        return np.asarray(self.kind == PREDICTION)
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        """Which ended in a prediction in time."""
+        return self.predicted & (self.latency <= self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One row of the comparison. Rates are shares of the counted queries; times are None without a prediction."""
+
+    requests: int
+    good: int
+    dropped: int
+    late: int
+    drop_rate: float  # what is not good
+    goodput: float  # good ones per second
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    invalid: float  # share of execution spent on what did not become good
+    drops: Mapping[str, int]  # by stage
+    batches: Mapping[str, float]  # mean size, by stage
+    bound: float | None = None  # the drop rate that no policy can be below
+
+    @property
+    def gap(self) -> float | None:
+        """Drop rate above the bound."""
+        return None if self.bound is None else max(0.0, self.drop_rate - self.bound)
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON object; times in milliseconds."""
+        return {
+            "requests": self.requests,
+            "good": self.good,
+            "dropped": self.dropped,
+            "late": self.late,
+            "drop_rate": self.drop_rate,
+            "goodput_rps": self.goodput,
+            "p50_ms": _ms(self.p50),
+            "p90_ms": _ms(self.p90),
+            "p99_ms": _ms(self.p99),
+            "invalid_rate": self.invalid,
+            "drops_per_stage": dict(self.drops),
+            "mean_batch": dict(self.batches),
+            "bound": self.bound,
+            "gap": self.gap,
+        }
+
+
+def figures(
+    fates: Fates, drops: Mapping[str, int], batches: Mapping[str, float], bound: float | None = None
+) -> Figures:
+    """Reckon one row."""
+    requests = len(fates.due)
+    good = fates.good
+    latency = fates.latency[fates.predicted]
+    p50, p90, p99 = np.quantile(latency, (0.5, 0.9, 0.99)).tolist() if len(latency) else (None, None, None)
+    total = float(fates.spent.sum())
+    span = float(np.ptp(fates.due)) if requests else 0.0
+    return Figures(
+        requests=requests,
+        good=int(good.sum()),
+        dropped=int((fates.kind == DROPPED).sum()),
+        late=int((fates.predicted & ~good).sum()),
+        drop_rate=1 - int(good.sum()) / requests if requests else 0.0,
+        goodput=int(good.sum()) / span if span > 0 else 0.0,
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        invalid=max(0.0, 1 - float(fates.spent[good].sum()) / total) if total > 0 else 0.0,
+        drops=dict(drops),
+        batches=dict(batches),
+        bound=bound,
+    )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 3)

@@ -1,0 +1,231 @@
+"""The study: the recorded configuration first, held to the recording, then every alternative, on the same queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from agents.sim import bound
+from agents.sim.simulation import simulate
+from agents.whatif.alternatives import Alternative, resized
+from agents.whatif.durations import Measured
+from agents.whatif.figures import Fates, Figures, figures
+from agents.whatif.trust import Verdict, judge
+from lineage.errors import UsageError
+from producers.report import DROPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from agents.sim.plan import Dispatch
+    from agents.sim.result import SimulationResult
+    from agents.whatif.traffic import Traffic
+    from topology.load import Pipeline
+
+Durations = Literal["profile", "recorded"]
+RECORDED, PREDICTED = "recorded", "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One configuration: its name, its figures, and what became of each counted query."""
+
+    label: str
+    policy: str
+    figures: Figures
+    fates: Fates
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a study found. Without a recording, `recorded`, `predicted` and `verdict` are None."""
+
+    pipeline: str
+    traffic: str
+    stages: tuple[str, ...]
+    dispatch: str
+    hop: float
+    recorded: Row | None
+    predicted: Row | None
+    verdict: Verdict | None
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    emulated: bool
+
+    @property
+    def all_rows(self) -> list[Row]:
+        """Every row in the order of the table."""
+        return [row for row in (self.recorded, self.predicted, *self.rows) if row is not None]
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+
+        def told(row: Row | None) -> dict[str, Any] | None:
+            return None if row is None else {"label": row.label, "policy": row.policy} | row.figures.as_json()
+
+        return {
+            "pipeline": self.pipeline,
+            "traffic": self.traffic,
+            "dispatch": self.dispatch,
+            "hop_ms": round(1000 * self.hop, 3),
+            "recorded": told(self.recorded),
+            "predicted": told(self.predicted),
+            "verdict": None if self.verdict is None else self.verdict.as_json(),
+            "alternatives": [told(row) for row in self.rows],
+            "notes": list(self.notes),
+            "emulated": self.emulated,
+        }
+
+
+def study(
+    pipeline: Pipeline,
+    traffic: Traffic,
+    wanted: Sequence[Alternative],
+    *,
+    dispatch: Dispatch = "partition",
+    durations: Durations = "profile",
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Study:
+    """Simulate the recorded configuration and every alternative. `progress` hears how many simulations are done.
+
+    `durations`: profiles first, and the recording's for stages without one; or the recording's first. `dispatch` is the
+    alternatives'; the recorded configuration is simulated as it ran, by partition.
+    """
+    told: list[str] = []
+    recorded = predicted = verdict = None
+    if traffic.recorded is not None and traffic.history is not None:
+        runner = _Runner(traffic, "partition", durations, seed, told)
+        recorded = _recorded(traffic)
+        predicted = runner.row(traffic.recorded, Alternative(), PREDICTED)
+        verdict = judge(recorded.figures, predicted.figures)
+        progress(1)
+    runner = _Runner(traffic, dispatch, durations, seed, told)
+    rows = []
+    for number, alternative in enumerate(wanted, start=2):
+        rows.append(runner.row(pipeline, alternative, alternative.label))
+        progress(number)
+    return Study(
+        pipeline=pipeline.spec.name,
+        traffic=traffic.name,
+        stages=tuple(stage.name for stage in pipeline.spec.stages),
+        dispatch=dispatch,
+        hop=traffic.hop,
+        recorded=recorded,
+        predicted=predicted,
+        verdict=verdict,
+        rows=tuple(rows),
+        notes=(*traffic.notes, *dict.fromkeys(told)),
+        emulated=any(stage.emulated is not None for stage in pipeline.spec.stages),
+    )
+
+
+class _Runner:
+    """Simulates configurations on one traffic."""
+
+    def __init__(self, traffic: Traffic, dispatch: Dispatch, durations: Durations, seed: int, told: list[str]) -> None:
+        self._traffic = traffic
+        self._dispatch: Dispatch = dispatch
+        self._seed = seed
+        self._prefer = durations
+        self._told = told
+        self._measured = traffic.measured()
+
+    def row(self, pipeline: Pipeline, alternative: Alternative, label: str) -> Row:
+        """Simulate one configuration."""
+        traffic = self._traffic
+        changed = pipeline if alternative.slo is None else pipeline.for_slo(alternative.slo)
+        changed = resized(changed, alternative.sizes)
+        budget = traffic.budget if alternative.slo is None else np.full(len(traffic.due), alternative.slo)
+        durations = self._durations(changed)
+        choosers = {stage.name for stage in changed.spec.stages if stage.choose is not None}
+        result = simulate(
+            changed,
+            traffic.due,
+            dispatch=self._dispatch,
+            policy=alternative.policy,
+            slo=alternative.slo,
+            seed=self._seed,
+            choices={name: choice for name, choice in traffic.choices.items() if name in choosers},
+            durations=durations,
+            hop_delay=traffic.hop,
+            budgets=budget,
+            partitions=traffic.partition,
+        )
+        return Row(label, result.policy, *self._reckon(changed, result, budget, durations))
+
+    def _reckon(
+        self, pipeline: Pipeline, result: SimulationResult, budget: NDArray[np.float64], durations: _ByStage
+    ) -> tuple[Figures, Fates]:
+        counted = self._traffic.counted
+        fates = Fates(
+            result.due[counted],
+            (result.finished - result.due)[counted],
+            result.kind[counted],
+            budget[counted],
+            result.spent[counted],
+        )
+        drops = {name: totals.dropped for name, totals in result.stages.items()}
+        batches = {name: totals.queries / max(1, totals.batches) for name, totals in result.stages.items()}
+        least = self._bound(pipeline, float(budget.max()), durations)
+        return figures(fates, drops, batches, least), fates
+
+    def _bound(self, pipeline: Pipeline, slo: float, durations: _ByStage) -> float:
+        """The drop rate that no policy can be below on these workers and batches."""
+        servers = [
+            bound.Server(stage.name, stage.batch_size, stage.workers, durations[stage.name])
+            for stage in pipeline.spec.stages
+        ]
+        strict = pipeline.spec.sinks != "any" and all(
+            stage.choose is None and (stage.join is None or (stage.join.mode, stage.join.on_loss) == ("all", "drop"))
+            for stage in pipeline.spec.stages
+        )
+        traffic = self._traffic
+        return bound.clairvoyant(traffic.due, servers, pipeline.graph, slo, traffic.hop, strict=strict).rate
+
+    def _durations(self, pipeline: Pipeline) -> dict[str, Callable[[int], float]]:
+        """Seconds of a batch of n, by stage; `UsageError` where neither a profile nor the recording tells."""
+        found: dict[str, Callable[[int], float]] = {}
+        for stage in pipeline.spec.stages:
+            known, seen = pipeline.durations.get(stage.name), self._measured.get(stage.name)
+            chosen = (seen or known) if self._prefer == "recorded" else (known or seen)
+            if chosen is None:
+                raise UsageError(
+                    f"stage {stage.name} has no profile, and the traffic does not show how long its batches take: "
+                    f"run 'spillway profile {pipeline.path}', or use a recording with more traffic"
+                )
+            if known is None:
+                self._note(stage.name, chosen)
+            found[stage.name] = chosen
+        return found
+
+    def _note(self, stage: str, durations: Callable[[int], float]) -> None:
+        alone = isinstance(durations, Measured) and durations.sizes == 1
+        self._told.append(
+            f"stage {stage} has no profile: its durations are the recording's"
+            + (", which shows one size of batch only: larger batches will seem too fast" if alone else "")
+        )
+
+
+_ByStage = dict[str, "Callable[[int], float]"]
+
+
+def _recorded(traffic: Traffic) -> Row:
+    """What was recorded, in the same figures."""
+    past, counted = traffic.history, traffic.counted
+    assert past is not None
+    fates = Fates(
+        past.due[counted], past.latency[counted], past.kind[counted], traffic.budget[counted], past.spent[counted]
+    )
+    drops = dict.fromkeys(past.stages, 0)
+    for index in np.flatnonzero(counted & (past.kind == DROPPED)).tolist():
+        drops[past.lost_at[index]] = drops.get(past.lost_at[index], 0) + 1
+    batches = {name: stage.queries / stage.batches for name, stage in past.stages.items() if stage.batches}
+    policies: Mapping[str, None] = dict.fromkeys(
+        stage.policy or "" for stage in (traffic.recorded.spec.stages if traffic.recorded is not None else ())
+    )
+    return Row(RECORDED, "/".join(policies), figures(fates, drops, batches), fates)

@@ -1,0 +1,172 @@
+"""The traffic that a study runs on: a recording, with what became of its queries, or a trace's arrivals alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from agents.whatif.alternatives import resized
+from agents.whatif.durations import measured
+from lineage.errors import SpecError, UsageError
+from producers.load import traces
+from producers.recording import is_recording, read_recording
+from producers.recording.history import History, history
+from producers.report import FAILED, MISSING
+from topology.limits import merge
+from topology.load import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from producers.recording import Recording
+    from topology.load import Pipeline
+
+_FEW: Final = 200  # recorded outcomes, below which percentiles say little
+_SLOW_HOP: Final = 5.0  # ms
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Arrivals, one element per query, and what a recording tells beside them. Durations in seconds."""
+
+    name: str
+    due: NDArray[np.float64]
+    budget: NDArray[np.float64]
+    partition: NDArray[np.int64] | None = None
+    history: History | None = None
+    recorded: Pipeline | None = None  # as it was when it was recorded, with the policies that were served
+    choices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    hop: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which queries the figures count: with a recorded outcome that is no failure; of a trace, all."""
+        if self.history is None:
+            return np.ones(len(self.due), np.bool_)
+        return np.asarray((self.history.kind != MISSING) & (self.history.kind != FAILED))
+
+    def measured(self) -> dict[str, Callable[[int], float]]:
+        """Durations by stage as they were recorded, where enough was."""
+        if self.history is None:
+            return {}
+        found = {name: measured(stage.executed) for name, stage in self.history.stages.items()}
+        return {name: durations for name, durations in found.items() if durations is not None}
+
+
+def read_traffic(pipeline: Pipeline, source: str, *, seed: int, duration: float | None, hop: float | None) -> Traffic:
+    """Read a recording's directory, or a trace. `hop` stands in for what the recording shows of one.
+
+    Raises `UsageError` for what cannot be read, or is another pipeline's.
+    """
+    if not traces.is_process(source) and is_recording(Path(source)):
+        return _of_recording(pipeline, read_recording(Path(source)), source, duration, hop)
+    if not traces.is_process(source) and Path(source).is_dir():
+        read_recording(Path(source))  # says what the directory lacks
+    due = traces.arrivals(source, seed=seed, duration=duration)
+    notes = ["a trace holds no outcomes: nothing shows how far to trust these predictions (use a recording)"]
+    notes += [_equally(stage.name) for stage in pipeline.spec.stages if stage.choose is not None]
+    return Traffic(source, due, np.full(len(due), pipeline.spec.slo), hop=hop or 0.0, notes=tuple(notes))
+
+
+def _of_recording(
+    pipeline: Pipeline, recording: Recording, name: str, duration: float | None, hop: float | None
+) -> Traffic:
+    about, spec = recording.about, pipeline.spec
+    if about.pipeline != spec.name:
+        raise UsageError(f"{name} is a recording of pipeline {about.pipeline!r}, and {pipeline.path} is {spec.name!r}")
+    recorded = _as_recorded(pipeline, recording)
+    graph = recorded.graph
+    before = {stage: tuple(graph.predecessors[stage]) for stage in graph.order}
+    past = history(recording, before, merge(spec.limits))
+    if duration is not None:
+        past = past.until(duration)
+    choices, notes = _choices(pipeline, past)
+    shown = max(0.0, float(np.median(past.hops))) if past.hops else 0.0
+    if recorded.digest != pipeline.digest:
+        notes.append(
+            f"{pipeline.path} has changed since the recording: the recorded configuration is simulated as it was "
+            "then, all others as the file is now"
+        )
+    return Traffic(
+        name=name,
+        due=past.due,
+        budget=np.where(np.isnan(past.budget), spec.slo, past.budget),
+        partition=past.partition if past.partition.max() < spec.partitions else None,
+        history=past,
+        recorded=recorded,
+        choices=choices,
+        hop=shown if hop is None else hop,
+        notes=(*_doubts(past, name), *notes),
+    )
+
+
+def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
+    """The pipeline as the recording holds it, under the policies and sizes that were served."""
+    about = recording.about
+    text = about.spec.replace("\t", " ") if pipeline.path.suffix == ".json" else about.spec
+    try:
+        then = parse(text, pipeline.path)
+    except SpecError as error:
+        raise UsageError(f"the pipeline in {recording.directory} cannot be read: {error}") from error
+    then = resized(then, {"replicas": {stage: n for stage, n in about.replicas.items() if stage in then.graph.order}})
+    stages = tuple(
+        stage.model_copy(update={"policy": about.policies.get(stage.name, stage.policy)}) for stage in then.spec.stages
+    )
+    return replace(then, spec=then.spec.model_copy(update={"stages": stages}))
+
+
+def _choices(pipeline: Pipeline, past: History) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """How likely each choice is, by what was recorded; a chooser that was never seen to choose has a note."""
+    found: dict[str, dict[str, float]] = {}
+    notes = []
+    for stage in pipeline.spec.stages:
+        if stage.choose is None:
+            continue
+        known = set(pipeline.graph.successors[stage.name])
+        seen = {
+            choice: count
+            for choice, count in past.choices.get(stage.name, {}).items()
+            if known.issuperset(name for name in choice.split("+") if name)
+        }
+        if seen:
+            total = sum(seen.values())
+            found[stage.name] = {choice: count / total for choice, count in sorted(seen.items())}
+        else:
+            notes.append(_equally(stage.name))
+    return found, notes
+
+
+def _doubts(past: History, name: str) -> list[str]:
+    """What a reader should know of the recording before believing in figures from it."""
+    missing = int((past.kind == MISSING).sum())
+    failed = int((past.kind == FAILED).sum())
+    notes = []
+    if missing:
+        notes.append(f"{missing} queries have no recorded outcome (the recording ended first): simulated, not counted")
+    if failed:
+        notes.append(f"{failed} queries failed, which no simulation can foresee: simulated, not counted")
+    if past.hops:
+        usual, slow = (1000 * float(each) for each in np.quantile(past.hops, (0.5, 0.9)))
+        if slow > 2 * usual + _SLOW_HOP:
+            notes.append(
+                f"a hop took {usual:.1f} ms at the median and {slow:.1f} ms or more for a tenth of the predictions: "
+                "processors or broker were short of time, which the simulation (the same for every hop) does not show"
+            )
+    if past.unreadable:
+        notes.append(f"{past.unreadable} recorded messages cannot be read and are left out")
+    counted = len(past.kind) - missing - failed
+    if not counted:
+        raise UsageError(f"{name} holds no outcome of its queries: record for longer, or use a trace")
+    if counted < _FEW:
+        notes.append(f"only {counted} outcomes were recorded: percentiles and small differences say little")
+    return notes
+
+
+def _equally(stage: str) -> str:
+    return f"nothing shows how often {stage} chooses which successor: each is taken as equally likely"
