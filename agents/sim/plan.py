@@ -112,7 +112,7 @@ def plan_of(
                 name=stage.name,
                 batch=_batch(stage, batches or {}),
                 delay=stage.batch_delay,
-                duration=durations.get(stage.name) or _profile(stage),
+                duration=durations.get(stage.name) or _profile(pipeline, stage.name),
                 queues=queues,
                 instances=instances,
                 owners=tuple(partition % queues for partition in range(partitions)),
@@ -158,10 +158,14 @@ def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[
     return stage.replicas, total // stage.replicas
 
 
-def _profile(stage: StageSpec) -> Callable[[int], float]:
-    if stage.emulated is None:
-        raise UsageError(f"stage {stage.name} has no profile: give it `emulated` durations to simulate it")
-    return stage.emulated.duration
+def _profile(pipeline: Pipeline, stage: str) -> Callable[[int], float]:
+    duration = pipeline.durations.get(stage)
+    if duration is None:
+        raise UsageError(
+            f"stage {stage} has no profile: measure it with 'spillway profile {pipeline.path}', or give it `emulated` "
+            "durations to simulate it"
+        )
+    return duration
 
 
 def _rule(stage: StageSpec) -> Rule:
