@@ -1,12 +1,12 @@
 """How long a batch of n takes: as profiled, or as lately measured. All durations are seconds.
 
-Where there is a profile, what is expected is profile(n) times two ratios of measured to profiled durations: one of the
-stage, over the batches of all sizes, and one of the size, beside that. Both begin at 1, and with each batch the first,
-and the product of both, move a tenth of the way to what it took. So the profile holds until there is evidence against
-it, a device that is slower than it was moves all sizes at once, and a profile of the wrong shape is mended where
-batches show it. One batch counts as at most twice, and at least half, of what was expected of it: a model's first
-call, or a pause of the process, says little of the next batch. A lasting change is followed all the same, within about
-25 batches for a factor of 2 and 50 for 10.
+Where there is a profile, what is expected is profile(n) times a ratio of measured to profiled durations: that of the
+size, if it was run in the last 100 batches, else that of the stage over all sizes. Each begins at 1 (a size's, at the
+stage's) and moves a tenth of the way to what a batch took. So the profile holds until there is evidence against it, a
+device that is slower than it was is seen at all sizes, and a profile of the wrong shape is mended where batches show
+it. One batch counts as at most twice, and at least half, of what was expected of it: a model's first call, or a pause
+of the process, says little of the next batch. A lasting change is followed all the same, within about 25 batches of a
+size for a factor of 2 and 50 for 10.
 
 Without a profile there is nothing to doubt a measurement by: see `RunningEstimate`.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 _WEIGHT: Final = 0.1  # of the newest batch
+_RECENT: Final = 100  # batches
 _MOST: Final = 2.0  # times what was expected
 
 
@@ -30,26 +31,32 @@ class Duration(Protocol):
 class ProfiledEstimate:
     """Expected seconds of a batch of n: the profile, corrected by what was measured."""
 
-    __slots__ = ("_profile", "_sizes", "_stage")
+    __slots__ = ("_batches", "_profile", "_sizes", "_stage")
 
     def __init__(self, profile: Duration) -> None:
         self._profile = profile
+        self._batches = 0
         self._stage = 1.0
-        self._sizes: dict[int, float] = {}  # no more than there are sizes of a batch
+        self._sizes: dict[int, tuple[float, int]] = {}  # ratio, and the number of its last batch
 
     def __call__(self, count: int, /) -> float:
         """Return the expected seconds of a batch of `count` requests."""
-        return self._profile(count) * self._stage * self._sizes.get(count, 1.0)
+        return self._profile(count) * self._ratio(count)
 
     def observe(self, count: int, seconds: float) -> None:
         """Learn that a batch of `count` took `seconds`."""
         profiled = self._profile(count)
         if profiled <= 0:
             return  # it says nothing that could be corrected
-        ratio = self._stage * self._sizes.get(count, 1.0)
+        ratio = self._ratio(count)
         counted = min(max(seconds / profiled, ratio / _MOST), ratio * _MOST)
+        self._batches += 1
         self._stage += _WEIGHT * (counted - self._stage)
-        self._sizes[count] = (ratio + _WEIGHT * (counted - ratio)) / self._stage
+        self._sizes[count] = (ratio + _WEIGHT * (counted - ratio), self._batches)
+
+    def _ratio(self, count: int) -> float:
+        ratio, last = self._sizes.get(count, (1.0, -_RECENT))
+        return ratio if self._batches - last < _RECENT else self._stage
 
 
 class RunningEstimate:
