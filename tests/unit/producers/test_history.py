@@ -1,0 +1,118 @@
+"""What a recording says of each query."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lineage.errors import UsageError
+from lineage.limits import DEFAULT_LIMITS
+from lineage.message import DROPPED, FAILED, StageTiming
+from producers.recording import read_recording
+from producers.recording.history import history
+from producers.report import DROPPED as DROP
+from producers.report import FAILED as FAIL
+from producers.report import MISSING, PREDICTION
+from tests.unit.whatif.recordings import Taken
+
+CHAIN = {"a": (), "b": ("a",)}
+
+
+def read(path, predecessors=None, **options):
+    return history(read_recording(path), predecessors or CHAIN, DEFAULT_LIMITS, **options)
+
+
+def test_queries_meet_their_outcomes(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        taken.query("late", 0.5, budget=0.3, partition=2)
+        taken.query("first", 0.0)
+        taken.query("lost", 1.0)
+        taken.query("broken", 1.5)
+        taken.query("open", 2.0)
+        a, b = StageTiming("a", 0.01, 0.02, 0.1, 2), StageTiming("b", 0, 0, 0.2, 4)
+        taken.outcome("first", 0.4, [a, b])
+        taken.outcome("late", 1.5, [a, b])
+        taken.outcome("lost", 1.25, [a, StageTiming("b", 0.3, 0, 0, 0)], kind=DROPPED, stage="b")
+        taken.outcome("broken", 1.75, [a], kind=FAILED, stage="a", reason="model-raised")
+    found = read(tmp_path / "r")
+    assert found.due.tolist() == [0, 0.5, 1, 1.5, 2]
+    assert found.budget.tolist() == pytest.approx([0.1, 0.3, 0.1, 0.1, 0.1])
+    assert found.partition.tolist() == [0, 2, 0, 0, 0]
+    assert found.kind.tolist() == [PREDICTION, PREDICTION, DROP, FAIL, MISSING]
+    assert found.latency[:4].tolist() == pytest.approx([0.4, 1.0, 0.25, 0.25], abs=1e-6)
+    assert np.isnan(found.latency[4])
+    assert found.lost_at == ["", "", "b", "a", ""]
+    assert found.spent.tolist() == pytest.approx([0.1, 0.1, 0.05, 0.05, 0])
+    assert found.reasons == {("dropped", "b", "expired"): 1, ("failed", "a", "model-raised"): 1}
+    stage = found.stages["b"]
+    assert (stage.queries, stage.dropped, stage.failed, stage.batches) == (2, 1, 0, 0.5)
+    assert stage.executed == {4: [0.2, 0.2]}
+    # Latency .4 and 1 s, of which the stages' times explain .33 s; three hops each.
+    assert found.hops == pytest.approx([0.07 / 3, 0.67 / 3], abs=1e-6)
+
+
+def test_the_longest_path_explains_a_latency(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        taken.query("q", 0.0)
+        long, short = StageTiming("b", 0, 0, 0.5, 1), StageTiming("c", 0, 0, 0.1, 1)
+        taken.outcome("q", 0.64, [StageTiming("a", 0, 0, 0.1, 1), long, short])
+    found = read(tmp_path / "r", {"a": (), "b": ("a",), "c": ("a",)})
+    assert found.hops == pytest.approx([0.04 / 3], abs=1e-6)
+
+
+def test_a_senders_clock_that_is_off_is_not_believed(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        taken.query("right", 0.0)
+        taken.query("hour", 3600.0, appended=1.0)
+        taken.outcome("hour", 1.25, [])
+    found = read(tmp_path / "r")
+    assert found.due.tolist() == [0, 1]
+    assert found.latency[1] == pytest.approx(0.25)
+
+
+def test_repetitions_strays_and_garbage_are_left_out(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        taken.outcome("before", 0.0, [])
+        taken.query("q", 1.0)
+        taken.query("q", 2.0)
+        taken.outcome("q", 1.5, [])
+        taken.outcome("q", 9.0, [])
+        taken.garbage()
+    found = read(tmp_path / "r")
+    assert len(found.due) == 1
+    assert found.latency.tolist() == pytest.approx([0.5])
+    assert (found.stray, found.unreadable) == (1, 1)
+
+
+def test_choices_are_counted(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        for number, chosen in enumerate([("b",), ("b",), (), ("b", "c")]):
+            taken.query(f"q{number}", 0.1 * number)
+            taken.outcome(f"q{number}", 1.0, [], path={"a": chosen})
+    assert read(tmp_path / "r").choices == {"a": {"b": 2, "": 1, "b+c": 1}}
+
+
+def test_the_first_seconds_alone(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        for number in range(4):
+            taken.query(f"q{number}", float(number))
+    found = read(tmp_path / "r")
+    assert found.until(2.5).due.tolist() == [0, 1, 2]
+    assert len(found.until(2.5).lost_at) == 3
+    with pytest.raises(UsageError, match="no query came within the first 0 s"):
+        found.until(0)
+
+
+def test_only_so_many_time_lines_are_kept(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        for number in range(5):
+            taken.query(f"q{number}", float(number))
+            taken.outcome(f"q{number}", number + 0.5, [])
+    assert len(read(tmp_path / "r", timelines=3).timings) == 3
+
+
+def test_a_recording_without_queries_says_what_to_do(tmp_path):
+    with Taken(tmp_path / "r", "spec") as taken:
+        taken.outcome("q", 0.0, [])
+    with pytest.raises(UsageError, match="record while the pipeline is used"):
+        read(tmp_path / "r")

@@ -1,0 +1,86 @@
+"""Recordings made by hand: what a first-come-first-served pipeline of single queries would have left on its topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from lineage.headers import Headers, encode
+from lineage.message import DROPPED, PREDICTION, Outcome, Query, StageTiming
+from lineage.values.codec import encode_outcome, encode_query
+from producers.recording import About, Recorded, RecordingWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lineage.message import OutcomeKind
+
+UNIX = 1_700_000_000.0
+
+
+class Taken:
+    """Writes a recording, query by query. Times in seconds from its start."""
+
+    def __init__(self, directory: Path, spec: str, *, name: str = "small", policies: dict[str, str] | None = None):
+        about = About(name, spec, f"{name}.ingress", f"{name}.egress", {}, policies or {}, UNIX)
+        self._writer = RecordingWriter(directory, about)
+        self._name = name
+        self._offset = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def query(self, name: str, sent: float, *, budget: float = 0.1, appended: float | None = None, partition: int = 0):
+        """A query comes."""
+        at = int((UNIX + sent) * 1e6)
+        pairs = encode(Headers(name, at, at + int(budget * 1e6)))
+        self._write("ingress", sent if appended is None else appended, partition, pairs, encode_query(Query({"x": 1})))
+
+    def outcome(
+        self,
+        name: str,
+        at: float,
+        timings: list[StageTiming],
+        *,
+        kind: OutcomeKind = PREDICTION,
+        stage: str = "",
+        path: dict[str, tuple[str, ...]] | None = None,
+        reason: str = "expired",
+    ):
+        """An outcome leaves."""
+        pairs = encode(Headers(name, int(UNIX * 1e6), int(UNIX * 1e6), path=path or {}))
+        told = "" if kind == PREDICTION else reason
+        value = encode_outcome(Outcome(kind, reason=told, stage=stage, timings=timings))
+        self._write("egress", at, 0, pairs, value)
+
+    def garbage(self):
+        """A message on the egress that is nobody's."""
+        self._write("egress", 0.0, 0, [], b"?")
+
+    def _write(self, topic: str, at: float, partition: int, pairs: list[tuple[str, bytes]], value: bytes):
+        self._offset += 1
+        self._writer.write(
+            Recorded(f"{self._name}.{topic}", partition, self._offset, UNIX + at, b"k", tuple(pairs), value)
+        )
+
+
+def served(taken: Taken, arrivals: list[float], seconds: float, budget: float, *, stage: str = "a") -> list[float]:
+    """One stage that serves one query after the other in `seconds`, `expired`: the exact truth of a simulation."""
+    free, latencies = 0.0, []
+    for number, sent in enumerate(arrivals):
+        taken.query(f"q{number}", sent, budget=budget, partition=number % 4)
+        # At most one forms while one runs; the others queue, and are judged when the batch before theirs starts.
+        begins = max(sent, free)
+        entered = sent if begins == sent else max(sent, begins - seconds)
+        if sent + budget < entered:
+            timings = [StageTiming(stage, entered - sent, 0.0, 0.0, 0)]
+            taken.outcome(f"q{number}", entered, timings, kind=DROPPED, stage=stage)
+            latencies.append(float("nan"))
+            continue
+        free = begins + seconds
+        timings = [StageTiming(stage, entered - sent, begins - entered, seconds, 1)]
+        taken.outcome(f"q{number}", free, timings)
+        latencies.append(free - sent)
+    return latencies

@@ -1,0 +1,136 @@
+"""Alternatives, durations from a recording, figures and the verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agents.whatif.alternatives import Alternative, alternatives, resized
+from agents.whatif.durations import measured
+from agents.whatif.figures import Fates, figures
+from agents.whatif.trust import judge
+from lineage.errors import UsageError
+from producers.report import DROPPED, PREDICTION
+from topology.load import parse
+
+SPEC = """
+name: small
+slo: 100ms
+partitions: 4
+stages:
+  - {name: a, emulated: {alpha: 10ms, beta: 0}, batch: 1, max_batch: 8}
+  - {name: b, after: a, emulated: {alpha: 10ms, beta: 0}, batch: 1}
+"""
+
+
+def test_every_policy_meets_every_size_and_the_files_own_comes_first():
+    sizes = {"replicas": [{"a": 2}, {"a": 2, "b": 3}], "batch": [{"b": 4}]}
+    found = alternatives(["naive", "expired", "naive"], sizes, [])
+    assert len(found) == 2 * 3 * 2
+    assert found[:2] == [Alternative("naive"), Alternative("expired")]
+    assert found[-1].label == "a=2 b=3 b=4 batch"
+    assert found[0].label == "as the file says"
+
+
+def test_slos_are_a_dimension_without_the_files_own():
+    found = alternatives([], {}, [0.2, 0.3])
+    assert [each.slo for each in found] == [0.2, 0.3]
+    assert found[0].label == "SLO 200 ms"
+
+
+def test_too_many_alternatives_are_refused():
+    with pytest.raises(UsageError, match="65 alternatives are too many"):
+        alternatives([f"p{number}" for number in range(65)], {}, [])
+
+
+def test_resizing_changes_nothing_else():
+    pipeline = parse(SPEC)
+    changed = resized(pipeline, {"replicas": {"a": 3}, "instances": {"b": 2}, "batch": {"a": 8}})
+    a, b = changed.spec.stages
+    assert (a.replicas, a.instances, a.batch_size, b.replicas, b.instances) == (3, 1, 8, 1, 2)
+    assert pipeline.spec.stages[0].replicas == 1
+    assert changed.graph is pipeline.graph
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"replicas": {"aa": 2}}, "--replicas: pipeline 'small' has no stage 'aa'; did you mean"),
+        ({"replicas": {"a": 0}}, "--replicas: stage a needs at least 1, not 0"),
+        ({"replicas": {"a": 5}}, "--replicas: stage a cannot have 5 replicas, as each needs one of the 4 partitions"),
+        ({"batch": {"a": 9}}, "--batch: stage a takes at most 8 (its max_batch)"),
+    ],
+)
+def test_sizes_that_cannot_be_served_are_refused(sizes, words):
+    with pytest.raises(UsageError) as raised:
+        resized(parse(SPEC), sizes)
+    assert words in str(raised.value)
+
+
+def test_durations_are_medians_where_seen_and_a_line_elsewhere():
+    executed = {1: [0.012] * 10, 4: [0.018] * 40, 8: [0.026]}
+    found = measured(executed)
+    assert found(1) == 0.012
+    assert found(4) == 0.018
+    assert found(16) == pytest.approx(0.042, abs=0.001)
+    assert found.sizes == 3
+
+
+def test_durations_of_one_size_are_constant_and_of_little_are_none():
+    assert measured({2: [0.02] * 30})(8) == pytest.approx(0.02)
+    assert measured({1: [0.01] * 19}) is None
+    assert measured({}) is None
+
+
+def test_durations_never_fall_below_zero():
+    found = measured({2: [0.001] * 40, 4: [0.1] * 40})
+    assert found(1) > 0
+
+
+def fates(latency, kind, budget=0.1):
+    count = len(latency)
+    return Fates(np.arange(count) / 10, np.array(latency), np.array(kind), np.full(count, budget), np.full(count, 0.01))
+
+
+def test_figures_count_late_as_dropped():
+    found = figures(fates([0.05, 0.2, 0.05, 0.0], [PREDICTION, PREDICTION, PREDICTION, DROPPED]), {"a": 1}, {"a": 1.0})
+    assert (found.requests, found.good, found.late, found.dropped) == (4, 2, 1, 1)
+    assert found.drop_rate == found.invalid == 0.5
+    assert found.goodput == pytest.approx(2 / 0.3)
+    assert found.p50 == pytest.approx(0.05)
+    assert found.gap is None
+
+
+def test_figures_without_a_prediction_have_no_latency():
+    found = figures(fates([0.0], [DROPPED]), {"a": 1}, {}, bound=0.25)
+    assert (found.p50, found.as_json()["p99_ms"], found.gap) == (None, None, 0.75)
+
+
+def of(drop_rate=0.1, p50=0.1, drops=10):
+    lost = int(1000 * drop_rate)
+    made = fates([p50] * (1000 - lost) + [0.0] * lost, [PREDICTION] * (1000 - lost) + [DROPPED] * lost, budget=1)
+    return figures(made, {"a": drops}, {})
+
+
+@pytest.mark.parametrize(
+    ("predicted", "level"),
+    [
+        (of(), "close"),
+        (of(drop_rate=0.119), "close"),
+        (of(drop_rate=0.125), "rough"),
+        (of(drop_rate=0.16), "poor"),
+        (of(p50=0.112), "rough"),
+        (of(p50=0.2), "poor"),
+        (of(drops=17), "rough"),
+        (of(drops=100), "poor"),
+    ],
+)
+def test_the_worst_figure_gives_the_verdict(predicted, level):
+    verdict = judge(of(), predicted)
+    assert verdict.level == level
+    assert verdict.text.startswith(f"{level}: drop rate within ")
+
+
+def test_a_verdict_without_any_prediction_rests_on_drops():
+    nothing = figures(fates([0.0], [DROPPED]), {"a": 1}, {})
+    assert [check.name for check in judge(nothing, nothing).checks] == ["drop rate", "drops at a"]

@@ -1,0 +1,195 @@
+"""`spillway whatif` as a user calls it, on recordings made by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from agents.cli.main import run
+from lineage.message import StageTiming
+
+from .recordings import Taken, served
+
+SPEC = "name: small\nslo: 100ms\npartitions: 4\nstages:\n  - {name: a, emulated: {alpha: 10ms, beta: 0}, batch: 1}\n"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def whatif(capsys, *arguments):
+    code = run(["whatif", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def bursty(seed=0, count=1500):
+    gaps = np.random.default_rng(seed).gamma(0.25, 0.014 * 4, count)
+    return np.round(np.cumsum(gaps), 4).tolist()
+
+
+def test_the_recorded_configuration_is_predicted_first_and_the_verdict_told(files, capsys):
+    with Taken(files / "taken", SPEC, policies={"a": "expired"}) as taken:
+        served(taken, bursty(), 0.01, 0.1)
+    code, out, err = whatif(capsys, "small.yaml", "taken", "--policy", "naive", "--policy", "expired")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("small, taken, dispatch partition, ")
+    assert lines[1].startswith("verdict  close: drop rate within 0.")
+    table = [line.split() for line in lines if line.startswith(("recorded", "predicted", "as the file says"))]
+    assert [(row[0], "expired" in row, "naive" in row) for row in table] == [
+        ("recorded", True, False),
+        ("predicted", True, False),
+        ("as", False, True),
+        ("as", True, False),
+    ]
+
+
+def test_json_tells_the_same(files, capsys):
+    with Taken(files / "taken", SPEC, policies={"a": "expired"}) as taken:
+        latencies = served(taken, bursty(), 0.01, 0.1)
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--replicas", "a=2", "--json")
+    told = json.loads(out)
+    late = sum(latency > 0.1 for latency in latencies)
+    assert told["recorded"]["requests"] == 1500
+    assert told["recorded"]["dropped"] == sum(np.isnan(latencies))
+    assert told["recorded"]["late"] == pytest.approx(late, abs=20)  # the egress tells milliseconds
+    assert told["verdict"]["level"] == "close"
+    own, doubled = told["alternatives"]
+    assert (own["label"], doubled["label"]) == ("as the file says", "a=2")
+    assert doubled["drop_rate"] < own["drop_rate"] / 2
+    assert own["bound"] <= own["drop_rate"]
+    assert own["drops_per_stage"]["a"] == own["dropped"]
+
+
+def test_a_wrong_profile_is_found_out_and_the_recordings_durations_put_it_right(files, capsys):
+    with Taken(files / "taken", SPEC.replace("10ms", "5ms"), policies={"a": "expired"}) as taken:
+        served(taken, bursty(), 0.01, 0.1)
+    (files / "small.yaml").write_text(SPEC.replace("10ms", "5ms"))
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--json")
+    assert json.loads(out)["verdict"]["level"] == "poor"
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--json", "--durations", "recorded")
+    assert json.loads(out)["verdict"]["level"] == "close"
+
+
+def test_a_model_without_a_profile_takes_as_long_as_recorded(files, capsys):
+    spec = SPEC.replace("emulated: {alpha: 10ms, beta: 0}", "model: 'm:C'")
+    (files / "small.yaml").write_text(spec)
+    with Taken(files / "taken", spec) as taken:
+        served(taken, bursty(), 0.01, 10.0)
+    code, out, _ = whatif(capsys, "small.yaml", "taken", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["verdict"]["level"] == "close"
+    assert any("stage a has no profile: its durations are the recording's" in note for note in told["notes"])
+
+
+def test_each_query_keeps_its_own_deadline(files, capsys):
+    with Taken(files / "taken", SPEC) as taken:
+        for number in range(400):
+            taken.query(f"q{number}", number / 50, budget=0.005 if number % 2 else 1.0)
+            taken.outcome(f"q{number}", number / 50 + 0.01, [StageTiming("a", 0, 0, 0.01, 1)])
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--slo", "1s", "--json")
+    told = json.loads(out)
+    assert told["recorded"]["drop_rate"] == told["predicted"]["drop_rate"] == 0.5
+    assert [row["drop_rate"] for row in told["alternatives"]] == [0.0]
+
+
+def test_choices_are_as_likely_as_recorded(files, capsys):
+    spec = (
+        "name: small\nslo: 1\nsinks: any\nstages:\n"
+        "  - {name: a, choose: 'm:f', batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: b, after: a, batch: 1, emulated: {alpha: 100ms, beta: 0}}\n"
+        "  - {name: c, after: a, batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+    )
+    (files / "small.yaml").write_text(spec)
+    with Taken(files / "taken", spec) as taken:
+        for number in range(400):
+            chosen = "b" if number % 10 == 0 else "c"
+            timing = StageTiming(chosen, 0, 0, 0.1 if chosen == "b" else 0.001, 1)
+            taken.query(f"q{number}", number / 10, budget=1)
+            done = number / 10 + 0.001 + timing.executed
+            taken.outcome(f"q{number}", done, [StageTiming("a", 0, 0, 0.001, 1), timing], path={"a": (chosen,)})
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--json")
+    told = json.loads(out)
+    assert told["verdict"]["level"] == "close"
+    assert told["predicted"]["p90_ms"] < 60  # equally likely, half would take 100 ms
+    assert told["notes"] == []
+
+
+def test_a_trace_has_no_verdict_and_says_so(files, capsys):
+    code, out, _ = whatif(capsys, "small.yaml", "poisson:50", "--duration", "5s")
+    assert code == 0
+    assert "verdict" not in out
+    assert "note: a trace holds no outcomes" in out
+
+
+def test_a_changed_file_is_told(files, capsys):
+    with Taken(files / "taken", SPEC) as taken:
+        served(taken, bursty(count=300), 0.01, 0.1)
+    (files / "small.yaml").write_text(SPEC.replace("100ms", "90ms"))
+    _, out, _ = whatif(capsys, "small.yaml", "taken")
+    assert "note: small.yaml has changed since the recording" in out
+
+
+def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
+    with Taken(files / "taken", SPEC, policies={"a": "expired"}) as taken:
+        served(taken, bursty(count=300), 0.01, 0.1)
+    code, _, err = whatif(capsys, "small.yaml", "taken", "--html", "t.html", "--plot", "t.png", "--policy", "naive")
+    assert (code, err) == (0, "")
+    page = (files / "t.html").read_text()
+    assert page.count("<svg") == 3
+    assert "How far to trust this." in page
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+    assert (files / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("small.yaml", "none"), "no trace none"),
+        (("small.yaml", "empty"), "empty holds no recording: no file is named recording-*.avro"),
+        (("small.yaml", "other"), "other is a recording of pipeline 'other', and small.yaml is 'small'"),
+        (("small.yaml", "open"), "open holds no outcome of its queries: record for longer, or use a trace"),
+        (("small.yaml", "taken", "--policy", "best"), "'best'"),
+        (("small.yaml", "taken", "--replicas", "a"), "'a' is no size such as detect=2"),
+        (("small.yaml", "taken", "--replicas", "b=2"), "--replicas: pipeline 'small' has no stage 'b'"),
+        (("small.yaml", "taken", "--replicas", "a=5"), "each needs one of the 4 partitions: give it more --instances"),
+        (("small.yaml", "taken", "--slo", "0"), "an SLO must be above 0"),
+        (("small.yaml", "taken", "--plot", "x.gif"), "x.gif is no plot that can be written"),
+        (("small.yaml", "taken", "--html", "no/x.html"), "cannot write no/x.html: there is no folder no"),
+        (("small.yaml", "poisson:5"), "--duration"),
+        (
+            ("model.yaml", "poisson:5", "--duration", "9"),
+            "the traffic does not show how long its batches take: run 'spillway profile model.yaml', or use a recording",
+        ),
+    ],
+)
+def test_mistakes_are_named(files, capsys, arguments, words):
+    (files / "empty").mkdir()
+    (files / "model.yaml").write_text("name: small\nslo: 1\nstages: [{name: a, model: 'm:C'}]\n")
+    with Taken(files / "other", SPEC, name="other") as taken:
+        taken.query("q", 0.0)
+    with Taken(files / "open", SPEC) as taken:
+        taken.query("q", 0.0)
+    with Taken(files / "taken", SPEC) as taken:
+        served(taken, bursty(count=30), 0.01, 0.1)
+    code, out, err = whatif(capsys, *arguments)
+    assert code == 2
+    assert words in err
+    assert not out
+    assert "Traceback" not in err
+
+
+def test_help_shows_an_example_and_what_is_combined(capsys):
+    code, out, _ = whatif(capsys, "--help")
+    assert code == 0
+    assert "Example:" in out
+    assert "two policies and two --replicas make six rows" in " ".join(out.split())
