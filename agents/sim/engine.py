@@ -68,6 +68,7 @@ class Engine:
         self._gate = Meeting(Rule(plan.sinks)) if several else None
         self._heap: list[tuple[float, int, Station | None, Any]] = []
         self._planned = 0
+        self._clocks = 0  # events that plan themselves anew, for as long as anything else is to happen
         self._more = len(arrivals) > 0
         count = len(arrivals)
         self.finished = array("d", [float("nan")]) * count
@@ -90,6 +91,7 @@ class Engine:
         total = len(self._arrivals)
         self._plan_synchronisation()
         if self._resizing is not None:
+            self._clocks += 1
             self._plan(self._resizing.period, self._resize)
         for index, sent in enumerate(chain(self._times(), (NEVER,))):
             while heap and heap[0][0] < sent:
@@ -146,6 +148,13 @@ class Engine:
     def _plan(self, at: float, action: Callable[[float], None]) -> None:
         self._planned += 1
         heappush(self._heap, (at, self._planned, None, action))
+
+    def _again(self, at: float, clock: Callable[[float], None]) -> None:
+        """Let a clock go on, unless nothing but clocks is left."""
+        if self._more or len(self._heap) >= self._clocks:  # it is not among them itself now
+            self._plan(at, clock)
+        else:
+            self._clocks -= 1
 
     def _settle(self, now: float, station: Station) -> None:
         """Do what the batcher decided: plan the ends of started batches, spread drops, come back when it asks."""
@@ -252,10 +261,11 @@ class Engine:
     def _plan_synchronisation(self) -> None:
         stations = [station for run in self.stages.values() for station in run.stations]
         if any(station.reports for station in stations):
+            self._clocks += 1
             self._plan(self.plan.period, self._synchronise)
 
     def _synchronise(self, now: float) -> None:
-        stations = [station for run in self.stages.values() for station in run.stations]
+        stations = [station for run in self.stages.values() for station in chain(run.stations, run.retiring)]
         states: dict[str, list[StageState]] = {name: [] for name in self.stages}
         for station in stations:
             state = station.report(now)
@@ -266,8 +276,7 @@ class Engine:
         for station in stations:
             station.tick(now, states)
             self._settle(now, station)
-        if self._heap or self._more:
-            self._plan(now + self.plan.period, self._synchronise)
+        self._again(now + self.plan.period, self._synchronise)
 
     # Scaling ---------------------------------------------------------------------------------------------------
 
@@ -277,5 +286,4 @@ class Engine:
         assert resizing is not None  # planned only where there is one
         for at, start in resizing.decide(now):
             self._plan(at, start)
-        if self._heap or self._more:
-            self._plan(now + resizing.period, self._resize)
+        self._again(now + resizing.period, self._resize)
