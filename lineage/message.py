@@ -92,3 +92,4 @@ class PlanWord:
     drop_rate: float = 0.0
     backlog: int = 0
     hbf: bool = False
+    longest: float = 0.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from topology.spec import PipelineSpec
 
 AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes"})
-AT_MOST: Final = frozenset({"delete.retention.ms"})
+AT_MOST: Final = frozenset({"delete.retention.ms", "segment.bytes"})
 HEADERS_BYTES: Final = 64 << 10  # beyond the value of a record: its headers, key, and its batch's own
 _DAY_MS: Final = 24 * 3_600 * 1_000
 _UNBOUNDED: Final = -1  # how Kafka writes that there is no limit
@@ -73,12 +73,17 @@ def schemas(pipeline: str) -> str:
     return f"{pipeline}.schemas"
 
 
+def plan(pipeline: str) -> str:
+    """The topic of what each replica last said of itself."""
+    return f"{pipeline}.plan"
+
+
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
     room = merge(spec.limits).max_message_bytes + HEADERS_BYTES
     data = _data(room)
     roots = [stage.name for stage in spec.stages if not stage.after]
-    plan = [
+    wanted = [
         TopicRequirement(
             ingress(spec.name),
             spec.partitions,
@@ -88,12 +93,12 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             f"queries, read by {', '.join(roots)}",
         )
     ]
-    plan += [
+    wanted += [
         TopicRequirement(stage_input(spec.name, stage.name), spec.partitions, data, f"input of stage {stage.name}")
         for stage in spec.stages
         if stage.after
     ]
-    plan += [
+    wanted += [
         TopicRequirement(outcomes(spec.name), spec.partitions, data, "what stages finish, for the gate"),
         TopicRequirement(egress(spec.name), spec.partitions, data, "one outcome per query"),
         TopicRequirement(
@@ -109,8 +114,20 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             {"cleanup.policy": "compact", "delete.retention.ms": "60000", "compression.type": "uncompressed"},
             "writers' schemas by fingerprint",
         ),
+        TopicRequirement(
+            plan(spec.name),
+            1,
+            # Replicas write all the time and only their newest word counts; Kafka compacts what is in full segments.
+            {
+                "cleanup.policy": "compact",
+                "delete.retention.ms": "60000",
+                "segment.bytes": str(50 << 20),
+                "compression.type": "uncompressed",
+            },
+            "what each replica last said of itself",
+        ),
     ]
-    return tuple(plan)
+    return tuple(wanted)
 
 
 def mismatches(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic]) -> list[str]:

@@ -4,20 +4,22 @@ A journal is a text of JSON lines, `[call, arguments...]`; the first line says w
 no core reads them. `agents.core.replay` gives the calls to a new core and compares.
 
 A driver that is to keep a journal makes `JournaledStage` or `JournaledGate` in place of the core; without one, nothing
-is spent. (What goes past the core, straight into a policy, is not in the journal.)
+is spent.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Ok
 from agents.core.gate import GATE, GateCore
+from agents.core.policy import StageState
 from agents.core.stage import StageCore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
 
-VERSION = 1
+VERSION = 2
+_STATE = tuple(field.name for field in fields(StageState))
 
 
 class _Lines:
@@ -97,6 +100,18 @@ class JournaledStage(StageCore):
         """Take a batch's results."""
         self._log("complete", now, batch.instance, [packed_result(result) for result in results], executed)
         super().complete(now, batch, results, executed)
+
+    def report(self, now: float) -> StageState | None:
+        """Give the policy's state."""
+        state = super().report(now)
+        self._log("report", now, None if state is None else state_digest(state))
+        return state
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Give the policy the states of all stages."""
+        told = {stage: [packed_state(state) for state in replicas] for stage, replicas in states.items()}
+        self._log("tick", now, told)
+        super().tick(now, states)
 
     def acked(self, emit: Emit) -> None:
         """Note that the broker has a message."""
@@ -215,6 +230,16 @@ def packed_result(result: Result) -> list[Any]:
     if isinstance(result, Ok):
         return [list(result.payloads), result.chosen]
     return [result.reason, result.text]
+
+
+def packed_state(state: StageState) -> list[Any]:
+    """Give all that a state says, in the order of its fields."""
+    return [list(state.waits) if name == "waits" else getattr(state, name) for name in _STATE]
+
+
+def state_digest(state: StageState) -> list[Any]:
+    """Give what a state says, but of its batch waits only how many there are: there may be thousands."""
+    return [len(state.waits) if name == "waits" else getattr(state, name) for name in _STATE]
 
 
 def runs_digest(runs: list[Batch]) -> list[Any]:

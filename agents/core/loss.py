@@ -16,3 +16,4 @@ class Loss:
     kind: OutcomeKind  # dropped or failed
     reason: str  # a code of lineage.reasons
     text: str = ""
+    short: float = 0.0  # seconds by which the estimate missed the deadline; 0 where none was made

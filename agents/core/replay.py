@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Ok
 from agents.core.gate import GATE, GateCore
-from agents.core.journal import VERSION, emit_digest, release_digest, runs_digest
+from agents.core.journal import VERSION, emit_digest, release_digest, runs_digest, state_digest
+from agents.core.policy import StageState
 from agents.core.request import Delivery
 from agents.core.stage import StageCore
 from lineage.errors import UsageError
@@ -98,6 +99,12 @@ class _StageReplay(_Replay):
         elif call == "complete":
             now, instance, results, executed = arguments
             core.complete(now, self._running.pop(instance), [_unpacked_result(r) for r in results], executed)
+        elif call == "report":
+            state = core.report(arguments[0])
+            return arguments[1], None if state is None else json.loads(json.dumps(state_digest(state)))
+        elif call == "tick":
+            now, told = arguments
+            core.tick(now, {stage: [_unpacked_state(packed) for packed in told[stage]] for stage in told})
         elif call == "deliver":
             core.deliver(arguments[0], _unpacked(arguments[1]))
         elif call == "fail":
@@ -142,6 +149,10 @@ def _unpacked(packed: list[Any]) -> Delivery:
         tuple(lost),
         appended,
     )
+
+
+def _unpacked_state(packed: list[Any]) -> StageState:
+    return StageState(*(tuple(said) if isinstance(said, list) else said for said in packed))
 
 
 def _unpacked_result(packed: list[Any]) -> Result:

@@ -30,16 +30,18 @@ from typing import TYPE_CHECKING
 from agents.core.actions import DROPPED, FAILED, Loss, Ok, Work
 from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
 from agents.core.outbox import Outbox
+from agents.core.policy import Shortfall
 from agents.core.share import WINDOW, Share, Taken
 from checkpoint.notes import decode
 from lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
     from agents.core.joins import Entry
+    from agents.core.policy import Load, Refusal, StageState
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
     from topology.routing import Graph
@@ -221,6 +223,21 @@ class StageCore:
         """Give the messages to produce, in order; every one is answered by `acked`."""
         return self._outbox.take()
 
+    # What policies hear of one another -------------------------------------------------------------------------
+
+    def report(self, now: float) -> StageState | None:
+        """Give the policy's state for the other stages, once a period; None where it has none to tell."""
+        return self._batcher.report(now)
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Give the policy the newest states of all stages, once a period; a silent stage is missing."""
+        self._batcher.tick(now, states)
+        self._drain()
+
+    def load(self) -> Load:
+        """Count what has come to the queue, gone and stayed so far."""
+        return self._batcher.load()
+
     # What the driver looks at ----------------------------------------------------------------------------------
 
     @property
@@ -299,5 +316,10 @@ class StageCore:
         if batcher.drops:
             for request, refusal in batcher.drops:
                 assert isinstance(request, Work)  # the core pushed it
-                self._outbox.lose(request, Loss(DROPPED, refusal.reason, refusal.text), request)
+                self._outbox.lose(request, _dropped(refusal), request)
             batcher.drops.clear()
+
+
+def _dropped(refusal: Refusal) -> Loss:
+    short = refusal.now + refusal.remaining - refusal.deadline if isinstance(refusal, Shortfall) else 0.0
+    return Loss(DROPPED, refusal.reason, refusal.text, short)

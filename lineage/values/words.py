@@ -25,7 +25,9 @@ MAX_WAITS: Final = 64
 WAIT_STEP: Final = 1e-5
 _floats_of_mean = struct.Struct("<fff").unpack_from
 _floats_of_rates = struct.Struct("<ffffff").unpack_from
+_float = struct.Struct("<f").unpack_from
 _FLOAT_BYTES: Final = 4
+_INT_LEAST, _INT_MOST = -(1 << 31), (1 << 31) - 1
 
 
 def pack_word(word: PlanWord) -> dict[str, Any]:
@@ -33,7 +35,10 @@ def pack_word(word: PlanWord) -> dict[str, Any]:
     if len(word.waits) > MAX_WAITS:
         raise too_large(f"a summary of {len(word.waits)} batch waits", MAX_WAITS)
     record = {name: getattr(word, name) for name in PlanWord.__slots__}
-    record["waits"] = _steps(word.waits)
+    record["waits"] = waits = _steps(word.waits)
+    for number in (word.replica, word.waits_seen, word.batch, word.backlog, *waits):
+        if not _INT_LEAST <= number <= _INT_MOST:  # fastavro would write it, as a long
+            raise WireError(reasons.NOT_ENCODABLE, f"{number} does not fit 32 bits")
     return record
 
 
@@ -49,17 +54,19 @@ def read_word(buffer: bytes, at: int, limits: Limits) -> tuple[PlanWord, int]:
     batch, at = read_long(buffer, at)
     rates = _floats_of_rates(buffer, at)
     backlog, at = read_long(buffer, at + 6 * _FLOAT_BYTES)
-    hbf, at = buffer[at], at + 1
+    hbf = buffer[at]
     if hbf > 1:
         raise WireError(reasons.CORRUPT, "a boolean is neither 0 nor 1")
+    (longest,) = _float(buffer, at + 1)
     return (
         PlanWord(
             *(stage, replica, began_us, at_us, span, queueing, entered, waits, waits_seen, batch),
             *rates,
             backlog,
             hbf == 1,
+            longest,
         ),
-        at,
+        at + 1 + _FLOAT_BYTES,
     )
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from agents.core.actions import Ok
 from agents.core.batching import Batcher
 from agents.core.gate import GateCore
 from agents.core.journal import JournaledGate, JournaledStage
 from agents.core.policies import make
-from agents.core.policy import StageView
+from agents.core.policies.fifo import Fifo
+from agents.core.policy import Refusal, StageState, StageView
 from agents.core.replay import replay
 from agents.core.stage import StageCore
 from agents.sim.faults import Play, run
+from lineage import reasons
 from lineage.errors import UsageError
+from tests.unit.core.builders import delivery
 from tests.unit.faults.pipelines import SHAPES, faults, scenario
 
 
@@ -81,3 +86,81 @@ def test_payloads_stay_out_of_the_journal():
     lines = [line for _, lines in journaled_run(SHAPES["chain"], 5, queries=3) for line in lines]
     assert all(isinstance(json.loads(line), list) for line in lines)
     assert not any('"value"' in line for line in lines)
+
+
+class Heedful(Fifo):
+    """Decides by what it was told of the others: drops the more, the longer they say they queue."""
+
+    __slots__ = ("_limit", "_queued")
+
+    def __init__(self, view):
+        super().__init__(view)
+        self._limit = 1.0
+        self._queued = 0.0
+
+    def judge(self, now, starts, request):
+        self._queued = now - request.arrived
+        return Refusal(reasons.EXPIRED) if self._queued > self._limit else None
+
+    def report(self, now, load):
+        return StageState(self.view.stage, 0, now, queueing=self._queued, waits=(0.1, 0.2), backlog=load.queued)
+
+    def tick(self, now, load, states):
+        self._limit = 0.05 + sum(state.queueing + sum(state.waits) for told in states.values() for state in told)
+
+
+def played(core):
+    """Requests, with the words of others in between; returns what was dropped."""
+    core.assign(0, 0)
+    random = Random(3)
+    dropped = 0
+    running = []
+    for step in range(200):
+        now = 100.0 + step * 0.02
+        core.deliver(now, delivery(f"q{step}", step))
+        if step % 7 == 0:  # an instance that is slow, so that requests queue
+            for batch in running:
+                core.complete(now, batch, [Ok({"b": b""})] * len(batch.requests), 0.01)
+            running = []
+        running += core.take_runs()
+        emits = core.take_emits()
+        dropped += sum(emit.loss is not None for emit in emits)
+        core.acked_all(emits)
+        if step % 10 == 0:
+            told = core.report(now)
+            assert told is not None
+            other = StageState("b", 1, now, queueing=random.random() / 100, waits=(random.random() / 50,))
+            core.tick(now, {"a": [told], "b": [other]} if step % 20 else {})
+    return dropped
+
+
+def heedful_core(kind=StageCore, policy=Heedful, **options):
+    graph = SHAPES["chain"].graph()
+    batcher = Batcher(policy(StageView(stage="a")), 2, 0.25)
+    return kind(graph, "a", batcher, **options)
+
+
+def test_what_a_policy_heard_of_the_others_is_replayed():
+    lines = []
+    assert played(heedful_core(JournaledStage, journal=lines.append)) > 10
+    assert sum(json.loads(line)[0] == "tick" for line in lines) == 20
+    assert replay(lines, heedful_core()) is None
+
+
+def test_a_word_that_is_left_out_is_found_out():
+    lines = []
+    played(heedful_core(JournaledStage, journal=lines.append))
+    deaf = [line for line in lines if json.loads(line)[0] != "tick"]
+    assert replay(deaf, heedful_core()) is not None
+
+
+def test_a_policy_that_tells_otherwise_is_found_out():
+    class Boastful(Heedful):
+        def report(self, now, load):
+            return replace(super().report(now, load), backlog=0, queueing=0.0)
+
+    lines = []
+    played(heedful_core(JournaledStage, journal=lines.append))
+    difference = replay(lines, heedful_core(policy=Boastful))
+    assert difference is not None
+    assert difference.call == "report"

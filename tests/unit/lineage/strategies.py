@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, Query, StageTiming
+from lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, PlanWord, Query, StageTiming
 from lineage.values.tensors import DTYPES
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -48,6 +48,24 @@ dead_letters = st.builds(
     st.none() | st.binary(max_size=30),
     st.none() | st.binary(max_size=200),
     st.lists(st.tuples(st.binary(max_size=12), st.none() | st.binary(max_size=12)), max_size=4),
+)
+
+ints = st.integers(-(2**31), 2**31 - 1)
+floats = st.floats(width=32)
+plan_words = st.builds(
+    PlanWord,
+    names,
+    ints,
+    longs,
+    longs,
+    *[floats] * 3,
+    st.lists(st.integers(0, 2**26), max_size=24).map(lambda steps: tuple(step * 1e-5 for step in sorted(steps))),
+    ints,
+    ints,
+    *[floats] * 6,
+    ints,
+    st.booleans(),
+    floats,
 )
 
 

@@ -10,21 +10,22 @@ from hypothesis import strategies as st
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
-from lineage.message import FAILED, DeadLetter, Outcome, Query, StageTiming
+from lineage.message import FAILED, DeadLetter, Outcome, PlanWord, Query, StageTiming
 from lineage.schemas import (
     DEAD_LETTER,
     HEADER_BYTES,
     MARKER,
     OUTCOME,
     OWN_FINGERPRINTS,
+    PLAN_WORD,
     QUERY,
     SchemaBook,
 )
-from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
+from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query, encode_word
 from lineage.values.decoding import read_long
 
 from .schema_versions import TWINS, V0
-from .strategies import dead_letters, outcomes, queries
+from .strategies import dead_letters, outcomes, plan_words, queries
 
 HEADERS = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 BOOK = SchemaBook()
@@ -32,6 +33,7 @@ V0_HEADERS = {name: MARKER + BOOK.add(text) for name, text in V0.items()}
 TWIN_HEADERS = {name: MARKER + BOOK.add(text) for name, text in TWINS.items()}
 DECODER = Decoder(Limits(), BOOK)
 LETTER_HEADERS = {versions[DEAD_LETTER] for versions in (HEADERS, V0_HEADERS, TWIN_HEADERS)}
+WORD_HEADERS = {versions[PLAN_WORD] for versions in (HEADERS, TWIN_HEADERS)}
 ALL_HEADERS = [*HEADERS.values(), *V0_HEADERS.values(), *TWIN_HEADERS.values()]
 BOMB = (1 << 63) - 1
 
@@ -41,6 +43,8 @@ def attempt(message, decoder=DECODER):
     try:
         if message[:HEADER_BYTES] in LETTER_HEADERS:
             decoder.dead_letter(message)
+        elif message[:HEADER_BYTES] in WORD_HEADERS:
+            decoder.word(message)
         else:
             decoder.message(message)
     except WireError as error:
@@ -148,6 +152,15 @@ HOSTILE = {
     "a tensor of a long dtype": (query(tensor(b"f" * 100, [1], b"a")), reasons.BAD_INPUT),
     "a tensor of a dtype of negative length": (query(TENSOR + b"\x09int8" + b"\0\x02a"), reasons.BAD_INPUT),
     "a bool tensor with a 2": (query(tensor(b"bool", [2], b"\x01\x02")), reasons.CORRUPT),
+    "a word with 2**62 waits": (HEADERS[PLAN_WORD] + b"\0" * 16 + varint(BOMB), reasons.TOO_LARGE),
+    "a word with too many blocks of waits": (
+        HEADERS[PLAN_WORD] + b"\0" * 16 + (varint(40) + b"\2" * 40) * 2 + b"\0" * 33,
+        reasons.TOO_LARGE,
+    ),
+    "a word of a stage with a long name": (HEADERS[PLAN_WORD] + text(b"n" * 257) + b"\0" * 48, reasons.TOO_LARGE),
+    "a word of a stage that is no UTF-8": (HEADERS[PLAN_WORD] + text(b"\xff") + b"\0" * 60, reasons.CORRUPT),
+    "a word with a boolean of 2": (HEADERS[PLAN_WORD] + b"\0" * 44 + b"\2" + b"\0" * 4, reasons.CORRUPT),
+    "bytes behind a word": (encode_word(PlanWord("s", 0, 0, 0)) + b"\0", reasons.CORRUPT),
     "a dead letter with 2**62 headers": (
         encode_dead_letter(DeadLetter("t", 0, 0, "s", "r", "", 0))[:-1] + varint(BOMB),
         reasons.TOO_LARGE,
@@ -165,6 +178,7 @@ def test_hostile_bytes_give_their_reason_and_take_no_memory(name):
 # Where fastavro, or the scan before it, sees it otherwise.
 OTHERWISE = {
     "a boolean of 2": None,
+    "a word with a boolean of 2": None,
     "a map in too many blocks": None,  # its entries all have one name
     "a tensor of a dtype of negative length": reasons.CORRUPT,
 }
@@ -211,7 +225,12 @@ def test_bytes_that_look_like_structure_give_one_typed_error(header, parts):
 def damaged(draw):
     message = bytearray(
         draw(
-            queries.map(encode_query) | outcomes.map(encode_outcome) | dead_letters.map(encode_dead_letter),
+            st.one_of(
+                queries.map(encode_query),
+                outcomes.map(encode_outcome),
+                dead_letters.map(encode_dead_letter),
+                plan_words.map(encode_word),
+            )
         )
     )
     if draw(st.booleans()):
@@ -233,7 +252,7 @@ def test_damaged_messages_take_memory_for_what_they_hold(message):
     assert memory_of(message) < 50 * len(message) + 100_000
 
 
-@given(st.one_of(queries.map(encode_query), outcomes.map(encode_outcome)), st.data())
+@given(st.one_of(queries.map(encode_query), outcomes.map(encode_outcome), plan_words.map(encode_word)), st.data())
 def test_a_message_cut_short_is_corrupt(message, data):
     cut = data.draw(st.integers(HEADER_BYTES, len(message) - 1))
     assert attempt(message[:cut]) == reasons.CORRUPT

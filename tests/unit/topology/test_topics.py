@@ -32,7 +32,7 @@ def changed(name: str, **config: str | None) -> list[str]:
 def test_names():
     names = (topics.ingress("p"), topics.stage_input("p", "a"), topics.outcomes("p"), topics.egress("p"))
     assert names == ("p.ingress", "p.a", "p.outcomes", "p.egress")
-    assert (topics.dead("p"), topics.schemas("p")) == ("p.dead", "p.schemas")
+    assert (topics.dead("p"), topics.schemas("p"), topics.plan("p")) == ("p.dead", "p.schemas", "p.plan")
     assert {topic.name.partition(".")[2] for topic in PLAN} <= {*RESERVED, "c"}
 
 
@@ -44,6 +44,7 @@ def test_the_plan():
         ("p.egress", 6),
         ("p.dead", 6),
         ("p.schemas", 1),
+        ("p.plan", 1),
     ]
     by_name = {topic.name: topic for topic in PLAN}
     assert by_name["p.ingress"].purpose == "queries, read by a, b"
@@ -51,9 +52,13 @@ def test_the_plan():
     assert {name for name, topic in by_name.items() if topic.config.get("compression.type") == "uncompressed"} == {
         "p.ingress",
         "p.schemas",
+        "p.plan",
     }
-    assert {name for name, topic in by_name.items() if topic.config["cleanup.policy"] == "compact"} == {"p.schemas"}
-    for topic in PLAN[:-1]:
+    assert {name for name, topic in by_name.items() if topic.config["cleanup.policy"] == "compact"} == {
+        "p.schemas",
+        "p.plan",
+    }
+    for topic in PLAN[:-2]:
         assert int(topic.config["max.message.bytes"]) > DEFAULT_LIMITS.max_message_bytes
     assert int(by_name["p.dead"].config["max.message.bytes"]) > int(by_name["p.c"].config["max.message.bytes"])
 
@@ -81,6 +86,7 @@ def test_what_is_missing_and_what_has_other_partitions():
     ("name", "config", "told"),
     [
         ("p.c", {"cleanup_policy": "compact"}, "topic 'p.c' has cleanup.policy = compact, required delete"),
+        ("p.plan", {"cleanup_policy": "delete"}, "topic 'p.plan' has cleanup.policy = delete, required compact"),
         ("p.schemas", {"cleanup_policy": "delete"}, "topic 'p.schemas' has cleanup.policy = delete, required compact"),
         (
             "p.schemas",

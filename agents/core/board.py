@@ -1,0 +1,195 @@
+"""What each replica of each stage last said of itself, as one replica knows it. Pure: `now` in unix seconds.
+
+* The newest word of a replica counts: of one process the one said last, and of two processes that bear its name the
+  one of the process that began later. What comes out of order is refused as `OUTDATED`. A word may be old when it
+  comes, as the topic is read from its beginning; it is then silent from the first, but one knows how long.
+* A word ages by its own time of saying. When nothing has been heard of a replica for `silence` seconds it is silent:
+  its word counts no more, and holds up no other (so whoever lied about the time is forgotten once it stops). A stage
+  all of whose replicas are silent is missing in `states`, so that policies fall back on its offline profile.
+* A replica that stops for good says so (`forget`).
+* A word that cannot be true is refused and counted by reason: what it says takes part in decisions about everybody's
+  requests. It then changes nothing; the replica's word before it stands until it has aged out.
+
+Memory is bounded by the stages and the replicas that they may have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+from agents.core.policy import StageState
+from agents.core.sketch import sketch
+from lineage.message import PlanWord
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# Why a word is refused; as they stand in metric labels.
+UNREADABLE: Final = "unreadable"  # the driver could not decode it
+UNKNOWN: Final = "unknown-stage"  # no such stage, or no such replica of it
+OUTDATED: Final = "outdated"
+FUTURE: Final = "future"
+NOT_A_NUMBER: Final = "not-a-number"
+NEGATIVE: Final = "negative"
+TOO_MUCH: Final = "too-much"
+
+AHEAD: Final = 1.0  # seconds that a sender's clock may be ahead of ours
+SILENT_PERIODS: Final = 3
+SILENT_GRACE: Final = 0.2  # seconds beyond: a collection of garbage, or a broker's hiccup, is no silence
+
+_LONGEST: Final = 3600.0
+_MOST: Final = 1e9
+_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest")
+_AMOUNTS: Final = (
+    *("entered", "waits_seen", "batch", "recent_batch", "arrival_rate", "completion_rate", "backlog"),
+    "replica",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A replica's newest word."""
+
+    state: StageState
+    began_us: int
+    at_us: int
+    age: float = 0.0
+    silent: bool = False
+
+
+def silence_of(period: float) -> float:
+    """After how many seconds without a word a replica that speaks once a period counts as silent."""
+    return SILENT_PERIODS * period + SILENT_GRACE
+
+
+def word_of(state: StageState, began_us: int) -> PlanWord:
+    """Make the word that tells a replica's state; of its batch waits goes a sketch."""
+    return PlanWord(
+        state.stage,
+        state.replica,
+        began_us,
+        round(state.at * 1e6),
+        state.span,
+        state.queueing,
+        state.entered,
+        sketch(state.waits),
+        state.waits_seen,
+        state.batch,
+        state.recent_batch,
+        state.duration,
+        state.recent_duration,
+        state.arrival_rate,
+        state.completion_rate,
+        state.drop_rate,
+        state.backlog,
+        state.hbf,
+        state.longest,
+    )
+
+
+def state_of(word: PlanWord) -> StageState:
+    """Make the state that a word tells."""
+    return StageState(
+        stage=word.stage,
+        replica=word.replica,
+        at=word.at_us / 1e6,
+        queueing=word.queueing,
+        entered=word.entered,
+        waits=word.waits,
+        waits_seen=word.waits_seen,
+        batch=word.batch,
+        recent_batch=word.recent_batch,
+        duration=word.duration,
+        recent_duration=word.recent_duration,
+        arrival_rate=word.arrival_rate,
+        completion_rate=word.completion_rate,
+        drop_rate=word.drop_rate,
+        backlog=word.backlog,
+        hbf=word.hbf,
+        span=word.span,
+        longest=word.longest,
+    )
+
+
+class Board:
+    """The newest word of every replica."""
+
+    def __init__(self, stages: Collection[str], replicas: int, silence: float) -> None:
+        """`replicas`: the most that a stage may have. `silence`: seconds, see `silence_of`."""
+        if replicas < 1 or silence <= 0:
+            raise ValueError(f"replicas {replicas}, silence {silence}: at least 1, and above 0")
+        self._stages = tuple(stages)
+        self._replicas = replicas
+        self._silence = silence
+        self._heard: dict[tuple[str, int], Heard] = {}
+        self.words = 0  # taken
+        self.refused: dict[str, int] = {}  # by reason
+
+    def hear(self, now: float, word: PlanWord) -> str | None:
+        """Take a word; return why it is refused, or None."""
+        reason = self._objection(now, word)
+        if reason is not None:
+            self.refuse(reason)
+            return reason
+        self.words += 1
+        self._heard[word.stage, word.replica] = Heard(state_of(word), word.began_us, word.at_us)
+        return None
+
+    def refuse(self, reason: str) -> None:
+        """Count a word that was refused."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def forget(self, stage: str, replica: int) -> None:
+        """Note that a replica has stopped for good."""
+        self._heard.pop((stage, replica), None)
+
+    def states(self, now: float) -> dict[str, list[StageState]]:
+        """Give the newest states of all replicas that are not silent, by stage; a stage without any is missing."""
+        states: dict[str, list[StageState]] = {}
+        for (stage, _), heard in sorted(self._heard.items()):
+            if now - heard.state.at <= self._silence:
+                states.setdefault(stage, []).append(heard.state)
+        return states
+
+    def heard(self, now: float) -> list[Heard]:
+        """Give every replica's newest word with its age, the silent ones' too."""
+        return [
+            Heard(heard.state, heard.began_us, heard.at_us, age := now - heard.state.at, age > self._silence)
+            for _, heard in sorted(self._heard.items())
+        ]
+
+    def silent(self, now: float) -> list[str]:
+        """Name the stages of which nothing is known, in the order of the pipeline."""
+        known = self.states(now)
+        return [stage for stage in self._stages if stage not in known]
+
+    def _objection(self, now: float, word: PlanWord) -> str | None:
+        if word.stage not in self._stages or not 0 <= word.replica < self._replicas:
+            return UNKNOWN
+        if max(word.at_us, word.began_us) > (now + AHEAD) * 1e6:
+            return FUTURE
+        kept = self._heard.get((word.stage, word.replica))
+        if kept is not None and not self._follows(now, word, kept):
+            return OUTDATED
+        return _implausible(word)
+
+    def _follows(self, now: float, word: PlanWord, kept: Heard) -> bool:
+        """Whether a word is newer than the one that is kept, or that one is silent and this one later."""
+        if now - kept.state.at > self._silence:
+            return word.at_us > kept.at_us
+        return (word.began_us, word.at_us) > (kept.began_us, kept.at_us)
+
+
+def _implausible(word: PlanWord) -> str | None:
+    """Say what cannot be true in a word."""
+    durations = [*(getattr(word, name) for name in _DURATIONS), *word.waits]
+    amounts = [getattr(word, name) for name in _AMOUNTS]
+    if not all(map(isfinite, (*durations, *amounts, word.drop_rate))):
+        return NOT_A_NUMBER
+    if min(*durations, *amounts, word.drop_rate) < 0 or min(word.began_us, word.at_us) < 0:
+        return NEGATIVE
+    if max(durations) > _LONGEST or max(amounts) > _MOST or word.drop_rate > 1:
+        return TOO_MUCH
+    return None

@@ -1,0 +1,208 @@
+"""What a replica believes of the others: the newest plausible word of each, for as long as it is fresh."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.core.board import (
+    AHEAD,
+    FUTURE,
+    NEGATIVE,
+    NOT_A_NUMBER,
+    OUTDATED,
+    TOO_MUCH,
+    UNKNOWN,
+    Board,
+    silence_of,
+    state_of,
+    word_of,
+)
+from agents.core.policy import StageState
+from lineage.message import PlanWord
+from lineage.values.codec import Decoder, encode_word
+
+NOW = 1_800_000_000.0
+WORD = PlanWord(
+    "a", 0, int(1e6 * (NOW - 60)), int(1e6 * NOW), 1.0, 0.01, 5.0, (0.0, 0.02), 9, 8, 6.5, 0.03, 0.025, 10.0
+)
+
+
+def board(**changes):
+    return Board(**{"stages": ("a", "b"), "replicas": 4, "silence": silence_of(1.0), **changes})
+
+
+def at(seconds, **changes):
+    return replace(WORD, at_us=int(1e6 * (NOW + seconds)), **changes)
+
+
+def test_a_word_is_given_to_policies_as_the_state_it_tells():
+    there = board()
+    assert there.hear(NOW, WORD) is None
+    (state,) = there.states(NOW)["a"]
+    assert state == StageState(
+        "a", 0, NOW, 0.01, 5.0, (0.0, 0.02), 9, 8, 6.5, 0.03, 0.025, 10.0, 0.0, 0.0, 0, hbf=False, span=1.0
+    )
+    assert "b" not in there.states(NOW)
+    assert there.silent(NOW) == ["b"]
+
+
+def test_the_newest_word_of_each_replica_counts():
+    there = board()
+    there.hear(NOW, at(0.0, queueing=0.1))
+    there.hear(NOW, at(0.0, replica=1, queueing=0.2))
+    assert there.hear(NOW, at(-0.5, queueing=0.3)) == OUTDATED
+    assert there.hear(NOW, at(0.0, queueing=0.3)) == OUTDATED  # said twice
+    assert there.hear(NOW + 1, at(1.0, queueing=0.4)) is None
+    assert [state.queueing for state in there.states(NOW + 1)["a"]] == [0.4, 0.2]
+    assert there.refused == {OUTDATED: 2}
+    assert there.words == 3
+
+
+def test_a_word_ages_out_and_the_stage_goes_missing_when_its_last_replica_does():
+    there = board()
+    there.hear(NOW, at(0.0))
+    there.hear(NOW + 1, at(1.0, replica=1))
+    assert len(there.states(NOW + 3.1)["a"]) == 2
+    assert [state.replica for state in there.states(NOW + 3.3)["a"]] == [1]
+    assert "a" not in there.states(NOW + 4.3)
+    assert [(heard.age > 3.2, heard.silent) for heard in there.heard(NOW + 4.3)] == [(True, True)] * 2
+    assert there.silent(NOW + 4.3) == ["a", "b"]
+    there.hear(NOW + 5, at(5.0))
+    assert len(there.states(NOW + 5)["a"]) == 1
+
+
+def test_a_restart_replaces_what_it_was_before_even_if_its_clock_went_back():
+    there = board()
+    there.hear(NOW, at(0.0))
+    again = at(-0.5, began_us=WORD.began_us + 1, queueing=0.5)
+    assert there.hear(NOW, again) is None
+    assert there.hear(NOW + 0.5, at(0.5)) == OUTDATED  # the last words of the one before
+    assert [state.queueing for state in there.states(NOW)["a"]] == [0.5]
+
+
+def test_whoever_is_silent_holds_up_nobody():
+    there = board()
+    there.hear(NOW, at(0.0, began_us=int(1e6 * (NOW + AHEAD))))  # a process that claims to be the latest of all
+    assert there.hear(NOW + 1, at(1.0)) == OUTDATED
+    assert there.hear(NOW + 4, at(4.0)) is None
+
+
+def test_an_old_word_of_a_topic_read_from_its_beginning_is_silent_but_known():
+    there = board()
+    assert there.hear(NOW, at(-3_000.0)) is None
+    assert there.states(NOW) == {}
+    assert [round(heard.age) for heard in there.heard(NOW)] == [3_000]
+    assert there.hear(NOW, at(-4_000.0)) == OUTDATED
+
+
+def test_a_time_before_the_epoch_is_refused():
+    assert board().hear(NOW, replace(WORD, at_us=-1)) == NEGATIVE
+    assert board().hear(NOW, replace(WORD, began_us=-1)) == NEGATIVE
+
+
+def test_a_replica_that_stops_for_good_is_forgotten_at_once():
+    there = board()
+    there.hear(NOW, WORD)
+    there.forget("a", 0)
+    there.forget("b", 3)
+    assert there.heard(NOW) == []
+
+
+NONSENSE = {
+    "another stage": ({"stage": "c"}, UNKNOWN),
+    "replica -1": ({"replica": -1}, UNKNOWN),
+    "replica 4": ({"replica": 4}, UNKNOWN),
+    "said later than now": ({"at_us": int(1e6 * (NOW + AHEAD + 0.01))}, FUTURE),
+    "begun later than now": ({"began_us": 2**62}, FUTURE),
+    "a negative infinity": ({"recent_duration": -math.inf}, NOT_A_NUMBER),
+    "NaN": ({"queueing": math.nan}, NOT_A_NUMBER),
+    "an infinite rate": ({"arrival_rate": math.inf}, NOT_A_NUMBER),
+    "a NaN among negatives": ({"duration": -1.0, "drop_rate": math.nan}, NOT_A_NUMBER),
+    "a negative delay": ({"queueing": -0.001}, NEGATIVE),
+    "a negative wait": ({"waits": (0.0, -0.00001)}, NEGATIVE),
+    "a negative backlog": ({"backlog": -1}, NEGATIVE),
+    "a negative share": ({"drop_rate": -0.1}, NEGATIVE),
+    "a batch of two hours": ({"duration": 7200.0}, TOO_MUCH),
+    "a wait of two hours": ({"waits": (7200.0,)}, TOO_MUCH),
+    "more dropped than came": ({"drop_rate": 1.01}, TOO_MUCH),
+    "ten billion a second": ({"completion_rate": 1e10}, TOO_MUCH),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_what_cannot_be_true_is_refused_counted_and_changes_nothing(name):
+    changes, reason = NONSENSE[name]
+    there = board()
+    there.hear(NOW, WORD)
+    before = there.states(NOW)
+    assert there.hear(NOW, replace(at(0.5), **changes)) == reason
+    assert there.states(NOW) == before
+    assert there.refused == {reason: 1}
+
+
+anything = st.floats(allow_nan=True, allow_infinity=True, width=32)
+words = st.builds(
+    PlanWord,
+    st.sampled_from(["a", "b", "c", ""]),
+    st.integers(-2, 6),
+    *[st.integers(int(1e6 * (NOW - 100)), int(1e6 * (NOW + 3))) | st.integers(-(2**63), 2**63 - 1)] * 2,
+    anything,
+    anything,
+    anything,
+    st.lists(st.floats(-1, 1e4), max_size=40).map(tuple),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+    *[anything] * 6,
+    st.integers(-(2**31), 2**31 - 1),
+    st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), words), max_size=20))
+def test_whatever_is_said_states_are_plausible_and_memory_is_bounded(said):
+    there = board()
+    now = NOW
+    for later, word in said:
+        now += later
+        there.hear(now, word)
+    assert len(there.heard(now)) <= 2 * 4
+    for states in there.states(now).values():
+        for state in states:
+            numbers = [state.queueing, state.duration, state.arrival_rate, state.drop_rate, state.backlog, *state.waits]
+            assert all(math.isfinite(number) and number >= 0 for number in numbers)
+            assert state.at <= now + AHEAD
+
+
+@given(
+    st.builds(
+        StageState,
+        st.just("a"),
+        st.integers(0, 3),
+        st.just(NOW),
+        st.floats(0, 100),
+        st.floats(0, 1e5),
+        st.lists(st.floats(0, 10), max_size=100).map(tuple),
+        st.integers(0, 10_000),
+        st.integers(1, 64),
+        *[st.floats(0, 64)] * 5,
+        st.floats(0, 1),
+        st.integers(0, 10_000),
+        st.booleans(),
+        st.floats(0, 60),
+    )
+)
+def test_a_state_crosses_the_wire_within_its_error(state):
+    arrived = state_of(Decoder().word(encode_word(word_of(state, int(1e6 * NOW)))))
+    for name in ("queueing", "entered", "recent_batch", "duration", "arrival_rate", "drop_rate", "span"):
+        assert getattr(arrived, name) == pytest.approx(getattr(state, name), rel=1e-7, abs=1e-37)
+    for name in ("stage", "replica", "waits_seen", "batch", "backlog", "hbf"):
+        assert getattr(arrived, name) == getattr(state, name)
+    assert arrived.at == pytest.approx(state.at, abs=1e-6)
+    told = word_of(state, 0).waits
+    assert len(arrived.waits) == len(told)
+    assert all(abs(one - other) <= 5.1e-6 for one, other in zip(arrived.waits, told, strict=True))
