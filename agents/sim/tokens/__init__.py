@@ -1,0 +1,1 @@
+"""Pipelines with autoregressive stages in virtual time, iteration by iteration."""
