@@ -9,12 +9,14 @@ t_b - t_r and W = t_e - t_b of eq. 2 are seen in the same call), and, once a per
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic import BaseModel
 
     from agents.core.request import Path, Request
 
@@ -164,6 +166,9 @@ class Policy:
     """
 
     __slots__ = ("view",)
+
+    # What can be set of it, a frozen pydantic model; where there is one, the constructor takes (view, parameters).
+    parameters_type: ClassVar[type[BaseModel] | None] = None
 
     def __init__(self, view: StageView) -> None:
         self.view = view

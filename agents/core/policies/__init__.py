@@ -1,23 +1,53 @@
-"""The policies, by the name under which a pipeline or a command selects them."""
+"""The policies, by the name under which a pipeline or a command selects them.
+
+A setting is a name, or a name with parameters: `pard`, `pard:quantile=.2,window=auto`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agents.core.policies.estimates import Back, Lower, ShortestFuture, Upper
 from agents.core.policies.fifo import Expired, Naive
-from lineage.errors import UsageError
+from agents.core.policies.nexus import Nexus, NexusSplit
+from agents.core.policies.orders import ArrivalOrder, HighBudgetFirst, Instant, LowBudgetFirst
+from agents.core.policies.overload import OverloadControl
+from agents.core.policies.pard import Pard
+from agents.core.policies.selection import Selection, select
+from agents.core.policies.shares import ClipperPlusPlus, Split, WorstCase
 
 if TYPE_CHECKING:
     from agents.core.policy import Policy, StageView
 
-POLICIES: dict[str, type[Policy]] = {"naive": Naive, "expired": Expired}
+__all__ = ["DEFAULT", "POLICIES", "Selection", "make", "selected"]
+
+POLICIES: dict[str, type[Policy]] = {
+    "naive": Naive,
+    "expired": Expired,
+    "pard": Pard,
+    "nexus": Nexus,
+    "nexus-split": NexusSplit,
+    "clipper++": ClipperPlusPlus,
+    "back": Back,
+    "sf": ShortestFuture,
+    "oc": OverloadControl,
+    "split": Split,
+    "wcl": WorstCase,
+    "lower": Lower,
+    "upper": Upper,
+    "fcfs": ArrivalOrder,
+    "hbf": HighBudgetFirst,
+    "lbf": LowBudgetFirst,
+    "instant": Instant,
+}
 DEFAULT = "naive"
 
 
-def make(name: str, view: StageView) -> Policy:
-    """Make the policy called `name` for one queue. Raises UsageError for a name that is none."""
-    try:
-        kind = POLICIES[name]
-    except KeyError:
-        raise UsageError(f"there is no policy {name!r}; the policies are: {', '.join(POLICIES)}") from None
-    return kind(view)
+def selected(setting: str) -> Selection:
+    """Check a setting. Raises UsageError where there is no such policy or parameter, or a value cannot be."""
+    return select(setting, POLICIES)
+
+
+def make(setting: str | Selection, view: StageView) -> Policy:
+    """Make the policy for one queue. Raises UsageError as `selected` does."""
+    return (selected(setting) if isinstance(setting, str) else setting).build(view)

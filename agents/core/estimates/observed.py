@@ -1,0 +1,116 @@
+"""What one queue saw of its own requests and batches, and the state that it makes of it for all stages.
+
+`delays` and `waits` take the Q = t_b - t_r and W = t_e - t_b of every request that enters a batch (PARD, eq. 2); they
+are plain lists, as every request appends to them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from agents.core.estimates.window import DEFAULT, RecentMean, WorkloadVariation, guided
+from agents.core.policy import Load, StageState
+
+if TYPE_CHECKING:
+    from agents.core.policy import StageView
+
+SAMPLES = 10_000  # M: recent batch waits of a stage
+_NOTHING = Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0)
+
+
+class Observed:
+    """One queue's observations since its last report, and the windows over them."""
+
+    __slots__ = (
+        "_at",
+        "_capacity",
+        "_last",
+        "_mean",
+        "_next",
+        "_ring",
+        "_variation",
+        "_view",
+        "_worst",
+        "delays",
+        "longest",
+        "waits",
+    )
+
+    def __init__(self, view: StageView, window: float | None = DEFAULT, samples: int = SAMPLES) -> None:
+        """`window`: seconds; None chooses it by the paper's guideline. `samples`: of the whole stage."""
+        self.delays: list[float] = []
+        self.waits: list[float] = []
+        self.longest = 0.0  # the longest time from t_r to the end, where a policy notes it
+        self._view = view
+        self._mean = RecentMean(DEFAULT if window is None else window)
+        self._variation = WorkloadVariation() if window is None else None
+        self._worst: list[tuple[float, float]] = []
+        facts = view.facts.get(view.stage)
+        workers = facts.workers if facts is not None else view.instances
+        self._capacity = max(1, samples * view.instances // max(workers, view.instances))
+        self._ring = array("d")  # the last batch waits, in any order
+        self._next = 0
+        self._last = _NOTHING
+        self._at: float | None = None
+
+    def report(self, now: float, load: Load, *, hbf: bool = False) -> StageState:
+        """Close the period and say what it, and the windows, hold."""
+        span = self._view.period if self._at is None else now - self._at
+        last, self._last, self._at = self._last, load, now
+        arrived, batches = load.arrived - last.arrived, load.batches - last.batches
+        completed = load.completed - last.completed
+        self._lengthen(arrived, span)
+        self._mean.close(now, sum(self.delays), len(self.delays))
+        self.delays.clear()
+        self._keep()
+        queueing, entered = self._mean.mean(now)
+        facts = self._view.facts.get(self._view.stage)
+        return StageState(
+            stage=self._view.stage,
+            replica=self._view.replica,
+            at=now,
+            queueing=queueing,
+            entered=entered,
+            waits=self._ring[:],
+            waits_seen=len(self._ring),
+            batch=facts.batch if facts is not None else 0,
+            recent_batch=completed / batches if batches else 0.0,
+            duration=load.duration,
+            recent_duration=(load.busy - last.busy) / batches if batches else 0.0,
+            arrival_rate=arrived / span if span > 0 else 0.0,
+            completion_rate=completed / span if span > 0 else 0.0,
+            drop_rate=min(1.0, (load.dropped - last.dropped) / arrived) if arrived else 0.0,
+            backlog=load.queued + load.forming + load.running,
+            hbf=hbf,
+            span=span,
+            longest=self._longest(now),
+        )
+
+    def _lengthen(self, arrived: int, span: float) -> None:
+        """Set the window's length where it follows the workload."""
+        if self._variation is not None:
+            self._variation.see(arrived, span)
+            self._mean.length = guided(self._variation.coefficient)
+
+    def _keep(self) -> None:
+        """Move the new batch waits into the ring, over the oldest ones."""
+        new, ring, capacity = self.waits[-self._capacity :], self._ring, self._capacity
+        self.waits.clear()
+        if len(ring) < capacity:
+            room = capacity - len(ring)
+            ring.extend(new[:room])
+            new = new[room:]
+        while new:
+            part = new[: capacity - self._next]
+            ring[self._next : self._next + len(part)] = array("d", part)
+            self._next = (self._next + len(part)) % capacity
+            new = new[len(part) :]
+
+    def _longest(self, now: float) -> float:
+        """Give the longest of the window's buckets."""
+        self._worst = [(at, value) for at, value in self._worst if now - at < self._mean.length - 1e-9]
+        if self.longest > 0:
+            self._worst.append((now, self.longest))
+            self.longest = 0.0
+        return max((value for _, value in self._worst), default=0.0)

@@ -1,0 +1,175 @@
+"""What is still before a request when it leaves a stage: L_sub of PARD's eq. 3, from what all stages last said.
+
+For every path from the stage to an end: the sum of q_i, the sum of d_i, and w, the quantile of the sum of the batch
+waits along the path, from draws summed over its stages. The worst path counts (section 4.2). Of a pipeline with
+conditional edges only the paths count that may still be taken: `choices` says which successors are known, or foretold,
+to be chosen. A choice of a stage before this one excludes nothing here, as a stage chooses among its own successors.
+
+A stage that falls silent is taken for idle: q = 0, d as profiled, batch waits spread over [0, d]. As long as no stage
+has said anything, q = w = 0. Seconds throughout.
+
+One outlook serves all queues of a process, or of a simulation: it works out each stage once a synchronisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agents.core.estimates.waits import NONE, Sampler, pool, quantile, uniform
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agents.core.policy import StageState, StageView
+    from agents.core.request import Path
+
+ANY: Path = {}  # nothing is known of the choices
+MOST_PATHS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The terms of eq. 3 for the stages behind one, along the worst path."""
+
+    queueing: float = 0.0  # the sum of q_i
+    execution: float = 0.0  # the sum of d_i
+    waits: float = 0.0  # w_k
+    path: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """L_sub."""
+        return self.queueing + self.execution + self.waits
+
+
+class Outlook:
+    """What all stages last said, merged; see the module."""
+
+    __slots__ = (
+        "_anything",
+        "_draws",
+        "_durations",
+        "_facts",
+        "_found",
+        "_heard",
+        "_places",
+        "_quantile",
+        "_queueing",
+        "_sampler",
+        "_size",
+        "_states",
+        "_successors",
+    )
+
+    def __init__(self, view: StageView, share: float, draws: int) -> None:
+        """`share`: lambda, the quantile of the summed batch waits. `draws`: M."""
+        self._facts = view.facts
+        self._successors = view.successors
+        self._places = {name: place for place, name in enumerate(view.successors)}
+        self._quantile = share
+        self._size = draws
+        self._sampler = Sampler(draws, view.seed)
+        self._states: Mapping[str, Sequence[StageState]] = {}
+        self._heard = -1.0
+        self._anything = False
+        self._forget()
+
+    def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Take in the newest states; the same ones again, from another queue, change nothing."""
+        if states is self._states and now == self._heard:
+            return
+        self._states, self._heard = states, now
+        self._anything = self._anything or any(states.values())
+        self._forget()
+
+    def _forget(self) -> None:
+        self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Later] = {}
+        self._queueing: dict[str, float] = {}
+        self._durations: dict[str, float] = {}
+        self._draws: dict[str, NDArray[np.float64] | None] = {}
+
+    # One stage -------------------------------------------------------------------------------------------------
+
+    def queueing(self, stage: str) -> float:
+        """Give q: the mean over the replicas, by the requests of each."""
+        found = self._queueing.get(stage)
+        if found is None:
+            states = self._states.get(stage, ())
+            weight = sum(state.entered for state in states)
+            found = sum(state.queueing * state.entered for state in states) / weight if weight > 0 else 0.0
+            self._queueing[stage] = found
+        return found
+
+    def duration(self, stage: str) -> float:
+        """Give d: seconds of a batch of the planned size, as lately measured where it was, else as profiled."""
+        found = self._durations.get(stage)
+        if found is None:
+            states = self._states.get(stage, ())
+            measured = [state.duration for state in states if state.duration > 0]
+            if measured:
+                found = sum(measured) / len(measured)
+            else:
+                facts = self._facts.get(stage)
+                planned = max((state.batch for state in states), default=0)
+                found = facts.duration(planned or facts.batch) if facts is not None else 0.0
+            self._durations[stage] = found
+        return found
+
+    def _waits(self, stage: str) -> NDArray[np.float64] | None:
+        """Give draws of the stage's batch waits; None for no wait at all."""
+        if stage not in self._draws:
+            states = self._states.get(stage, ())
+            values = pool(states, self._size)
+            if not states and self._anything:
+                values = uniform(self.duration(stage), self._size)
+            place = self._places.get(stage, len(self._places))
+            self._draws[stage] = self._sampler.draw(place, values) if len(values) else None
+        return self._draws[stage]
+
+    # The stages behind one -------------------------------------------------------------------------------------
+
+    def later(self, stage: str, choices: Path = ANY) -> Later:
+        """Give the terms for the stages behind `stage`, along the worst path that `choices` leave open."""
+        key = (stage, tuple(sorted(choices.items())) if choices else ())
+        found = self._found.get(key)
+        if found is None:
+            found = max((self._along(path) for path in self.paths(stage, choices)), key=lambda later: later.total)
+            self._found[key] = found
+        return found
+
+    def _along(self, path: tuple[str, ...]) -> Later:
+        queueing = sum(self.queueing(stage) for stage in path)
+        execution = sum(self.duration(stage) for stage in path)
+        total: NDArray[np.float64] = NONE
+        for stage in reversed(path):
+            waits = self._waits(stage)
+            if waits is not None:
+                total = total + waits if len(total) else waits
+        return Later(queueing, execution, quantile(total, self._quantile) if len(total) else 0.0, path)
+
+    def paths(self, stage: str, choices: Path = ANY) -> list[tuple[str, ...]]:
+        """List the ways from behind `stage` to an end. Raises UsageError where there are too many to look at each."""
+        found = []
+        for path in self._walk(stage, choices):
+            found.append(path)
+            if len(found) > MOST_PATHS:
+                raise UsageError(
+                    f"stage {stage} has more than {MOST_PATHS} paths behind it, and this policy looks at each; "
+                    "choose another policy (naive, expired, nexus or clipper++), or draw fewer edges"
+                )
+        return found
+
+    def _walk(self, stage: str, choices: Path) -> Iterator[tuple[str, ...]]:
+        successors = choices.get(stage)
+        if successors is None:
+            successors = self._successors.get(stage, ())
+        if not successors:
+            yield ()
+        for successor in successors:
+            for rest in self._walk(successor, choices):
+                yield (successor, *rest)

@@ -1,0 +1,90 @@
+"""PARD (section 4): a request is dropped at t_b when its estimated end lies behind its deadline.
+
+Eq. 3: L = (t_e - t_s + d_k) + sum q_i + sum d_i + w_k, over the worst path behind this stage. L_sub, the last three
+terms, is the outlook's, renewed at every synchronisation; so a decision is one addition and one comparison. d_k is that
+of a batch of the planned size. Behind the last stage nothing is left: w = 0.
+
+Derive from `Pard` for another L_sub (`later`), another order (`order`), or another line to wait in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from agents.core.estimates.outlook import ANY, Later, Outlook
+from agents.core.policies.adaptive import Adaptive, Recording
+from agents.core.policy import Shortfall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.core.policies.parameters import Parameters
+    from agents.core.policy import Load, Refusal, StageState, StageView
+    from agents.core.request import Path, Request
+
+
+class PardParameters(Recording):
+    """What can be set of PARD and its ablations."""
+
+    quantile: float = Field(0.1, ge=0, le=1)
+    """lambda: the share of the summed batch waits of later stages that the estimate covers."""
+
+
+class Pard(Adaptive):
+    """The whole of PARD."""
+
+    __slots__ = ("_later", "_needed", "_outlook", "_predict")
+
+    parameters_type: ClassVar[type[Parameters]] = PardParameters
+
+    def __init__(self, view: StageView, parameters: PardParameters) -> None:
+        super().__init__(view, parameters)
+        self._predict = view.predict
+        self._outlook: Outlook = view.shared.setdefault(
+            (Outlook, parameters.quantile, parameters.samples),
+            Outlook(view, parameters.quantile, parameters.samples),
+        )
+        self._later = self.later(ANY)
+        self._needed = self._duration + self._later.total
+
+    def later(self, choices: Path) -> Later:
+        """Give the terms of the stages behind this one, as far as `choices` leave them open."""
+        return self._outlook.later(self.view.stage, choices)
+
+    def needs(self, request: Request) -> Later:
+        """Give them for one request."""
+        if self._predict is None:
+            return self._later
+        return self.later({**self._predict(request), **request.path})
+
+    def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
+        """Refuse what would end too late."""
+        needed = self._needed if self._predict is None else self._duration + self.needs(request).total
+        if starts + needed > request.deadline:
+            return self._short(now, starts, request)
+        self._seen.delays.append(now - request.arrived)
+        self._seen.waits.append(starts - now)
+        return None
+
+    def _short(self, now: float, starts: float, request: Request) -> Shortfall:
+        later = self.needs(request)
+        return Shortfall(
+            self.view.stage,
+            now=now,
+            starts=starts,
+            sent=request.sent,
+            deadline=request.deadline,
+            duration=self._duration,
+            queueing=later.queueing,
+            execution=later.execution,
+            waits=later.waits,
+        )
+
+    def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Find the order and L_sub anew."""
+        super().tick(now, load, states)
+        self._outlook.hear(now, states)
+        self._later = self.later(ANY)
+        self._needed = self._duration + self._later.total
