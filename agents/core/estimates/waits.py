@@ -35,7 +35,8 @@ def pool(states: Sequence[StageState], most: int) -> NDArray[np.float64]:
 def _spread(quantiles: Sequence[float], count: int) -> NDArray[np.float64]:
     """Give `count` values spread as the quantiles are, linear between two of them."""
     known = np.sort(np.array(quantiles, np.float64))
-    return np.interp((np.arange(count) + 0.5) / count, (np.arange(len(known)) + 0.5) / len(known), known)
+    places = (np.arange(count) + 0.5) / count
+    return np.asarray(np.interp(places, (np.arange(len(known)) + 0.5) / len(known), known), np.float64)
 
 
 def uniform(duration: float, count: int) -> NDArray[np.float64]:
