@@ -12,6 +12,9 @@ REASON: Final = "reason"
 PARTITION: Final = "partition"
 TERM: Final = "term"  # of an estimate: agents.core.calibration.TERMS
 FATE: Final = "fate"  # of a request that was judged: agents.core.calibration.FATES
+OF_STAGE: Final = "of_stage"  # whose word it was, where one process tells of another
+OF_REPLICA: Final = "of_replica"
+WHAT: Final = "what"  # of a replica's word: agents.live.plan_metrics.TOLD
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
 
@@ -37,6 +40,13 @@ HAPPENED_SECONDS_TOTAL: Final = "spillway_happened_seconds_total"  # by term
 BUDGET_SECONDS: Final = "spillway_budget_seconds"  # by fate: left to the deadline when a request was judged
 SHORTFALL_SECONDS: Final = "spillway_shortfall_seconds"  # by how much the estimates of dropped ones missed it
 CONSUMED_SECONDS: Final = "spillway_consumed_seconds"  # from arrival at the stage to the end of the batch
+PLAN_WORDS_TOTAL: Final = "spillway_plan_words_total"  # of other replicas, taken
+PLAN_REFUSED_TOTAL: Final = "spillway_plan_refused_total"  # by reason
+PLAN_UNSAID_TOTAL: Final = "spillway_plan_unsaid_total"  # the word before was still under way
+PLAN_AGE_SECONDS: Final = "spillway_plan_age_seconds"  # of others' words when the policy gets them
+PLAN_DELAY_SECONDS: Final = "spillway_plan_delay_seconds"  # from saying a word to hearing it
+PLAN_WORD: Final = "spillway_plan_word"  # by replica of any stage and by what: the newest words that a process knows
+PLAN_SILENT: Final = "spillway_plan_silent"  # by replica of any stage: 1 where its word has aged out
 
 # The stages' and the gate's.
 OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason

@@ -154,10 +154,10 @@ class Board:
         return states
 
     def heard(self, now: float) -> list[Heard]:
-        """Give every replica's newest word with its age, the silent ones' too."""
+        """Give every replica's newest word with its age, the silent ones' too. May be asked by another thread."""
         return [
             Heard(heard.state, heard.began_us, heard.at_us, age := now - heard.state.at, age > self._silence)
-            for _, heard in sorted(self._heard.items())
+            for _, heard in sorted(self._heard.copy().items())
         ]
 
     def silent(self, now: float) -> list[str]:

@@ -234,6 +234,11 @@ class StageCore:
         self._batcher.tick(now, states)
         self._drain()
 
+    @property
+    def reports(self) -> bool:
+        """Whether the policy has a state of its own to tell."""
+        return self._batcher.reports
+
     def load(self) -> Load:
         """Count what has come to the queue, gone and stayed so far."""
         return self._batcher.load()

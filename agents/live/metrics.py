@@ -7,18 +7,24 @@ them into metric families when somebody asks.
 from __future__ import annotations
 
 import bisect
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogram
+from agents.live.plan_metrics import plan_families
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client import Metric
+
+    from agents.core.board import Board
+    from agents.core.policy import StageFacts
 
 _LABELS = ("pipeline", "stage", "replica")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -69,9 +75,15 @@ class _Families:
             family.add_metric((*self.labels, *labels), value)
         return family
 
-    def distribution(self, name: str, text: str, values: Distribution) -> Metric:
+    def distribution(self, name: str, text: str, values: Distribution | Histogram) -> Metric:
         family = HistogramMetricFamily(name, text, labels=_LABELS)
         family.add_metric(self.labels, values.buckets(), values.total)
+        return family
+
+    def distributions(self, name: str, text: str, label: str, values: Mapping[str, Histogram]) -> Metric:
+        family = HistogramMetricFamily(name, text, labels=(*_LABELS, label))
+        for which, histogram in values.items():
+            family.add_metric((*self.labels, which), histogram.buckets(), histogram.total)
         return family
 
 
@@ -100,6 +112,13 @@ class StageMetrics(Collector):
         self.queued = Distribution()
         self.waited = Distribution()
         self.executed = Distribution()
+        self.calibration = Calibration()
+        self.budgets = Budgets()
+        self.plan: Board | None = None  # what is known of all replicas, and what was planned of their stages
+        self.plan_facts: Mapping[str, StageFacts] = {}
+        self.plan_unsaid = 0
+        self.plan_age = Distribution()
+        self.plan_delay = Distribution()
 
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
@@ -124,7 +143,34 @@ class StageMetrics(Collector):
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)
+        yield from self._estimates(make)
+        yield from self._plan(make)
         yield _committed(make, self.committed)
+
+    def _estimates(self, make: _Families) -> Iterator[Metric]:
+        told, budgets = self.calibration, self.budgets
+        yield make.distributions(
+            names.ESTIMATE_ERROR_SECONDS, "What happened less what the others were told", names.TERM, told.errors
+        )
+        for name, text, totals in (
+            (names.TOLD_SECONDS_TOTAL, "Seconds that the others were told to expect", told.told_total),
+            (names.HAPPENED_SECONDS_TOTAL, "Seconds that it took", told.happened_total),
+        ):
+            yield make.counters(name, text, (names.TERM,), {(term,): totals[term] for term in TERMS})
+        left = {fate: budgets.left[fate] for fate in FATES}
+        yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", names.FATE, left)
+        yield make.distribution(
+            names.SHORTFALL_SECONDS, "By how much estimates of dropped ones missed it", budgets.shortfall
+        )
+        yield make.distribution(names.CONSUMED_SECONDS, "From arrival to the end of the batch", budgets.consumption)
+
+    def _plan(self, make: _Families) -> Iterator[Metric]:
+        if self.plan is None:
+            return
+        yield from plan_families(make.labels, self.plan, self.plan_facts, time.time())
+        yield make.counter(names.PLAN_UNSAID_TOTAL, "Words not said, the one before being under way", self.plan_unsaid)
+        yield make.distribution(names.PLAN_AGE_SECONDS, "Age of others' words at their merging", self.plan_age)
+        yield make.distribution(names.PLAN_DELAY_SECONDS, "From saying a word to hearing it", self.plan_delay)
 
 
 class GateMetrics(Collector):

@@ -58,16 +58,8 @@ def read_word(buffer: bytes, at: int, limits: Limits) -> tuple[PlanWord, int]:
     if hbf > 1:
         raise WireError(reasons.CORRUPT, "a boolean is neither 0 nor 1")
     (longest,) = _float(buffer, at + 1)
-    return (
-        PlanWord(
-            *(stage, replica, began_us, at_us, span, queueing, entered, waits, waits_seen, batch),
-            *rates,
-            backlog,
-            hbf == 1,
-            longest,
-        ),
-        at + 1 + _FLOAT_BYTES,
-    )
+    fields = (stage, replica, began_us, at_us, span, queueing, entered, waits, waits_seen, batch, *rates)
+    return PlanWord(*fields, backlog, hbf == 1, longest), at + 1 + _FLOAT_BYTES  # type: ignore[call-arg]
 
 
 def word_of(record: dict[str, Any], limits: Limits) -> PlanWord:

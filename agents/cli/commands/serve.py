@@ -44,7 +44,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 @broker_dir_option("--broker-dir")
 @run_dir_option
-@click.option("--policy", help="Queueing policy of every stage, in place of the file's.")
+@click.option("--policy", help="Of every stage, in place of the file's; also as pard:quantile=.2.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
 @click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
 @click.option(
@@ -57,6 +57,14 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     show_default=True,
     metavar="SECONDS",
     help="Restart a replica that commits nothing for so long while records wait; above the longest batch.",
+)
+@click.option(
+    "--plan-period",
+    type=click.FloatRange(0.02, 60.0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often each replica tells the others how it fares.",
 )
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
@@ -79,15 +87,20 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
-    from topology.load import load  # noqa: PLC0415 - after follow_parent: it takes its time
+    from agents.cli.pipelines import load_fresh  # noqa: PLC0415 - after follow_parent: it takes its time
+    from topology.load import load  # noqa: PLC0415
 
     if stage is not None and gate:
         raise UsageError("--stage and --gate exclude each other: a process is one or the other")
     if stage is None and not gate:
-        return _supervise(load(pipeline), **options)
+        from agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
+
+        loaded = load_fresh(pipeline)
+        require_policies(loaded, options["policy"])
+        return _supervise(loaded, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     _log_to_stderr()
-    loaded = load(pipeline)
+    loaded = load_fresh(pipeline) if parent is None else load(pipeline)  # a parent has looked
     if parent is None:
         _ensure_topics(loaded, settings)
     return _run_gate(loaded, settings, options) if stage is None else _run_stage(loaded, stage, settings, options)
@@ -109,6 +122,7 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
             settings=settings,
             run_dir=options["run_dir"],
             policy=options["policy"],
+            plan_period=options["plan_period"],
             journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
         )
     )
@@ -136,6 +150,7 @@ def _supervise(
     stall: float,
     ready_file: Path | None,
     journal: Path | None,
+    plan_period: float,
     quiet: bool,
     replica: int,  # noqa: ARG001 - a single process's option, harmless here
 ) -> int:
@@ -163,7 +178,7 @@ def _supervise(
                 policy=policy,
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
-                extra=() if journal is None else ("--journal", str(journal.absolute())),
+                extra=_extra(journal, plan_period),
                 supervision=SupervisorSettings(stall=stall),
             ),
             say=display.say,
@@ -183,6 +198,12 @@ def _supervise(
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
+
+
+def _extra(journal: Path | None, plan_period: float) -> tuple[str, ...]:
+    """Options that every stage process is given too."""
+    journals = () if journal is None else ("--journal", str(journal.absolute()))
+    return (*journals, "--plan-period", str(plan_period))
 
 
 def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:

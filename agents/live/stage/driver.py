@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
+    from agents.core.policy import StageState
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
     from agents.live.metrics import StageMetrics
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory
     from agents.live.stage.output import Output
+    from agents.live.stage.tally import Tally
     from agents.live.stage.transport import Chunk
     from agents.models.execution import Instances
 
@@ -50,6 +52,7 @@ class StageDriver:
         emission: Emission,
         memory: Memory,
         metrics: StageMetrics,
+        tally: Tally,
         reload_schemas: Callable[[], bool],
     ) -> None:
         """`reload_schemas` looks for writers' schemas that are not known yet, off the loop; True if it found one."""
@@ -59,6 +62,7 @@ class StageDriver:
         self._emission = emission
         self._memory = memory
         self._metrics = metrics
+        self._tally = tally
         self._reload_schemas = reload_schemas
         self._output: Output | None = None
         self._instances: Instances[Batch] | None = None
@@ -163,7 +167,7 @@ class StageDriver:
         for batch in core.take_runs():
             instances.submit(batch.instance, batch)
         for emit in core.take_emits():
-            self._count(emit)
+            self._tally.emitted(self._clock(), emit)
             try:
                 message = self._emission.message(emit)
             except SpillwayError as error:
@@ -193,32 +197,20 @@ class StageDriver:
 
     def executed(self, batch: Batch, done: Executed) -> None:
         """Take what a model instance made of a batch."""
-        metrics = self._metrics
-        metrics.batches += 1
-        metrics.batched += len(batch.requests)
-        metrics.busy += done.seconds
-        metrics.executed.observe(done.seconds)
-        for request in batch.requests:
-            metrics.queued.observe(request.entered - request.arrived)
-            metrics.waited.observe(request.started - request.entered)
-        self._core.complete(self._clock(), batch, done.results, done.seconds)
+        now = self._clock()
+        self._tally.executed(now, batch, done)
+        self._core.complete(now, batch, done.results, done.seconds)
+        self._pump()
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Give the policy what is known of all stages."""
+        self._core.tick(now, states)
         self._pump()
 
     def stored(self, emits: Sequence[Emit]) -> None:
         """Learn that the broker has these messages."""
         self._core.acked_all(emits)
         self._pump()
-
-    def _count(self, emit: Emit) -> None:
-        metrics = self._metrics
-        metrics.emitted += 1
-        kind = emit.kind.value
-        if kind == "dead-letter":
-            metrics.dead_letters[emit.loss.reason if emit.loss is not None else "",] += 1
-        elif emit.loss is not None:
-            metrics.outcomes[emit.loss.kind, emit.loss.reason] += 1
-        elif emit.destination is None and not emit.lost:
-            metrics.outcomes["prediction", ""] += 1
 
     # The transport's owner ------------------------------------------------------------------------------------------
 
@@ -275,6 +267,11 @@ class StageDriver:
         """End the process: it cannot go on without losing or repeating something."""
         if not self.failed.done():
             self.failed.set_exception(error)
+
+    def planning_ended(self, planning: asyncio.Task[None]) -> None:
+        """End the process if what exchanges states failed: its policy would go by ever older ones."""
+        if not planning.cancelled() and (error := planning.exception()) is not None:
+            self.crashed(error)
 
     def lost(self, text: str) -> None:
         """End the process: a message could not be delivered, and what it stands for must not be committed."""

@@ -77,19 +77,14 @@ def build_core(
     replica: int,
     policy: str | None,
     journal: Callable[[str], object] | None = None,
+    *,
+    period: float = 1.0,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
-    With a `journal` the core writes every call into it, a line each.
+    With a `journal` the core writes every call into it, a line each. `period`: see `build_view`.
     """
-    view = StageView(
-        spec.name,
-        replica=replica,
-        instances=spec.instances,
-        slo=pipeline.spec.slo,
-        facts=_facts(pipeline),
-        successors=pipeline.graph.successors,
-    )
+    view = build_view(pipeline, spec, replica, period)
     batcher = Batcher(
         make(policy or spec.policy or "naive", view),
         max_batch=spec.batch_size,
@@ -101,6 +96,19 @@ def build_core(
     if journal is not None:
         return JournaledStage(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, journal=journal)
     return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue)
+
+
+def build_view(pipeline: Pipeline, spec: StageSpec, replica: int, period: float) -> StageView:
+    """Say where a replica's policy stands; it hears the others once a `period`, in seconds."""
+    return StageView(
+        spec.name,
+        replica=replica,
+        instances=spec.instances,
+        slo=pipeline.spec.slo,
+        facts=_facts(pipeline),
+        successors=pipeline.graph.successors,
+        period=period,
+    )
 
 
 def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:

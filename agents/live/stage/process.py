@@ -26,7 +26,10 @@ from agents.live.stage.intake import Intake
 from agents.live.stage.membership import Membership
 from agents.live.stage.memory import Memory
 from agents.live.stage.output import Output
-from agents.live.stage.parts import build_core, build_work, load_models, stage_signature
+from agents.live.stage.parts import build_core, build_view, build_work, load_models, stage_signature
+from agents.live.stage.plan_feed import PlanFeed
+from agents.live.stage.planner import Planner, without
+from agents.live.stage.tally import Tally
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
 from lineage.errors import BrokerError, SpillwayError
@@ -69,6 +72,7 @@ class StageProcessConfig:
     drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
     commit_interval: float = 0.5
     torch_threads: int = 1
+    plan_period: float = 1.0  # between two words of its state to the other stages
     session: float = 10.0
     heartbeat: float = 0.3
 
@@ -124,13 +128,14 @@ class StageProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
-        schemas = SchemaLog(self._config.settings, self._name)
+        settings = self._config.settings
+        schemas = SchemaLog(settings, self._name)
         await asyncio.to_thread(schemas.open)
-        driver, memory = self._driver(schemas)
+        driver, memory, planner = self._driver(schemas)
         output = Output(
-            self._config.settings.confluent(),
+            settings.confluent(),
             loop,
-            on_stored=driver.stored,
+            on_stored=lambda tokens: without(planner, tokens, driver.stored),
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
@@ -146,27 +151,45 @@ class StageProcess:
         gc.collect()
         gc.freeze()  # what has been loaded stays: no collection need look at it again
         gc.set_threshold(*_GC_THRESHOLDS)
+        feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._config.plan_period)
+        feed.start()
+        planning = loop.create_task(planner.run(output, driver.tick))
+        planning.add_done_callback(driver.planning_ended)
         try:
             await self._until_stopped(app, driver, registration.mark_ready)
             drained = await self._drain(app, driver)
         finally:
+            planning.cancel()
+            if self._stop.is_set():
+                planner.farewell(output)
             await self._end(app, output, instances, leave=self._stop.is_set())
+            await asyncio.to_thread(feed.close, 1.0)
         registration.close()
         return 0 if drained else 1
 
-    def _driver(self, schemas: SchemaLog) -> tuple[StageDriver, Memory]:
+    def _driver(self, schemas: SchemaLog) -> tuple[StageDriver, Memory, Planner]:
         config = self._config
         signature = stage_signature(config.spec, self._models)
         joins = config.pipeline.graph.is_join(config.stage)
+        decoder = Decoder(self._limits, schemas.book)
         intake = Intake(
             predecessors=self._predecessors,
-            decoder=Decoder(self._limits, schemas.book),
+            decoder=decoder,
             signature=None if joins else signature,
             slo=config.pipeline.spec.slo,
             metrics=self._metrics,
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
-        core = build_core(config.pipeline, config.spec, config.replica, config.policy, self._journal())
+        period = config.plan_period
+        core = build_core(config.pipeline, config.spec, config.replica, config.policy, self._journal(), period=period)
+        view = build_view(config.pipeline, config.spec, config.replica, period)
+        planner = Planner(
+            *(config.pipeline.spec, view, core),
+            clock=self._clock,
+            decoder=decoder,
+            metrics=self._metrics,
+            reload_schemas=schemas.relearn,
+        )
         driver = StageDriver(
             core,
             clock=self._clock,
@@ -174,9 +197,10 @@ class StageProcess:
             emission=Emission(self._name, config.stage, self._limits, self._clock),
             memory=memory,
             metrics=self._metrics,
+            tally=Tally(self._metrics, planner.observed),
             reload_schemas=schemas.relearn,
         )
-        return driver, memory
+        return driver, memory, planner
 
     def _journal(self) -> Callable[[str], object] | None:
         path = self._config.journal

@@ -1,0 +1,186 @@
+"""The State Planner of a live stage (PARD, section 4.1): tells its state, hears the others', and ticks the policy.
+
+Once a period, at a multiple of it by the clock, so that all replicas speak of the same moment:
+
+1. `say`: the policy's own state (`StageCore.report`), or, of a policy that tells none, what was observed of its queue,
+   goes to `<p>.plan`. A word is not said while the one before is under way: what is late is of no use.
+2. a moment later, when the others' words have come, `merge`: the policy gets the newest state of every replica that is
+   not silent (`StageCore.tick`). That happens whether or not Kafka is there; then the others fall silent one by one.
+
+This replica's own state is merged as it was said, not as it came back; its echo only tells how long words take.
+Everything here runs on the application's loop; nothing waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agents.core.board import UNREADABLE, Board, silence_of, word_of
+from agents.core.estimates.observed import Observed
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.values.codec import encode_word
+from topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agents.core.policy import StageState, StageView
+    from agents.core.stage import StageCore
+    from agents.live.clock import Clock
+    from agents.live.metrics import StageMetrics
+    from agents.live.stage.output import Output
+    from agents.live.stage.plan_feed import Word
+    from lineage.message import PlanWord
+    from lineage.values.codec import Decoder
+    from topology.spec import PipelineSpec
+
+    Tick = Callable[[float, Mapping[str, Sequence[StageState]]], None]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_DELAY = 0.05  # seconds between saying and merging
+_RELOAD = 10.0  # seconds between two looks for the schema of a word
+
+
+class Planner:
+    """One replica's part in the exchange of states."""
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        view: StageView,
+        core: StageCore,
+        *,
+        clock: Clock,
+        decoder: Decoder,
+        metrics: StageMetrics,
+        reload_schemas: Callable[[], object],
+    ) -> None:
+        """`view` is the policy's: its stage, replica and period. `reload_schemas`: as for the driver."""
+        self._view = view
+        self._core = core
+        self._clock = clock
+        self._decoder = decoder
+        self._metrics = metrics
+        self._reload_schemas = reload_schemas
+        self._reloaded = -_RELOAD
+        self.observed = None if core.reports else Observed(view)  # is told of every request; see `Tally`
+        self._began_us = round(clock() * 1e6)
+        self._key = key_of(view.stage, view.replica)
+        self._topic = topics.plan(spec.name)
+        self._under_way = False
+        self.board = Board([stage.name for stage in spec.stages], spec.partitions, silence_of(view.period))
+        metrics.plan = self.board
+        metrics.plan_facts = view.facts
+
+    # What comes ------------------------------------------------------------------------------------------------
+
+    def hear(self, words: Sequence[Word]) -> None:
+        """Take what has come on the topic."""
+        now = self._clock()
+        for key, value in words:
+            if value is None:
+                self._forget(key)
+                continue
+            try:
+                word = self._decoder.word(value)
+            except WireError as error:
+                log.warning("a word on %s cannot be read (%s): %s", self._topic, error.reason, error)
+                self.board.refuse(UNREADABLE)
+                self._look_for_schemas(now, error)
+                continue
+            if key_of(word.stage, word.replica) == self._key:
+                self._echo(now, word)
+            elif (reason := self.board.hear(now, word)) is not None:
+                log.info("a word of %s.%d is refused: %s", word.stage, word.replica, reason)
+
+    def stored(self) -> None:
+        """Learn that the broker has the last word."""
+        self._under_way = False
+
+    # Once a period ---------------------------------------------------------------------------------------------
+
+    async def run(self, output: Output, tick: Tick) -> None:
+        """Say and merge until cancelled; `tick` gives what is known of all to the policy."""
+        period = self._view.period
+        delay = min(period / 4, _LONGEST_DELAY)
+        while True:
+            now = self._clock()
+            await asyncio.sleep((now // period + 1) * period - now)
+            self.say(output)
+            await asyncio.sleep(delay)
+            self.merge(tick)
+
+    def say(self, output: Output) -> None:
+        """Tell the others this replica's state."""
+        now = self._clock()
+        state = self._state(now)
+        word = word_of(state, self._began_us)
+        if (reason := self.board.hear(now, word)) is not None:
+            log.warning("the policy of %s tells a state that is refused: %s: %r", self._view.stage, reason, word)
+            return
+        waits = state.waits
+        self._metrics.calibration.told(state.queueing, sum(waits) / len(waits) if waits else 0.0, self._duration(state))
+        if self._under_way or not output.room:
+            self._metrics.plan_unsaid += 1
+            return
+        self._under_way = True
+        output.send(self._topic, 0, self._key, encode_word(word), [], self)
+
+    def merge(self, tick: Tick) -> None:
+        """Give the policy what is known of all."""
+        now = self._clock()
+        for heard in self.board.heard(now):
+            if (heard.state.stage, heard.state.replica) != (self._view.stage, self._view.replica) and not heard.silent:
+                self._metrics.plan_age.observe(heard.age)
+        tick(now, self.board.states(now))
+
+    def farewell(self, output: Output) -> None:
+        """Say that this replica stops for good."""
+        output.send(self._topic, 0, self._key, None, [], self)
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _state(self, now: float) -> StageState:
+        state = self._core.report(now)
+        if state is None:
+            self.observed = self.observed or Observed(self._view)
+            state = self.observed.report(now, self._core.load())
+        return state
+
+    def _duration(self, state: StageState) -> float:
+        """Seconds that the others expect of a batch here: as measured, or as in the profile."""
+        facts = self._view.facts.get(state.stage)
+        return state.duration or (facts.duration(facts.batch) if facts is not None else 0.0)
+
+    def _echo(self, now: float, word: PlanWord) -> None:
+        if word.began_us == self._began_us:
+            self._metrics.plan_delay.observe(max(0.0, now - word.at_us / 1e6))
+
+    def _look_for_schemas(self, now: float, error: WireError) -> None:
+        """Look, off the loop, whether a newer writer has registered its schema: its next word can be read then."""
+        if error.reason == reasons.UNKNOWN_SCHEMA and now - self._reloaded >= _RELOAD:
+            self._reloaded = now
+            asyncio.get_running_loop().run_in_executor(None, self._reload_schemas)
+
+    def _forget(self, key: bytes | None) -> None:
+        stage, _, replica = (key or b"").decode(errors="replace").rpartition(".")
+        if key != self._key and replica.isascii() and replica.isdigit() and len(replica) < 8:  # noqa: PLR2004
+            self.board.forget(stage, int(replica))
+
+
+def key_of(stage: str, replica: int) -> bytes:
+    """The key of a replica's words."""
+    return f"{stage}.{replica}".encode()
+
+
+def without(planner: Planner, tokens: Sequence[Any], stored: Callable[[Sequence[Any]], None]) -> None:
+    """Give `stored` what the broker has stored, and the planner what of it is its own."""
+    if planner in tokens:
+        planner.stored()
+        tokens = [token for token in tokens if token is not planner]
+    if tokens:
+        stored(tokens)

@@ -1,0 +1,58 @@
+"""What is counted of a stage's batches and messages, as they come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.request import Request
+from lineage.message import DROPPED
+
+if TYPE_CHECKING:
+    from agents.core.actions import Emit
+    from agents.core.batching import Batch
+    from agents.core.estimates.observed import Observed
+    from agents.live.metrics import StageMetrics
+    from agents.live.stage.batch_work import Executed
+
+
+class Tally:
+    """Adds to a stage's metrics, and to what is observed of its queue where its policy tells nothing of its own."""
+
+    def __init__(self, metrics: StageMetrics, observed: Observed | None = None) -> None:
+        self._metrics = metrics
+        self._observed = observed
+        self._refused: object = None  # the request whose loss was counted last: it may be told to several joins
+
+    def executed(self, now: float, batch: Batch, done: Executed) -> None:
+        """Count a batch that has ended at `now`."""
+        metrics, observed, seconds = self._metrics, self._observed, done.seconds
+        metrics.batches += 1
+        metrics.batched += len(batch.requests)
+        metrics.busy += seconds
+        metrics.executed.observe(seconds)
+        for request in batch.requests:
+            queued, waited = request.entered - request.arrived, request.started - request.entered
+            metrics.queued.observe(queued)
+            metrics.waited.observe(waited)
+            metrics.calibration.happened(queued, waited, seconds)
+            metrics.budgets.kept(request.deadline - request.entered)
+            metrics.budgets.consumed(now - request.arrived)
+            if observed is not None:
+                observed.delays.append(queued)
+                observed.waits.append(waited)
+
+    def emitted(self, now: float, emit: Emit) -> None:
+        """Count a message that is sent at `now`."""
+        metrics = self._metrics
+        metrics.emitted += 1
+        kind, loss = emit.kind.value, emit.loss
+        if kind == "dead-letter":
+            metrics.dead_letters[loss.reason if loss is not None else "",] += 1
+        elif loss is not None:
+            metrics.outcomes[loss.kind, loss.reason] += 1
+            source = emit.source
+            if loss.kind == DROPPED and isinstance(source, Request) and source is not self._refused:
+                self._refused = source
+                metrics.budgets.refused(source.deadline - now, loss.short)
+        elif emit.destination is None and not emit.lost:
+            metrics.outcomes["prediction", ""] += 1
