@@ -56,6 +56,14 @@ def broker_dir_option(name: str) -> Callable[[_Command], _Command]:
     return _folder_option(name, "SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, "Where the local Kafka keeps its data.")
 
 
+def html_option(command: _Command) -> _Command:
+    """--html: the report as a page."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--html", type=file, metavar="FILE", help="Write the report there as a page, with charts.")(
+        command
+    )
+
+
 def json_option(command: _Command) -> _Command:
     """--json: for machines."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)

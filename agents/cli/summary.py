@@ -9,9 +9,12 @@ import click
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from producers.report import Report
+
+FOLLOWED = 20_000  # queries whose visits a page's charts are made of, at most about twice that
 
 _HEADINGS = ("stage", "received", "batches", "mean", "dropped", "failed", "queue ms", "wait ms", "exec ms", "busy")
 
@@ -19,11 +22,16 @@ _HEADINGS = ("stage", "received", "batches", "mean", "dropped", "failed", "queue
 def deliver(report: Report, file: Path | None, *, as_json: bool) -> None:
     """Write the report into `file`, if one is named, and print it for people or for machines."""
     if file is not None:
-        try:
-            file.write_text(report.to_json(), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write the report {file}: {error.strerror}") from error
+        writing(file, lambda file: file.write_text(report.to_json(), encoding="utf-8"))
     click.echo(report.to_json() if as_json else summary(report), nl=False)
+
+
+def writing(file: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write `file`; `UsageError` where that cannot be."""
+    try:
+        write(file)
+    except OSError as error:
+        raise UsageError(f"cannot write the report {file}: {error.strerror}") from error
 
 
 def summary(report: Report) -> str:

@@ -1,4 +1,7 @@
-"""The four charts of a run, as SVG text: arrivals and goodput, latency, its distribution, drops per stage."""
+"""The charts of a run, as SVG text: arrivals and goodput, drop rate, latency, its distribution, drops per stage.
+
+Where the visits to stages are known, two more: time lines of single queries, and the budget that each stage took.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,18 @@ import numpy as np
 mpl.use("svg")  # no display is needed, nor looked for
 from matplotlib import pyplot as plt
 
+from agents.pages import visit_charts
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from agents.pages.visits import Visits
+
 GOOD, LATE, LOST, LOAD = "#2a7f62", "#d98e04", "#b3392f", "#4a5568"
+_WINDOWS = 100  # over a run, at most
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 9,
@@ -65,6 +73,29 @@ def _rates(axes: Axes, run: RunSeries) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
+def _drop_rate(axes: Axes, run: RunSeries) -> None:
+    end = float(run.due.max()) if len(run.due) else 1.0
+    width = max(1.0, end / _WINDOWS)
+    edges = np.arange(0, end + width, width)
+    middle, every = edges[:-1] + width / 2, np.histogram(run.due, edges)[0]
+    behind = axes.twinx()
+    behind.fill_between(middle, every / width, step="mid", color=LOAD, alpha=0.2)
+    behind.set(ylabel="arrivals per second", ylim=(0, None))
+    behind.grid(visible=False)
+    below = np.zeros(len(middle))
+    for which, colour, label in (
+        (~run.prediction, LOST, "dropped or failed"),
+        (run.prediction & ~run.good, LATE, "late"),
+    ):
+        share = 100 * np.histogram(run.due[which], edges)[0] / np.maximum(1, every)
+        axes.fill_between(middle, below, below + share, step="mid", color=colour, alpha=0.75, label=label)
+        below = below + share
+    axes.set(xlabel="seconds", ylabel="drop rate, %", ylim=(0, max(1.0, 1.05 * float(below.max()))), xlim=(0, end))
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+
+
 def _latencies(axes: Axes, run: RunSeries) -> None:
     good, late = run.good, run.prediction & ~run.good
     axes.scatter(run.due[good], 1e3 * run.latency[good], s=3, color=GOOD, linewidths=0, label="good", rasterized=False)
@@ -101,14 +132,20 @@ def thinned(run: RunSeries, most: int = 4000) -> RunSeries:
     return RunSeries(run.due[keep], run.latency[keep], run.prediction[keep], [run.stage[i] for i in keep], run.slo)
 
 
-def draw(run: RunSeries, stages: list[str]) -> dict[str, str]:
-    """Charts by name (`rates`, `latencies`, `distribution`, `losses`), each an <svg> element."""
+def draw(run: RunSeries, stages: list[str], visits: Visits | None = None) -> dict[str, str]:
+    """Charts by name, each an <svg> element; `timelines` and `consumed` only where `visits` are known."""
     plans: dict[str, Callable[[Axes], None]] = {
         "rates": lambda axes: _rates(axes, run),
+        "drops": lambda axes: _drop_rate(axes, run),
         "latencies": lambda axes: _latencies(axes, thinned(run)),
         "distribution": lambda axes: _distribution(axes, run),
         "losses": lambda axes: _losses(axes, run, stages),
     }
+    if visits is not None and len(visits.query):
+        plans |= {
+            "timelines": lambda axes: visit_charts.timelines(axes, run, visits),
+            "consumed": lambda axes: visit_charts.consumed(axes, run, visits),
+        }
     with mpl.rc_context(STYLE):
         return {name: svg_of(plan) for name, plan in plans.items()}
 

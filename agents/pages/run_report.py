@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agents.pages.charts import RunSeries
+    from agents.pages.visits import Visits
     from producers.report import Report
 
 
@@ -30,16 +31,18 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def render(report: Report, run: RunSeries, notes: list[str] | None = None) -> str:
-    """The page's text. `notes` are sentences shown at the end, escaped."""
+def render(report: Report, run: RunSeries, notes: list[str] | None = None, visits: Visits | None = None) -> str:
+    """The page's text. `notes` are sentences shown at the end, escaped; `visits` bring charts of where time went."""
     template = resources.files("agents.pages").joinpath("run_report.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    charts = draw(run, list(report.stages))
+    charts = draw(run, list(report.stages), visits)
     return environment.from_string(template).render(
         report=report, tiles=_tiles(report), charts=charts, notes=notes or []
     )
 
 
-def write(path: Path, report: Report, run: RunSeries, notes: list[str] | None = None) -> None:
+def write(
+    path: Path, report: Report, run: RunSeries, notes: list[str] | None = None, visits: Visits | None = None
+) -> None:
     """Write the page to `path`."""
-    path.write_text(render(report, run, notes), encoding="utf-8")
+    path.write_text(render(report, run, notes, visits), encoding="utf-8")

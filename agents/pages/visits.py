@@ -1,0 +1,103 @@
+"""Visits of queries to stages, as arrays: from a simulation's observer, or from the timings that outcomes carry.
+
+A visit has three parts, those of PARD's eq. 2: queued (from arrival to entering a batch), waited (to the batch's
+start), executed. One that ended in a drop was not executed. All durations in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from agents.sim.observe import Observer
+    from lineage.message import StageTiming
+
+
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """One element per visit; `stages` names the numbers in `stage`."""
+
+    stages: tuple[str, ...]
+    query: NDArray[np.int64]  # index
+    stage: NDArray[np.int64]
+    arrived: NDArray[np.float64]  # since the query was due
+    queued: NDArray[np.float64]
+    waited: NDArray[np.float64]
+    executed: NDArray[np.float64]  # 0 where it was dropped
+
+    def of(self, query: int) -> Visits:
+        """The visits of one query, in order of arrival."""
+        mine = np.flatnonzero(self.query == query)
+        return self.take(mine[np.argsort(self.arrived[mine], kind="stable")])
+
+    def take(self, which: NDArray[np.int64]) -> Visits:
+        """Some of the visits."""
+        columns = (getattr(self, name)[which] for name in ("query", "stage", "arrived", "queued", "waited", "executed"))
+        return Visits(self.stages, *columns)
+
+
+def observed(observer: Observer, due: NDArray[np.float64]) -> Visits:
+    """What a simulation's observer saw; of drops, those of the queries that it follows."""
+    rows: list[NDArray[np.float64]] = []
+    for number, log in enumerate(observer.stages.values()):
+        index, arrived, entered = np.array(log.visits, float), np.array(log.arrived), np.array(log.entered)
+        started, ended = np.array(log.started), np.array(log.ended)
+        stage = np.full(len(index), float(number))
+        rows.append(np.stack([index, stage, arrived, entered - arrived, started - entered, ended - started]))
+        lost, came, at = np.array(log.drops, float), np.array(log.drop_arrived), np.array(log.dropped)
+        followed = lost % observer.every == 0
+        zero = np.zeros(int(followed.sum()))
+        place = zero + number
+        rows.append(np.stack([lost[followed], place, came[followed], (at - came)[followed], zero, zero]))
+    return _visits(tuple(observer.stages), np.concatenate(rows, axis=1), due)
+
+
+def told(
+    timings: Mapping[int, Sequence[StageTiming]],
+    latency: NDArray[np.float64],
+    predecessors: Mapping[str, Sequence[str]],
+) -> Visits:
+    """What the outcomes tell, by query. They say how long each part took, not when a stage began with a query.
+
+    So a stage is taken to begin when the last before it ended, and what the timings leave unexplained of the latency is
+    spread evenly over the hops. `predecessors` by stage are in topological order; `latency` is NaN where unknown.
+    """
+    numbers = {name: number for number, name in enumerate(predecessors)}
+    rows: list[tuple[float, ...]] = []
+    for query, passed in timings.items():
+        known = {timing.stage: timing for timing in passed if timing.stage in numbers}
+        begins = _begins(known, predecessors, float(latency[query]))
+        rows += [
+            (query, numbers[name], begins[name], timing.queued, timing.waited, timing.executed if timing.batch else 0.0)
+            for name, timing in known.items()
+        ]
+    table = np.array(rows, float).reshape(-1, 6).T
+    return _visits(tuple(predecessors), table, np.zeros(len(latency)))
+
+
+def _begins(
+    known: Mapping[str, StageTiming], predecessors: Mapping[str, Sequence[str]], latency: float
+) -> dict[str, float]:
+    """When a query came to each stage that it passed, seconds since it was due."""
+    ends: dict[str, tuple[float, int]] = {}  # of explained time, and hops so far
+    begins: dict[str, tuple[float, int]] = {}
+    for name in predecessors:
+        if name in known:
+            begins[name] = max((ends[before] for before in predecessors[name] if before in ends), default=(0.0, 0))
+            timing = known[name]
+            ends[name] = (begins[name][0] + timing.queued + timing.waited + timing.executed, begins[name][1] + 1)
+    explained, stages = max(ends.values(), default=(0.0, 0))
+    hop = max(0.0, latency - explained) / (stages + 1) if np.isfinite(latency) else 0.0
+    return {name: seconds + (hops + 1) * hop for name, (seconds, hops) in begins.items()}
+
+
+def _visits(stages: tuple[str, ...], table: NDArray[np.float64], due: NDArray[np.float64]) -> Visits:
+    query = table[0].astype(np.int64)
+    return Visits(stages, query, table[1].astype(np.int64), table[2] - due[query], *table[3:])
