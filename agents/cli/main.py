@@ -28,6 +28,7 @@ COMMANDS = {
     "predict": "Send one query and print its outcome.",
     "record": "Record what goes in and out of a running pipeline.",
     "replay": "Drive a pipeline with a trace or a recording and report.",
+    "profile": "Measure a pipeline's models over batch sizes.",
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "bench": "Measure, side by side with other ways of doing the same.",

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import multiprocessing
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ class ChildModel:
         if kind == _RAISED:
             self._process.join()
             raise ModelError(content)
-        self.version, self.input_signature = content
+        self.version, self.input_signature, self.uses_torch = content
 
     def _receive(self, doing: str) -> tuple[str, Any]:
         try:
@@ -92,6 +93,11 @@ class ChildModel:
         except SpillwayError as error:
             self.on_restart(f"{error}; the next batch tries once more")
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid or 0
+
     def close(self) -> None:
         """End the process."""
         self._closed = True
@@ -112,7 +118,8 @@ def _serve(pipe: Connection, stage: str, name: str, arguments: dict[str, Any], d
     except SpillwayError as error:
         pipe.send((_RAISED, str(error)))
         return
-    pipe.send((_LOADED, (str(getattr(model, "version", "")), getattr(model, "input_signature", None))))
+    told = str(getattr(model, "version", "")), getattr(model, "input_signature", None), "torch" in sys.modules
+    pipe.send((_LOADED, told))
     while True:
         try:
             batch = pipe.recv()

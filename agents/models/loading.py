@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Model(Protocol):
     """What a stage runs: one result, a mapping with string keys, for each of the inputs, in their order.
 
-    A model may also have a `version` (text, told in timings) and an `input_signature` (as a stage's `inputs`).
+    A model may also have a `version` (text, told in timings), an `input_signature` (as a stage's `inputs`) and a method
+    `example()`, which returns a query's inputs, or a list of them, to measure it on.
     """
 
     def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:

@@ -26,6 +26,7 @@ class TorchModel:
         self._device = device
         self.version = str(getattr(module, "version", ""))
         self.input_signature = getattr(module, "input_signature", None)
+        self.example = getattr(module, "example", None)
 
     def predict(self, batch: list[Inputs]) -> list[dict[str, Any]]:
         """Run one batch."""

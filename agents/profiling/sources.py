@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,18 +34,17 @@ def source_hash(reference: str, path: list[str]) -> str | None:
 
 
 def _file_of(module: str, path: list[str]) -> Path | None:
-    """The source file of a module, found without running any of it."""
-    places: list[str] | None = path
-    spec = None
-    parts = module.split(".")
-    for number in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:number]), places)
-        if spec is None:
-            return None
-        places = list(spec.submodule_search_locations or ())
-    if spec is None or not spec.has_location or spec.origin is None:
-        return None
-    return Path(spec.origin) if spec.origin.endswith(".py") else None
+    """The source file of a module, found without running any of it; folders without `__init__.py` are packages too."""
+    places = [Path(place) for place in path if place]
+    *packages, last = module.split(".")
+    for package in packages:
+        regular = [place / package for place in places if (place / package / "__init__.py").is_file()]
+        places = regular[:1] or [place / package for place in places if (place / package).is_dir()]
+    for place in places:
+        for file in (place / last / "__init__.py", place / f"{last}.py"):
+            if file.is_file():
+                return file
+    return None
 
 
 def _root_of(file: Path, module: str) -> Path | None:

@@ -46,12 +46,13 @@ def signature_payload(spec: PipelineSpec) -> Payload:
     def make(index: int, rng: np.random.Generator) -> Mapping[str, Any]:
         if not wanted:
             return {"index": index}
-        return {name: _example(spec, rng) for name, spec in wanted.items()}
+        return {name: example_of(spec, rng) for name, spec in wanted.items()}
 
     return make
 
 
-def _example(wanted: InputSpec, rng: np.random.Generator) -> Any:
+def example_of(wanted: InputSpec, rng: np.random.Generator) -> Any:
+    """Make a value that an input declared so takes; a size that is left open is 8."""
     if wanted.dtype in _VALUES:
         return _VALUES[wanted.dtype]
     shape = tuple(size if isinstance(size, int) and size >= 0 else _ANY_SIZE for size in wanted.shape or ())

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agents.cli.options import json_option, pipeline_argument
-from agents.core.policies import POLICIES
+from agents.cli.policies import policy_findings
+from agents.profiling.conditions import stale_profiles
 from lineage.errors import ModelError, SpecError
 from topology.drawing import dot, text
 from topology.load import load
-from topology.names import meant
 from topology.quantities import show_duration
 from topology.rules.problems import InvalidPipelineError
 from topology.rules.remarks import remarks
@@ -52,7 +52,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, as_json: bool) -> int:
     """  # noqa: D301 - click's own marks
     try:
         loaded = load(pipeline)
-        findings = [*_policies(loaded), *(_imports(loaded) if imports else ())]
+        findings = [*policy_findings(loaded), *stale_profiles(loaded), *(_imports(loaded) if imports else ())]
         if findings:
             raise InvalidPipelineError(str(pipeline), findings)
     except SpecError as error:
@@ -67,13 +67,6 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, as_json: bool) -> int:
     else:
         _tell(loaded)
     return 0
-
-
-def _policies(pipeline: Pipeline) -> Iterator[Finding]:
-    for number, stage in enumerate(pipeline.spec.stages):
-        if stage.policy is not None and stage.policy not in POLICIES:
-            wrong = f"there is no policy {stage.policy!r}; {meant(stage.policy, POLICIES)}"
-            yield pipeline.finding(("stages", number, "policy"), wrong)
 
 
 def _imports(pipeline: Pipeline) -> Iterator[Finding]:
@@ -114,6 +107,7 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
         "remarks": remarks(pipeline),
         "digest": pipeline.digest,
         "spec": json.loads(spec.model_dump_json()),
+        "planned": _planned(pipeline),
         "order": graph.order,
         "roots": graph.roots,
         "sinks": graph.sinks,
@@ -138,5 +132,27 @@ def _tell(pipeline: Pipeline) -> None:
         f"and the gate, SLO {show_duration(spec.slo)}, {spec.partitions} partitions\n"
     )
     click.echo(text(pipeline))
+    click.echo(f"\n{_batches(pipeline)}")
     for remark in remarks(pipeline):
         click.echo(f"\nnote: {remark}")
+
+
+def _planned(pipeline: Pipeline) -> dict[str, int]:
+    """The batches that are planned, of the stages without a `batch` of their own."""
+    free = {stage.name for stage in pipeline.written.stages if stage.batch is None}
+    return {stage.name: stage.batch for stage in pipeline.spec.stages if stage.name in free and stage.batch is not None}
+
+
+def _batches(pipeline: Pipeline) -> str:
+    """The plan in words: each stage's batch, what it takes, and where it comes from."""
+    planned, told = _planned(pipeline), []
+    for stage in pipeline.spec.stages:
+        duration = pipeline.durations.get(stage.name)
+        seconds = "" if duration is None else f" in {show_duration(float(f'{duration(stage.batch_size):.3g}'))}"
+        source = "" if stage.name in planned else " (given)" if stage.batch is not None else " (max_batch)"
+        told.append(f"{stage.name} {stage.batch_size}{seconds}{source}")
+    line = f"batches: {', '.join(told)}"
+    unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
+    if unknown and any(stage.batch is None for stage in pipeline.spec.stages):
+        line += f"\n         not planned: nobody knows what {', '.join(unknown)} takes; 'spillway profile' measures it"
+    return line

@@ -1,0 +1,143 @@
+"""`spillway profile`: how long a pipeline's models take over batch sizes, written to a profile file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agents.cli.commands.serve import ONE_THREAD_EACH
+from agents.cli.options import json_option, pipeline_argument
+from agents.cli.progress import progress_bar
+from agents.cli.sampling import given_samples
+from agents.profiling.measuring import Effort
+from agents.profiling.profiler import Profiler
+from agents.profiling.sizes import parse_sizes
+from lineage.errors import SpecError, UsageError
+from topology.load import load
+from topology.profiles import read_profiles, write_profiles
+from topology.quantities import show_duration
+from topology.sizing import profile_file
+
+if TYPE_CHECKING:
+    from topology.load import Pipeline
+    from topology.profiles import Measured, StageProfile
+    from topology.spec import StageSpec
+
+
+def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    return None if value is None else parse_sizes(value)
+
+
+@click.command()
+@pipeline_argument
+@click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only this stage; can be repeated.")
+@click.option(
+    "--batches", callback=_sizes, metavar="N,N..M", help="Sizes, besides 1 and each stage's largest.  [default: 1..64]"
+)
+@click.option("--sample", metavar="WHAT", help="Queries for the roots: a recording, a file of JSON or module:function.")
+@click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs of each size.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of generated samples.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write.  [default: the pipeline's 'profile', else PIPELINE.profile.yaml beside it]",
+)
+@json_option
+def profile(
+    pipeline: Path,
+    *,
+    stages: tuple[str, ...],
+    batches: tuple[int, ...] | None,
+    sample: str | None,
+    runs: int,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure a pipeline's models over batch sizes and write their profile.
+
+    Each stage's model runs in a process of its own, on its device, with the threads that a served stage has: warm-up
+    and --runs timed runs of every size up to max_batch. In --batches, a..b is every power of two between and the
+    middles. Emulated stages need no profile. With --stage, the others keep what the file says of them.
+
+    \b
+    Example:
+      spillway profile examples/plates/pipeline.yaml --sample examples.plates.payload:scene
+      spillway profile pipeline.yaml --stage detect --batches 1,2,4..16 --sample recordings/monday
+    """  # noqa: D301 - click's own marks
+    loaded = load(pipeline, profiled=False)
+    chosen = _chosen(loaded, stages)
+    for name in ONE_THREAD_EACH:
+        os.environ.setdefault(name, "1")  # as a served stage has it
+    samples = None if sample is None else given_samples(sample, seed)
+    done: list[Measured] = []
+    profiler = Profiler(loaded, samples=samples, sizes=batches, effort=Effort(runs=runs), seed=seed)
+    with progress_bar("measuring", sum(len(profiler.sizes(stage)) for stage in chosen)) as progress:
+
+        def note(measured: Measured) -> None:
+            done.append(measured)
+            progress(len(done))
+
+        profiler.progress = note
+        found = {stage.name: profiler.profile(stage.name) for stage in chosen}
+    files = {stage.name: output or _file(loaded, stage) for stage in chosen}
+    for file in dict.fromkeys(files.values()):
+        write_profiles(file, _kept(file, loaded) | {name: found[name] for name in found if files[name] == file})
+    _tell(loaded, found, files, as_json=as_json)
+
+
+def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
+    if not names:
+        chosen = [stage for stage in pipeline.written.stages if stage.model is not None]
+        if not chosen:
+            raise UsageError(f"{pipeline.path}: all its stages are emulated: their durations are their profile")
+        return chosen
+    chosen = [pipeline.written.stage(name) for name in dict.fromkeys(names)]
+    for stage in chosen:
+        if stage.model is None:
+            raise UsageError(f"stage {stage.name!r} is emulated: its durations are its profile")
+    return chosen
+
+
+def _file(pipeline: Pipeline, stage: StageSpec) -> Path:
+    named = profile_file(pipeline.written, stage)
+    return pipeline.path.parent / named if named is not None else pipeline.path.with_suffix(".profile.yaml")
+
+
+def _kept(file: Path, pipeline: Pipeline) -> dict[str, StageProfile]:
+    """What the file says of the pipeline's stages; nothing where it cannot be read, as it is written anew then."""
+    try:
+        known = read_profiles(file)
+    except SpecError:
+        return {}
+    return {name: known[name] for name in (stage.name for stage in pipeline.written.stages) if name in known}
+
+
+def _tell(pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, Path], *, as_json: bool) -> None:
+    if as_json:
+        told = {name: {"file": str(files[name]), **profile.model_dump()} for name, profile in found.items()}
+        click.echo(json.dumps({"pipeline": pipeline.spec.name, "stages": told}, ensure_ascii=False))
+        return
+    table = Table("stage", "batch", "p50", "p95", "queries/s", "memory", box=None)
+    for name, profile in found.items():
+        for size, measured in profile.batches.items():
+            table.add_row(name if size == 1 else "", *_row(size, measured))
+    Console(highlight=False).print(table)
+    for file in dict.fromkeys(files.values()):
+        click.echo(f"written to {file}")
+    unnamed = [name for name in found if profile_file(pipeline.written, pipeline.written.stage(name)) is None]
+    if unnamed:
+        named = os.path.relpath(files[unnamed[0]], pipeline.path.parent)
+        click.echo(f"let the pipeline refer to it: add 'profile: {named}' to {pipeline.path}")
+
+
+def _row(size: int, measured: Measured) -> tuple[Any, ...]:
+    p50, p95 = (show_duration(float(f"{seconds:.3g}")) for seconds in (measured.p50, measured.p95))
+    return str(size), p50, p95, f"{size / measured.p50:,.0f}", f"{measured.memory / (1 << 20):,.0f} MiB"

@@ -1,0 +1,71 @@
+"""Sample queries that a user names: a recording, a file of queries, or a function that makes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.cli.json_values import read_value
+from agents.profiling.samples import SAMPLES
+from lineage.errors import UsageError, WireError
+from lineage.limits import DEFAULT_LIMITS
+from lineage.message import Query
+from lineage.values.codec import Decoder
+from producers.load.payloads import find_payload
+from producers.recording import is_recording, read_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Sample = dict[str, Any]
+
+
+def given_samples(source: str, seed: int) -> list[Sample]:
+    """The first queries of a recording's folder, of a file of JSON objects, or of a `module:function`."""
+    path = Path(source)
+    if is_recording(path):
+        found = list(_recorded(path))
+    elif path.is_file():
+        found = list(_listed(path))
+    elif ":" in source:
+        function, rng = find_payload(source), np.random.default_rng(seed)
+        try:
+            found = [dict(function(index, rng)) for index in range(SAMPLES)]
+        except Exception as error:  # a user's function may raise anything
+            raise UsageError(f"the sample function {source} failed: {error!r}") from error
+    else:
+        raise UsageError(f"there is no recording, no file of queries and no module:function {source!r} to sample from")
+    if not found:
+        raise UsageError(f"{source} holds no query to sample from")
+    return found
+
+
+def _recorded(path: Path) -> Iterator[Sample]:
+    recording = read_recording(path)
+    decoder = Decoder(DEFAULT_LIMITS)
+    for number, query in enumerate(recording.queries()):
+        if number >= SAMPLES:
+            return
+        try:
+            message = decoder.message(query.value or b"")
+        except WireError:
+            continue  # a poison message was recorded as it came
+        if isinstance(message, Query):
+            yield message.inputs
+
+
+def _listed(path: Path) -> Iterator[Sample]:
+    lines = path.read_text("utf-8").splitlines()
+    for number, line in enumerate(lines[:SAMPLES], start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: not JSON: {error}; give one query's inputs a line") from error
+        if not isinstance(value, dict):
+            raise UsageError(f"{path}:{number}: a JSON object of named inputs is needed, not {type(value).__name__}")
+        yield {name: read_value(item, f"{path}:{number}: {name}") for name, item in value.items()}

@@ -1,0 +1,187 @@
+"""One stage's measurement in a process of its own, so that models share no memory, threads or imports.
+
+The process loads the model as a stage does, finds samples, measures each size, and last tells what the stage makes of
+the samples, which the next stages are measured on. What it tells, in this order: `Loaded`; then either `NeedsSamples`,
+and nothing more, or a `(size, Measured)` for each size, and the shares of each successor, by sample (None where they
+are not wanted). An error at any point is a text, and the last word.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents.live.stage.user_functions import UserFunctions
+from agents.models.child import ChildModel
+from agents.models.loading import limit_torch_threads, load_model
+from agents.profiling.conditions import TORCH_THREADS
+from agents.profiling.measuring import Effort, Memory, measure, timed
+from agents.profiling.samples import own_samples
+from lineage.errors import ModelError, SpillwayError, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
+
+    from agents.models.loading import Model
+    from topology.profiles import Measured
+    from topology.spec import StageSpec
+
+    Parts = dict[str, dict[str, Any]]  # predecessor -> its outputs; "" -> a query's inputs
+    Share = dict[str, dict[str, Any]]  # successor -> what it is sent
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is to do."""
+
+    spec: StageSpec
+    successors: tuple[str, ...]
+    sizes: tuple[int, ...]  # none: only the outputs are wanted
+    parts: Sequence[Parts] | None  # what arrives at the stage, by sample; None: it is to find its own samples
+    seed: int
+    effort: Effort
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The model is there."""
+
+    uses_torch: bool
+    device_name: str | None  # of a GPU, as torch tells it
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSamples:
+    """The stage has no samples of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What went wrong, in words for the user."""
+
+    text: str
+
+
+class Measuring:
+    """Runs a `Job` in a spawned process; iterating gives what it tells. Close it to end the process."""
+
+    def __init__(self, job: Job) -> None:
+        self._place = f"stage {job.spec.name!r}: model {job.spec.model!r}"
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, job), name=f"profile-{job.spec.name}")
+        self._process.start()
+        theirs.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        """What the process tells, until it ends. Raises ModelError where it cannot go on."""
+        while True:
+            try:
+                told = self._pipe.recv()
+            except EOFError:
+                self._process.join()
+                if self._process.exitcode:
+                    code = self._process.exitcode
+                    raise ModelError(
+                        f"{self._place}: its process died while it was measured (exit code {code})"
+                    ) from None
+                return
+            if isinstance(told, Broken):
+                raise ModelError(told.text)
+            yield told
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._pipe.close()
+        self._process.join(1.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(pipe: Connection, job: Job) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal's Ctrl-C reaches both
+    try:
+        for told in _tell(job):
+            _send(pipe, told)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # nobody listens any more
+    except SpillwayError as error:
+        pipe.send(Broken(str(error)))
+
+
+def _send(pipe: Connection, told: Any) -> None:
+    try:
+        pipe.send(told)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        pipe.send(None)  # outputs that cannot leave the process are no samples for the next stages
+
+
+def _tell(job: Job) -> Iterator[Any]:
+    spec = job.spec
+    place = f"stage {spec.name!r}: model {spec.model!r}"
+    model = _load(spec)
+    try:
+        yield _loaded(spec, model)
+        functions = UserFunctions(spec, job.successors)
+        samples = own_samples(spec, model, job.seed) if job.parts is None else _joined(place, functions, job)
+        if samples is None:
+            yield NeedsSamples()
+            return
+        memory = Memory(spec.device, [model.pid if isinstance(model, ChildModel) else os.getpid()])
+        for size in job.sizes:
+            found: tuple[int, Measured] = size, measure(place, model, samples, size, job.effort, memory)
+            yield found
+        yield _shares(place, model, samples, functions, memory) if job.successors else None
+    finally:
+        if isinstance(model, ChildModel):
+            model.close()
+
+
+def _loaded(spec: StageSpec, model: Model) -> Loaded:
+    torch: Any = sys.modules.get("torch")
+    if isinstance(model, ChildModel):
+        return Loaded(model.uses_torch, None)
+    named = torch.cuda.get_device_name(spec.device) if torch is not None and spec.device != "cpu" else None
+    return Loaded(torch is not None, named)
+
+
+def _load(spec: StageSpec) -> Model:
+    if spec.model is None:
+        raise ModelError(f"stage {spec.name!r} is emulated: there is no model to measure")
+    if spec.executor == "process":
+        return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=TORCH_THREADS)
+    model = load_model(spec.name, spec.model, spec.arguments, spec.device)
+    limit_torch_threads(TORCH_THREADS)
+    return model
+
+
+def _joined(place: str, functions: UserFunctions, job: Job) -> list[dict[str, Any]]:
+    """The inputs that the stage makes of what its predecessors send."""
+    try:
+        if len(job.spec.after) > 1:
+            return [functions.join(parts) for parts in job.parts or ()]
+        return [dict(one) for parts in job.parts or () for one in parts.values()]
+    except WireError as error:
+        raise ModelError(f"{place}: its samples cannot be joined: {error}") from error
+
+
+def _shares(
+    place: str, model: Model, samples: Sequence[Mapping[str, Any]], functions: UserFunctions, memory: Memory
+) -> list[Share]:
+    """What each successor is sent for each sample; the model runs on one at a time, which any model can."""
+    shares = []
+    for sample in samples:
+        output = timed(place, model, [sample], 1, memory)[1][0]
+        try:
+            _, routed = functions.route(dict(output))
+        except (WireError, TypeError, ValueError) as error:
+            raise ModelError(f"{place}: what it returned for a sample goes nowhere: {error}") from error
+        shares.append({target: outputs for target, outputs in routed.items() if target is not None})
+    return shares

@@ -1,0 +1,122 @@
+"""Profiles of a pipeline's stages, each measured in a process of its own, on samples of its own or of those before it.
+
+Where the user gives sample queries, they flow through the pipeline: the root stages are measured on them, and each
+later stage on what the stages before it make of them. Otherwise a stage is measured on samples of its own (the model's
+`example()`, or the declared inputs), and on the outputs of the stages before it only where it has none.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from agents.profiling.conditions import conditions_now
+from agents.profiling.process import Job, Loaded, Measuring, NeedsSamples
+from agents.profiling.sizes import sizes_up_to
+from lineage.errors import UsageError
+from topology.profiles import Measured, StageProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agents.profiling.measuring import Effort
+    from agents.profiling.process import Parts, Share
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+
+class Profiler:
+    """Measures stages of one pipeline. `progress` hears of each size that is done."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        samples: Sequence[dict[str, Any]] | None,
+        sizes: tuple[int, ...] | None,
+        effort: Effort,
+        seed: int = 0,
+        progress: Callable[[Measured], None] = lambda _measured: None,
+    ) -> None:
+        """`samples`: queries for the root stages; `sizes`: batches to measure, besides 1 and each stage's largest."""
+        self._pipeline = pipeline
+        self._samples = samples
+        self._sizes = sizes
+        self._effort = effort
+        self._seed = seed
+        self.progress = progress
+        self._shares: dict[str, list[Share]] = {}  # by stage, what it made of its samples
+
+    def sizes(self, stage: StageSpec) -> tuple[int, ...]:
+        """The batch sizes that `profile` measures of a stage."""
+        return sizes_up_to(stage.batch_size, self._sizes)
+
+    def profile(self, name: str) -> StageProfile:
+        """Measure one stage. Raises UsageError where there are no samples for it, ModelError where its model fails."""
+        stage = self._pipeline.written.stage(name)
+        found: dict[int, Measured] = {}
+        loaded = self._run(stage, self.sizes(stage), found)
+        measured = conditions_now(stage, self._pipeline.path.parent, torch=loaded.uses_torch)
+        if measured.device_name is None:
+            measured = measured.model_copy(update={"device_name": loaded.device_name})
+        return StageProfile(measured=measured, batches=found)
+
+    def _run(self, stage: StageSpec, sizes: tuple[int, ...], found: dict[int, Measured]) -> Loaded:
+        """Run a stage's process; where it has no samples of its own, once more on what comes from before."""
+        parts = None if self._samples is None else self._parts(stage)
+        while True:
+            loaded, needs = Loaded(uses_torch=False, device_name=None), False
+            successors = self._pipeline.graph.successors[stage.name]
+            with closing(Measuring(Job(stage, successors, sizes, parts, self._seed, self._effort))) as process:
+                for told in process:
+                    if isinstance(told, Loaded):
+                        loaded = told
+                    elif isinstance(told, NeedsSamples):
+                        needs = True
+                    elif isinstance(told, tuple):
+                        found[told[0]] = told[1]
+                        self.progress(told[1])
+                    elif told is not None:
+                        self._shares[stage.name] = told
+            if not needs:
+                return loaded
+            parts = self._parts(stage)
+
+    def _parts(self, stage: StageSpec) -> list[Parts]:
+        """What arrives at a stage, by sample: the user's queries, or the outputs of its predecessors."""
+        if not stage.after:
+            if self._samples is None:
+                raise UsageError(_no_samples(self._pipeline, stage))
+            return [{"": sample} for sample in self._samples]
+        shares = {before: self._made_by(before) for before in stage.after}
+        count = min(map(len, shares.values()))
+        parts = [
+            {before: each[index][stage.name] for before, each in shares.items() if stage.name in each[index]}
+            for index in range(count)
+        ]
+        most = max((len(one) for one in parts), default=0)
+        if not most:
+            raise UsageError(
+                f"stage {stage.name!r}: none of the {count} samples is sent to it by {' or '.join(stage.after)}; give "
+                "queries that are with --sample, or its model an example() method"
+            )
+        return [one for one in parts if len(one) == most]  # what comes from all of them, where anything does
+
+    def _made_by(self, name: str) -> list[Share]:
+        stage = self._pipeline.written.stage(name)
+        if name not in self._shares:
+            if stage.model is None:  # an emulated stage passes its input on
+                passed = [next(iter(parts.values())) for parts in self._parts(stage)]
+                successors = self._pipeline.graph.successors[name]
+                self._shares[name] = [dict.fromkeys(successors, inputs) for inputs in passed]
+            else:
+                self._run(stage, (), {})
+        return self._shares[name]
+
+
+def _no_samples(pipeline: Pipeline, stage: StageSpec) -> str:
+    return (
+        f"stage {stage.name!r}: there is nothing to measure it on; declare its inputs, as in 'inputs: {{image: {{"
+        "dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name queries: "
+        f"'spillway profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
+    )
