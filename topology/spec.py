@@ -39,6 +39,20 @@ def _joined(value: Any) -> Any:
     return {"mode": value} if isinstance(value, str) else value
 
 
+def _policy(value: Any) -> Any:
+    """A mapping of a name and parameters becomes the setting that the command line takes too."""
+    if not isinstance(value, Mapping):
+        return value
+    name = value.get("name")
+    if not isinstance(name, str):
+        raise ValueError("needs a name, as {name: pard, quantile: .2}")  # noqa: TRY004 - pydantic wants a ValueError
+    parameters = {key: each for key, each in value.items() if key != "name"}
+    for key, each in parameters.items():
+        if not isinstance(each, str | int | float) or {",", "="} & {*str(key), *str(each)}:
+            raise ValueError(f"its parameter {key} must be a name or a number, not {each!r:.40}")
+    return ":".join(filter(None, (name, ",".join(f"{key}={each}" for key, each in parameters.items()))))
+
+
 def _dtype(name: str) -> str:
     known = (*sorted(DTYPE_NAMES), *VALUE_TYPES)
     if name not in known:
@@ -155,7 +169,8 @@ class StageSpec(_Spec):
     queue: Count = DEFAULT_QUEUE
     """The most requests that wait in one process; beyond, they wait in Kafka."""
     inputs: dict[str, InputSpec] | None = None
-    policy: str | None = None
+    policy: Annotated[str | None, BeforeValidator(_policy)] = None
+    """A policy's name, or its setting with parameters, as `pard:quantile=.2`; what policies there are, agents know."""
 
     @property
     def batch_size(self) -> int:

@@ -14,6 +14,7 @@ import click
 import numpy as np
 
 from agents.cli.options import json_option
+from agents.cli.policies import POLICY
 from agents.core.policies import POLICIES
 from agents.sim.simulation import simulate as run
 from topology.load import parse
@@ -81,7 +82,7 @@ def _cells(policies: tuple[str, ...], requests: int, repeats: int) -> Iterator[d
 @click.command()
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True, help="Per run.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; the median counts.")
-@click.option("--policy", "policies", type=click.Choice(list(POLICIES)), multiple=True, help="[default: all]")
+@click.option("--policy", "policies", type=POLICY, multiple=True, help="[default: all]")
 @json_option
 def simulate(requests: int, repeats: int, policies: tuple[str, ...], *, as_json: bool) -> None:
     """Measure the simulator's speed in stage visits per CPU second.

@@ -41,7 +41,7 @@ def _spread(quantiles: Sequence[float], count: int) -> NDArray[np.float64]:
 
 def uniform(duration: float, count: int) -> NDArray[np.float64]:
     """Give what stands in for a stage that says nothing: waits spread evenly over [0, d] (the paper's Figure 3b)."""
-    return (np.arange(count) + 0.5) * (duration / count)
+    return np.asarray((np.arange(count) + 0.5) * (duration / count), np.float64)
 
 
 def quantile(values: NDArray[np.float64], share: float) -> float:

@@ -8,7 +8,7 @@ period, after its deadline at the latest, and the queue never holds more than on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -32,7 +32,7 @@ ADAPTIVE, HIGH, LOW, INSTANT = "adaptive", "high", "low", "instant"
 class Recording(Parameters):
     """What a queue remembers of its requests."""
 
-    window: float | Literal["auto"] = Field(WINDOW, gt=0)
+    window: Annotated[float, Field(gt=0)] | Literal["auto"] = WINDOW
     """Seconds of the queueing delay's window; auto: 2 to 6, by how bursty the arrivals have been (section 5.4)."""
     samples: int = Field(SAMPLES, ge=1, le=1_000_000)
     """M: batch waits of a stage that are remembered, and draws from them."""

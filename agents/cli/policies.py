@@ -1,0 +1,70 @@
+"""The option that names a policy, with or without parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.core.policies import POLICIES, selected
+from lineage.errors import UsageError
+from topology.rules.problems import InvalidPipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from click.shell_completion import CompletionItem
+
+    from topology.load import Pipeline
+    from topology.rules.problems import Finding
+
+
+class PolicySetting(click.ParamType):
+    """A policy's name, or a name with parameters such as pard:quantile=.2,window=auto; checked, and kept as text."""
+
+    name = "policy"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check the setting. Fails where there is no such policy or parameter."""
+        try:
+            selected(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        """Show how a setting is written."""
+        return "NAME[:KEY=VALUE,...]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Offer the names."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a completing shell needs it
+
+        return [CompletionItem(name) for name in POLICIES if name.startswith(incomplete)]
+
+
+POLICY = PolicySetting()
+
+
+def require_policies(pipeline: Pipeline, instead: str | None) -> None:
+    """Check what the stages are to be run with, before anything is started: `instead`, or what the file says.
+
+    Raises UsageError, in the second case one that names file, line and stage.
+    """
+    if instead is not None:
+        selected(instead)
+        return
+    findings = list(policy_findings(pipeline))
+    if findings:
+        raise InvalidPipelineError(str(pipeline.path), findings)
+
+
+def policy_findings(pipeline: Pipeline) -> Iterator[Finding]:
+    """Find what is wrong with the policies that the file names."""
+    for number, stage in enumerate(pipeline.spec.stages):
+        if stage.policy is None:
+            continue
+        try:
+            selected(stage.policy)
+        except UsageError as error:
+            yield pipeline.finding(("stages", number, "policy"), str(error))

@@ -1,0 +1,86 @@
+"""How a policy is named, with and without parameters; and what is said of one that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.cli.main import run
+from agents.core.policies import POLICIES, make, selected
+from agents.core.policy import StageView
+from lineage.errors import UsageError
+from topology.load import parse
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_every_policy_is_made_by_its_name_even_for_a_stage_of_which_nothing_is_known(name):
+    assert isinstance(make(name, StageView("stage")), POLICIES[name])
+
+
+def test_parameters_are_read_and_checked():
+    chosen = selected("pard: quantile=.2, window=auto")
+    assert (chosen.name, chosen.parameters.quantile, chosen.parameters.window) == ("pard", 0.2, "auto")
+    assert chosen.parameters.samples == 10_000
+    assert str(chosen) == "pard:quantile=.2,window=auto"
+    assert str(selected("naive")) == "naive"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("prad", "there is no policy 'prad'; did you mean 'pard'? the policies are: naive, expired, pard"),
+        ("pard:quantil=.2", "policy pard has no parameter 'quantil'; did you mean 'quantile'?"),
+        ("pard:quantile=2", "policy pard, parameter quantile=2: Input should be less than or equal to 1"),
+        ("pard:quantile=nan", "policy pard, parameter quantile=nan"),
+        ("pard:window=0", "policy pard, parameter window=0"),
+        ("pard:window=long", "policy pard, parameter window=long"),
+        ("pard:quantile", "policy pard: 'quantile' is no parameter such as quantile=.2"),
+        ("pard:quantile=.1,quantile=.2", "parameter 'quantile' is given twice"),
+        ("naive:quantile=.1", "policy naive has no parameter 'quantile'; it has none at all"),
+        ("", "there is no policy ''"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_there_is(setting, said):
+    with pytest.raises(UsageError) as caught:
+        make(setting, StageView("stage"))
+    assert said in str(caught.value)
+
+
+SPEC = """name: p
+slo: 1s
+stages:
+  - name: a
+    emulated: {alpha: 1ms, beta: 1ms}
+    policy: POLICY
+"""
+
+
+def written(policy):
+    return SPEC.replace("POLICY", policy)
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting"),
+    [
+        ("pard", "pard"),
+        ("{name: pard}", "pard"),
+        ("{name: pard, quantile: .2, window: auto}", "pard:quantile=0.2,window=auto"),
+        ("pard:quantile=.2", "pard:quantile=.2"),
+    ],
+)
+def test_a_pipeline_file_names_one_as_text_or_as_a_mapping(policy, setting):
+    assert parse(written(policy)).spec.stages[0].policy == setting
+
+
+@pytest.mark.parametrize("policy", ["{quantile: .2}", "{name: pard, window: [1, 2]}", "{name: pard, 'a,b': 1}"])
+def test_a_mapping_that_is_no_setting_is_refused(policy):
+    with pytest.raises(UsageError, match="policy"):
+        parse(written(policy))
+
+
+@pytest.mark.parametrize("command", [("check",), ("simulate", "poisson:5", "--duration", "1"), ("serve",)])
+def test_a_wrong_parameter_is_said_with_its_place_in_the_file(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text(written("{name: pard, quantil: .2}"))
+    assert run([command[0], "p.yaml", *command[1:]]) == 2
+    said = capsys.readouterr().err
+    assert "p.yaml:6:13: stages[0].policy: policy pard has no parameter 'quantil'; did you mean 'quantile'?" in said
