@@ -7,7 +7,8 @@ import importlib.util
 
 import click
 
-# name -> what `spillway bench --help` says of it; each is the click command `name` in the module `agents.bench.<name>`
+# name -> what `spillway bench --help` says of it; each is the click command `name` in the module `agents.bench.<name>`,
+# with an underscore for a hyphen
 BENCHES = {
     "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
     "gate": "What the gate's transactions cost.",
@@ -15,17 +16,23 @@ BENCHES = {
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
     "live": "Live drop rates against simulated ones, on emulated accelerators.",
     "simulate": "Stage visits a second in the simulator.",
+    "reference": "Our drop rates under 15 policies against those of an independent simulator.",
+    "policy-cost": "What a policy costs for each request, and what its queue does.",
 }
+
+
+def _python(name: str) -> str:
+    return name.replace("-", "_")
 
 
 class _Benches(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [name for name in BENCHES if importlib.util.find_spec(f"agents.bench.{name}") is not None]
+        return [name for name in BENCHES if importlib.util.find_spec(f"agents.bench.{_python(name)}") is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(importlib.import_module(f"agents.bench.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(f"agents.bench.{_python(cmd_name)}"), _python(cmd_name))
         assert isinstance(command, click.Command)
         return command
 
