@@ -20,13 +20,16 @@ from agents.cli.options import (
     broker_dir_option,
     cache_dir,
     client_config_option,
+    html_option,
     json_option,
     pipeline_argument,
     run_dir_option,
 )
+from agents.cli.pipelines import load_fresh
+from agents.cli.policies import POLICY, require_policies
 from agents.cli.progress import progress_bar
-from agents.cli.summary import deliver
-from agents.core.policies import DEFAULT, POLICIES
+from agents.cli.summary import FOLLOWED, deliver, writing
+from agents.core.policies import DEFAULT
 from lineage.errors import UsageError
 from producers import load as loads
 from producers.client.exchange import Exchange
@@ -34,10 +37,10 @@ from producers.connection import ClientSettings
 from producers.load import traces
 from producers.load.generator import Pace, run_load
 from producers.load.payloads import find_payload, signature_payload
+from producers.load.witness import Witness
 from producers.recording import is_recording, read_recording
 from producers.report import Report
 from topology.limits import merge
-from topology.load import load
 
 if TYPE_CHECKING:
     from producers.load import Load
@@ -66,7 +69,7 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 @click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
 @click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="Instead of the pipeline's.")
+@click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and payloads.")
 @click.option(
     "--payload",
@@ -83,6 +86,7 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 )
 @click.option("--report", "output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
 @click.option("--samples", type=_FILE, metavar="FILE.npz", help="Write each query's times and end there.")
+@html_option
 @json_option
 def replay(pipeline: Path, trace: str, **options: Any) -> int:
     """Drive a live pipeline with TRACE, open loop, and report.
@@ -98,18 +102,25 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
       spillway replay examples/hello/pipeline.yaml poisson:50 --duration 10 --attach --json
     """  # noqa: D301 - click's own marks
     chosen = _Options(**options)
-    loaded = load(pipeline)
+    loaded = load_fresh(pipeline)
     if chosen.attach and chosen.policy is not None:
         raise UsageError("--policy cannot be changed of a pipeline that runs: leave it, or --attach, out")
+    require_policies(loaded, chosen.policy)
     made = _load(loaded, trace, chosen)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
     with ExitStack() as stack:
         settings = _attached(loaded, chosen) if chosen.attach else _started(loaded, chosen, stack)
-        result, stages = _run(loaded, settings, made, chosen)
+        witness = Witness(every=max(1, len(made.due) // FOLLOWED))
+        result, stages = _run(loaded, settings, made, chosen, witness)
     report = _report(loaded, trace, chosen, result, stages)
     if chosen.samples is not None:
         _save(result, chosen.samples)
     deliver(report, chosen.output, as_json=chosen.as_json)
+    if chosen.html is not None:
+        from agents.pages import live, run_report  # noqa: PLC0415 - takes a second to import
+
+        series = live.series(result, witness, loaded.graph, report.slo_ms / 1000)
+        writing(chosen.html, lambda file: run_report.write(file, report, *series))
     for (kind, stage, reason), count in sorted(result.reasons.items()):
         click.echo(f"{kind} at {stage}: {count} {reason}", err=True)
     if report.outcomes.missing:
@@ -136,6 +147,7 @@ class _Options:
     grace: float
     output: Path | None
     samples: Path | None
+    html: Path | None
     as_json: bool
 
 
@@ -185,7 +197,7 @@ def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSe
 
 
 def _run(
-    pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: _Options
+    pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: _Options, witness: Witness
 ) -> tuple[LoadResult, dict[str, StageTotals] | None]:
     spec = pipeline.spec
     exchange = Exchange(settings, spec.name, linger=_LINGER, limits=merge(spec.limits))
@@ -193,7 +205,8 @@ def _run(
         meter = StageMeter(chosen.run_dir, spec)
         with progress_bar("replaying", len(made.due)) as show:
             slo = spec.slo if chosen.slo is None else chosen.slo
-            pace = Pace(slo=slo, grace=chosen.grace, progress=lambda _sent, ended: show(ended))
+            observe = None if chosen.html is None else witness.observe
+            pace = Pace(slo=slo, grace=chosen.grace, progress=lambda _sent, ended: show(ended), observe=observe)
             result = run_load(exchange, made, pace)
         return result, meter.totals()
     finally:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from agents.cli.durations import seconds
-from agents.cli.options import json_option, pipeline_argument
+from agents.cli.options import html_option, json_option, pipeline_argument
+from agents.cli.pipelines import load_fresh
+from agents.cli.policies import POLICY, require_policies
 from agents.cli.progress import progress_bar
-from agents.cli.summary import deliver
-from agents.core.policies import POLICIES
+from agents.cli.summary import FOLLOWED, deliver, writing
+from agents.sim.observe import Observer
 from agents.sim.simulation import simulate as run
 from producers.load import recorded, traces
 from producers.recording import is_recording, read_recording
-from topology.load import load
 
 if TYPE_CHECKING:
     from agents.sim.plan import Dispatch
@@ -59,7 +60,7 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
 @click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
 @click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="Instead of the pipeline's.")
+@click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
 @click.option("--hop", callback=seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")
 @click.option(
@@ -72,6 +73,7 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     metavar="FILE",
     help="Write the report there, as JSON.",
 )
+@html_option
 @json_option
 def simulate(
     pipeline: Path,
@@ -88,6 +90,7 @@ def simulate(
     hop: float,
     choose: _Chosen,
     output: Path | None,
+    html: Path | None,
     as_json: bool,
 ) -> None:
     """Run TRACE through the simulator and report.
@@ -101,11 +104,13 @@ def simulate(
       spillway simulate examples/video/pipeline.yaml trace.csv --workers 5,3,2,3,4
       spillway simulate examples/video/pipeline.yaml poisson:150 --duration 60 --policy expired --json
     """  # noqa: D301 - click's own marks
-    loaded = load(pipeline)
+    loaded = load_fresh(pipeline)
+    require_policies(loaded, policy)
     if not traces.is_process(trace) and is_recording(Path(trace)):
         arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due
     else:
         arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
+    observer = None if html is None else Observer(every=max(1, len(arrivals) // FOLLOWED))
     with progress_bar("simulating", len(arrivals)) as progress:
         result = run(
             loaded,
@@ -117,7 +122,13 @@ def simulate(
             seed=seed,
             choices=choose,
             hop_delay=hop,
+            observer=observer,
             progress=progress,
         )
     report = result.report(trace, duration)
     deliver(report, output, as_json=as_json)
+    if html is not None and observer is not None:
+        from agents.pages import run_report, simulated  # noqa: PLC0415 - takes a second to import
+
+        series = simulated.series(result, observer)
+        writing(html, lambda file: run_report.write(file, report, *series))

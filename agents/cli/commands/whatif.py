@@ -11,15 +11,15 @@ from rich.console import Console
 
 from agents.cli.durations import seconds
 from agents.cli.options import json_option, pipeline_argument
+from agents.cli.pipelines import load_fresh
+from agents.cli.policies import POLICY
 from agents.cli.progress import progress_bar
-from agents.core.policies import make
-from agents.core.policy import StageView
+from agents.cli.summary import writing
 from agents.whatif import table
 from agents.whatif.alternatives import DIMENSIONS, alternatives, resized
 from agents.whatif.study import study
 from agents.whatif.traffic import read_traffic
 from lineage.errors import UsageError
-from topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @click.command()
 @pipeline_argument
 @click.argument("recording")
-@click.option("--policy", "policies", multiple=True, metavar="NAME[:KEY=VALUE,...]", help="Try it; may be repeated.")
+@click.option("--policy", "policies", type=POLICY, multiple=True, help="Try it; may be repeated.")
 @click.option(
     "--replicas", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of replicas."
 )
@@ -101,7 +101,7 @@ def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> 
       spillway whatif pipeline.yaml monday --policy pard --policy naive --html monday.html
       spillway whatif pipeline.yaml monday --policy pard --replicas detect=2 --replicas detect=2,recognise=3
     """  # noqa: D301 - click's own marks
-    loaded = load(pipeline)
+    loaded = load_fresh(pipeline)
     wanted = _wanted(loaded, options)
     _check_files(options["html"], options["plot"])
     traffic = read_traffic(loaded, recording, seed=options["seed"], duration=options["duration"], hop=options["hop"])
@@ -123,8 +123,6 @@ def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> 
 
 def _wanted(pipeline: Pipeline, options: dict[str, Any]) -> Sequence[Alternative]:
     """The alternatives, with what is wrong in them told before anything runs."""
-    for name in options["policies"]:
-        make(name, StageView(stage=pipeline.spec.stages[0].name))
     wanted = alternatives(options["policies"], {name: options[name] for name in DIMENSIONS}, options["slos"])
     for alternative in wanted:
         resized(pipeline, alternative.sizes)
@@ -159,12 +157,10 @@ def _show(found: Study, *, as_json: bool) -> None:
 def _write(found: Study, html: Path | None, plot: Path | None) -> None:
     if html is None and plot is None:
         return
-    from agents.pages import whatif_page  # noqa: PLC0415 - takes a second to import
+    from agents.pages import comparison_page, whatif_page  # noqa: PLC0415 - takes a second to import
 
-    for file, write in ((html, whatif_page.write), (plot, whatif_page.plot)):
-        if file is None:
-            continue
-        try:
-            write(file, found)
-        except OSError as error:
-            raise UsageError(f"cannot write {file}: {error.strerror}") from error
+    page = whatif_page.compared(found)
+    if html is not None:
+        writing(html, lambda file: comparison_page.write(file, page))
+    if plot is not None:
+        writing(plot, lambda file: comparison_page.plot(file, page))
