@@ -67,6 +67,8 @@ class Snapshot:
     dead_letters: Mapping[str, float] = field(default_factory=dict)  # reason -> count
     committed: Mapping[int, int] = field(default_factory=dict)  # partition -> offset
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
+    plan: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)  # replica -> its newest word
+    silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
 
     def value(self, name: str) -> float:
         """A counter or gauge, 0 where it was not there."""
@@ -97,6 +99,8 @@ def parse(text: str, at: float) -> Snapshot:
     dead: defaultdict[str, float] = defaultdict(float)
     committed: dict[int, int] = {}
     distributions: dict[str, Distribution] = {}
+    plan: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    silent: dict[tuple[str, int], bool] = {}
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
             distributions[family.name] = _distribution(family.samples)
@@ -106,11 +110,19 @@ def parse(text: str, at: float) -> Snapshot:
                 outcomes[sample.labels[names.KIND], sample.labels.get(names.REASON, "")] += sample.value
             elif sample.name == names.DEAD_LETTERS_TOTAL:
                 dead[sample.labels.get(names.REASON, "")] += sample.value
+            elif sample.name == names.PLAN_WORD:
+                plan[_whose(sample.labels)][sample.labels[names.WHAT]] = sample.value
+            elif sample.name == names.PLAN_SILENT:
+                silent[_whose(sample.labels)] = bool(sample.value)
             elif sample.name == names.COMMITTED_OFFSET:
                 committed[int(sample.labels[names.PARTITION])] = int(sample.value)
             else:
                 counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
-    return Snapshot(at, counters, dict(outcomes), dict(dead), committed, distributions)
+    return Snapshot(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent)
+
+
+def _whose(labels: Mapping[str, str]) -> tuple[str, int]:
+    return labels[names.OF_STAGE], int(labels[names.OF_REPLICA])
 
 
 def _distribution(samples: Iterable[object]) -> Distribution:

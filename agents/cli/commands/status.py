@@ -13,12 +13,15 @@ from rich.live import Live
 
 from agents.cli.options import json_option, run_dir_option
 from agents.supervise.figures import Figures, figures
+from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Snapshot, scrape
 from agents.supervise.table import Row, details, line, table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rich.table import Table
 
 _INTERVAL_SECONDS = 1.0
 _GONE, _SILENT = "gone", "not answering"
@@ -33,8 +36,10 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     """Show what the processes of a served pipeline do.
 
     PIPELINE is a pipeline's name; without it, all that are served from here are shown. Rates and means are of the last
-    second; counts run from a process's start. Exit code 1 where nothing is served, or a process is gone or does not
-    answer.
+    second; counts run from a process's start. Below stands what the replicas last told one another: queueing delay,
+    planned and recent batches, what a planned batch takes by its profile and as measured, the stage's load (arrivals
+    by capacity), the order of its queue, and who has fallen silent. Exit code 1 where nothing is served, or a process
+    is gone or does not answer.
 
     \b
     Example: spillway status --watch
@@ -64,9 +69,18 @@ def _watch(view: _View, *, as_json: bool) -> int:
                 if as_json or not console.is_terminal:
                     _show(view, as_json=as_json)
                 else:
-                    live.update(Group(*(table(rows, name) for name, rows in view.rows().items())), refresh=True)
+                    live.update(Group(*_tables(view)), refresh=True)
     except KeyboardInterrupt:  # the way to end watching
         return 0
+
+
+def _tables(view: _View) -> list[Table]:
+    """For each pipeline its processes, and below what they tell one another."""
+    tables = []
+    for name, rows in view.rows().items():
+        plan = view.plan(name)
+        tables += [table(rows, name), *([plan_table(plan)] if plan else [])]
+    return tables
 
 
 def _show(view: _View, *, as_json: bool) -> None:
@@ -79,6 +93,11 @@ def _show(view: _View, *, as_json: bool) -> None:
             console.print(table(rows, name))
         else:
             console.print(name, *map(line, rows), sep="\n  ", markup=False)
+        plan = view.plan(name)
+        if plan and console.is_terminal:
+            console.print(plan_table(plan))
+        elif plan:
+            console.print("  as the stages tell one another", *map(plan_line, plan), sep="\n    ", markup=False)
         for text in (text for row in rows if row.figures is not None for text in details(row.figures)):
             console.print("  " + text, markup=False)
 
@@ -111,6 +130,11 @@ class _View:
             made.setdefault(entry.pipeline, []).append(Row(entry.name, self._state(entry), self._figures(entry)))
         return made
 
+    def plan(self, pipeline: str) -> list[PlanRow]:
+        """What the replicas of a pipeline last told one another."""
+        of = (self._now.get(entry.pid) for entry in self.found if entry.pipeline == pipeline)
+        return plan_rows(snapshot for snapshot in of if snapshot is not None)
+
     def as_json(self) -> dict[str, Any]:
         """All that is known, by pipeline and process."""
         made: dict[str, Any] = {}
@@ -129,6 +153,8 @@ class _View:
                 "state": self._state(entry),
                 "figures": known.as_json() if known is not None else None,
             }
+        for name, pipeline in made.items():
+            pipeline["plan"] = {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)}
         return {"pipelines": made}
 
     def _state(self, entry: Entry) -> str:

@@ -89,3 +89,19 @@ def test_a_successors_entry_is_left_alone(tmp_path):
     registration.path.write_text(json.dumps({"pid": 1}))
     registration.close()
     assert registration.path.exists()
+
+
+def test_estimates_and_budgets_come_out_by_term_and_fate():
+    metrics = StageMetrics("p", "s", 1)
+    metrics.calibration.told(0.01, 0.02, 0.03)
+    metrics.calibration.happened(0.02, 0.02, 0.02)
+    metrics.budgets.kept(0.2)
+    metrics.budgets.refused(-0.1, 0.05)
+    found = samples(metrics)
+    assert found["spillway_told_seconds_total", labels(term="visit")] == pytest.approx(0.06)
+    assert found["spillway_happened_seconds_total", labels(term="queueing")] == pytest.approx(0.02)
+    assert found["spillway_estimate_error_seconds_bucket", labels(term="queueing", le="0.0")] == 0
+    assert found["spillway_estimate_error_seconds_bucket", labels(term="queueing", le="0.025")] == 1
+    assert found["spillway_budget_seconds_bucket", labels(fate="refused", le="-0.1")] == 1
+    assert found["spillway_budget_seconds_bucket", labels(fate="kept", le="+Inf")] == 1
+    assert found["spillway_shortfall_seconds_count", LABELS] == 1

@@ -1,0 +1,116 @@
+"""What the replicas of a pipeline last told one another, as a table: how each stage fares, and who is silent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from agents.live import plan_metrics as told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agents.supervise.scrape import Snapshot
+
+_COLUMNS = (
+    *("replica", "said", "queueing ms", "batch", "recent", "profile ms", "measured ms"),
+    *("load", "order", "in/s", "out/s", "dropped", "backlog"),
+)
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """A replica's newest word that any process knows. Durations in seconds."""
+
+    stage: str
+    replica: int
+    age: float  # since it was said
+    silent: bool  # it has aged out: policies go by the stage's profile
+    queueing: float
+    batch: float  # planned
+    recent_batch: float
+    profile: float  # what a planned batch takes by its profile; 0 where there is none
+    duration: float  # and as lately measured; 0 where it was not
+    load: float  # mu of the whole stage
+    high_first: bool
+    arrivals: float
+    completions: float
+    drops: float
+    backlog: float
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def plan_rows(snapshots: Iterable[Snapshot]) -> list[PlanRow]:
+    """Put together what the processes know: of each replica the word that is the newest."""
+    newest: dict[tuple[str, int], tuple[Mapping[str, float], bool]] = {}
+    for snapshot in snapshots:
+        for whose, word in snapshot.plan.items():
+            kept = newest.get(whose)
+            if kept is None or word.get(told.AGE, 0.0) < kept[0].get(told.AGE, 0.0):
+                newest[whose] = word, snapshot.silent.get(whose, False)
+    return [_row(*whose, word, silent=silent) for whose, (word, silent) in sorted(newest.items())]
+
+
+def _row(stage: str, replica: int, word: Mapping[str, float], *, silent: bool) -> PlanRow:
+    return PlanRow(
+        stage,
+        replica,
+        age=word.get(told.AGE, 0.0),
+        silent=silent,
+        queueing=word.get(told.QUEUEING, 0.0),
+        batch=word.get(told.BATCH, 0.0),
+        recent_batch=word.get(told.RECENT_BATCH, 0.0),
+        profile=word.get(told.PROFILE, 0.0),
+        duration=word.get(told.DURATION, 0.0),
+        load=word.get(told.LOAD, 0.0),
+        high_first=bool(word.get(told.HBF, 0.0)),
+        arrivals=word.get(told.ARRIVALS, 0.0),
+        completions=word.get(told.COMPLETIONS, 0.0),
+        drops=word.get(told.DROPS, 0.0),
+        backlog=word.get(told.BACKLOG, 0.0),
+    )
+
+
+def plan_table(rows: Sequence[PlanRow]) -> Table:
+    """The table of a terminal."""
+    made = Table(title="as the stages tell one another", title_justify="left", box=None, pad_edge=False)
+    for column in _COLUMNS:
+        made.add_column(column, justify="left" if column in {"replica", "said", "order"} else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*_cells(row), style="yellow" if row.silent else "")
+    return made
+
+
+def plan_line(row: PlanRow) -> str:
+    """One replica on one line, for logs and pipes."""
+    name, said, queueing, batch, recent, profile, measured, load, order, arrivals, completions, drops, backlog = _cells(
+        row
+    )
+    return (
+        f"{name}: said {said}, queueing {queueing} ms, batch {batch} (recent {recent}), batch takes {measured} ms "
+        f"(profile {profile}), load {load}, order {order}, {arrivals}/s in, {completions}/s out, dropped {drops}, "
+        f"backlog {backlog}"
+    )
+
+
+def _cells(row: PlanRow) -> tuple[str, ...]:
+    return (
+        f"{row.stage}.{row.replica}",
+        f"silent for {row.age:.1f} s" if row.silent else f"{row.age:.1f} s ago",
+        f"{1000 * row.queueing:.1f}",
+        f"{row.batch:g}",
+        f"{row.recent_batch:.1f}",
+        f"{1000 * row.profile:.1f}" if row.profile else "-",
+        f"{1000 * row.duration:.1f}" if row.duration else "-",
+        f"{row.load:.2f}",
+        "high first" if row.high_first else "low first",
+        f"{row.arrivals:.1f}",
+        f"{row.completions:.1f}",
+        f"{row.drops:.1%}",
+        f"{row.backlog:g}",
+    )
