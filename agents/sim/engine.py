@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agents.core.joins import Rule, Verdict
+from agents.sim.choices import Crossroads
 from agents.sim.meeting import Meeting
 from agents.sim.resizing import Resizing
 from agents.sim.travel import NEVER, StageRun, Station, Traveller
@@ -44,6 +45,7 @@ class Engine:
         *,
         budgets: Sequence[float] = (),
         partitions: Sequence[int] = (),
+        classes: Sequence[str] = (),
         observer: Observer | None = None,
     ) -> None:
         """`progress` hears now and then how many requests have arrived; see `simulate` for the rest."""
@@ -54,7 +56,9 @@ class Engine:
         self._progress = progress
         facts = plan.facts()
         shared: dict[Any, Any] = {}
-        self.stages = {stage.name: StageRun(stage, plan, facts, shared) for stage in plan.stages}
+        choosers = {stage.name: stage.choose for stage in plan.stages if stage.choose is not None}
+        self._crossroads = roads = Crossroads(choosers, len(arrivals), classes, plan.seed)
+        self.stages = {stage.name: StageRun(stage, plan, facts, shared, roads.foresight) for stage in plan.stages}
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
             run.single = self._single(run)
@@ -225,7 +229,7 @@ class Engine:
         for request in requests:
             targets = tuple(run.successors)
             if run.plan.choose is not None:
-                targets = run.plan.choose(self._random)
+                targets = self._crossroads.choose(run.name, request.index)
                 request.path = {**request.path, run.name: targets}
             if not targets:
                 self._finish(now, request, results=1)

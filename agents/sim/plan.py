@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from agents.core.joins import Rule
 from agents.core.policies import DEFAULT
 from agents.core.policy import StageFacts, StageView
-from agents.sim.choices import Choice, chooser
+from agents.sim.choices import Choice, Chooser, chooser
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from random import Random
 
+    from agents.core.request import Path, Request
     from agents.sim.scaling import Scaling
     from topology.load import Pipeline
     from topology.routing import Graph
@@ -36,7 +36,7 @@ class StagePlan:
     instances: int  # per queue
     owners: tuple[int, ...]  # by partition, the queue that it feeds; empty: round-robin over the queues
     policy: str
-    choose: Callable[[Random], tuple[str, ...]] | None = None
+    choose: Chooser | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,17 @@ class Plan:
         """Say what is planned for each stage."""
         return {each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages}
 
-    def view(self, stage: StagePlan, queue: int, facts: Mapping[str, StageFacts], shared: dict[Any, Any]) -> StageView:
+    def view(
+        self,
+        stage: StagePlan,
+        queue: int,
+        facts: Mapping[str, StageFacts],
+        shared: dict[Any, Any],
+        foresight: Mapping[str, Callable[[Request], Path]],
+    ) -> StageView:
         """Say where the policy of queue number `queue` of `stage` stands, and give it `facts` to look at.
 
-        `shared` is common to all policies of one run.
+        `shared` is common to all policies of one run, and so is `foresight`, what can be told of requests' choices.
         """
         return StageView(
             stage=stage.name,
@@ -73,6 +80,7 @@ class Plan:
             seed=self.seed,
             period=self.period,
             shared=shared,
+            foresight=foresight,
         )
 
 

@@ -44,6 +44,7 @@ def simulate(
     observer: Observer | None = None,
     budgets: ArrayLike | None = None,
     partitions: ArrayLike | None = None,
+    classes: Sequence[str] = (),
     progress: Callable[[int], None] = lambda _arrived: None,
 ) -> SimulationResult:
     """Let the requests that arrive at these times (seconds, sorted) run to their ends, and say how it went.
@@ -52,8 +53,10 @@ def simulate(
     instance in turn (worker), one queue per stage (shared), or by partition over the replicas' queues, as live.
     `policy` and `slo` (seconds) stand in for the spec's. `choices`: by stage that chooses successors, the probability
     of each choice (a successor's name, several joined by "+", or "" for none); the default is one successor, each as
-    likely. `durations`: by stage, seconds of a batch of n, where the spec has no profile. `hop_delay`: seconds between
-    sender and stage, stage and stage, stage and sender. `period`: of the policies' synchronisation.
+    likely. Where the choice depends on the request's class, the probabilities by class. `classes`: of each request;
+    none where they have no class. `durations`: by stage, seconds of a batch of n, where the spec has no profile.
+    `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: of the policies'
+    synchronisation.
     `budgets` and `partitions`: each request's own, where known: seconds to its deadline in place of the SLO, and its
     partition in place of a drawn one (used where requests are dispatched by partition).
     `batches`: by stage, the planned size instead of the spec's. `scaling`: adds and takes away workers at run time,
@@ -85,6 +88,7 @@ def simulate(
         progress,
         budgets=_budgets(budgets, due),
         partitions=_partitions(partitions, due, plan),
+        classes=classes,
         observer=observer,
     )
     collects = gc.isenabled()

@@ -60,6 +60,7 @@ class StageRun:
         "executed",
         "facts",
         "finished",
+        "foresight",
         "gone",
         "name",
         "next",
@@ -77,15 +78,23 @@ class StageRun:
         "whole",
     )
 
-    def __init__(self, plan: StagePlan, whole: Plan, facts: Mapping[str, StageFacts], shared: dict[Any, Any]) -> None:
+    def __init__(
+        self,
+        plan: StagePlan,
+        whole: Plan,
+        facts: Mapping[str, StageFacts],
+        shared: dict[Any, Any],
+        foresight: Mapping[str, Callable[[Request], Path]],
+    ) -> None:
         """`facts` are what the stage's policies see of all stages; they may change while it runs.
 
-        `shared` is common to the policies of all stages.
+        `shared` is common to the policies of all stages, and so is `foresight`.
         """
         self.plan = plan
         self.whole = whole
         self.facts = facts
         self.shared = shared
+        self.foresight = foresight
         self.name = plan.name
         self.durations = [0.0, *(plan.duration(n) for n in range(1, plan.batch + 1))]
         self.shares = [0.0, *(seconds / n for n, seconds in enumerate(self.durations[1:], start=1))]
@@ -110,7 +119,7 @@ class StageRun:
 
     def open(self) -> Station:
         """Make one more queue with its instances; it is not yet in turn."""
-        view = self.whole.view(self.plan, self.opened, self.facts, self.shared)
+        view = self.whole.view(self.plan, self.opened, self.facts, self.shared, self.foresight)
         station = Station(self, make(self.plan.policy, view))
         self.opened += 1
         return station

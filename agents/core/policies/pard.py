@@ -9,16 +9,17 @@ Derive from `Pard` for another L_sub (`later`), another order (`order`), or anot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from agents.core.estimates.outlook import ANY, Later, Outlook
 from agents.core.policies.adaptive import Adaptive, Recording
 from agents.core.policy import Shortfall
+from lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agents.core.policies.parameters import Parameters
     from agents.core.policy import Load, Refusal, StageState, StageView
@@ -30,6 +31,15 @@ class PardParameters(Recording):
 
     quantile: float = Field(0.1, ge=0, le=1)
     """lambda: the share of the summed batch waits of later stages that the estimate covers."""
+    paths: Literal["max", "predicted", "oracle"] = "max"
+    """The later paths whose worst counts: all that are open, those that earlier requests foretell, or the true one."""
+
+
+def foresight(view: StageView, paths: str) -> Callable[[Request], Path] | None:
+    """Give what tells a request's choices beforehand; None where all paths count. UsageError for a live oracle."""
+    if paths == "oracle" and view.predict is None and view.foresight and "oracle" not in view.foresight:
+        raise UsageError("paths=oracle is for the simulator: a live stage cannot know a choice before it is made")
+    return view.foresight.get(paths)
 
 
 class Pard(Adaptive):
@@ -41,7 +51,7 @@ class Pard(Adaptive):
 
     def __init__(self, view: StageView, parameters: PardParameters) -> None:
         super().__init__(view, parameters)
-        self._predict = view.predict
+        self._predict = view.predict or foresight(view, parameters.paths)
         self._outlook: Outlook = view.shared.setdefault(
             (Outlook, parameters.quantile, parameters.samples),
             Outlook(view, parameters.quantile, parameters.samples),
