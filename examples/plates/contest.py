@@ -1,0 +1,208 @@
+"""The same bursty workload under one policy after another, live; what came of it, side by side.
+
+One policy's run leaves nothing for the next: its processes have ended, and its queue is drained, before that starts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents.cli.metering import StageMeter
+from agents.pages import comparison_page, live, run_report
+from agents.pages.comparison import Curve
+from agents.pages.comparison_page import Comparison
+from agents.supervise.service import ServiceSettings, served
+from examples.plates import payload
+from lineage.errors import SpillwayError
+from lineage.message import PREDICTION
+from producers.client import Client
+from producers.client.exchange import Exchange
+from producers.load import generated
+from producers.load.generator import Pace, run_load
+from producers.load.witness import Witness
+from producers.report import PREDICTION as PREDICTED
+from producers.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from agents.supervise.table import Row
+    from lineage.message import Outcome
+    from producers.connection import ClientSettings
+    from producers.load.tally import LoadResult
+    from topology.load import Pipeline
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+HEADINGS = (
+    "policy",
+    "good",
+    "good/s",
+    "drop rate",
+    "dropped",
+    "late",
+    "wasted",
+    "p50 ms",
+    "p99 ms",
+    "drops",
+    "read right",
+)
+
+
+@dataclass
+class Reading(Witness):
+    """How many plates were read, and how many of them right; filled in by the reply thread."""
+
+    read: int = 0
+    right: int = 0
+
+    def observe(self, index: int, outcome: Outcome) -> None:
+        """Compare one outcome with the truth."""
+        super().observe(index, outcome)
+        if outcome.kind == PREDICTION:
+            self.read += 1
+            self.right += outcome.outputs["plate"] == payload.truth(index)
+
+
+@dataclass
+class Run:
+    """One policy's run."""
+
+    policy: str
+    report: Report
+    result: LoadResult
+    reading: Reading
+
+
+@dataclass
+class Contest:
+    """Serves the pipeline under one policy at a time and puts it under load."""
+
+    pipeline: Pipeline
+    settings: ClientSettings
+    work: Path
+    say: Callable[[str], None]
+    show: Callable[[Sequence[Row]], None]
+    rate: float = 0.0  # queries per second that the pipeline answers, found out by the first run
+    runs: list[Run] = field(default_factory=list)
+
+    def run(self, policy: str, load: Callable[[float], np.ndarray], trace: str) -> Run:
+        """Serve under `policy`; `load` makes the due times from what the machine can do."""
+        run_dir = self.work / f"run-{policy}"
+        service = ServiceSettings(
+            pipeline=self.pipeline,
+            cluster=self.settings,
+            run_dir=run_dir,
+            policy=policy,
+            environment={**ONE_THREAD, **os.environ},
+        )
+        with ExitStack() as stack:
+            stack.enter_context(served(service, say=self.say, show=self.show))
+            if not self.rate:
+                self.rate = capacity(self.pipeline, self.settings)
+                self.say(f"this machine answers {self.rate:.0f} queries/s")
+            else:
+                answer(self.pipeline, self.settings, WARM)
+            due = load(self.rate)
+            self.say(f"{policy}: replaying {trace}, {len(due)} queries in {due.max():.0f} s")
+            exchange = Exchange(self.settings, self.pipeline.spec.name)
+            stack.callback(exchange.close)
+            meter = StageMeter(run_dir, self.pipeline.spec)
+            reading = Reading()
+            pace = Pace(slo=self.pipeline.spec.slo, grace=GRACE, observe=reading.observe)
+            result = run_load(exchange, generated(due, payload.scene), pace)
+            done = Run(policy, self._report(policy, trace, result, meter), result, reading)
+        self.runs.append(done)
+        return done
+
+    def _report(self, policy: str, trace: str, result: LoadResult, meter: StageMeter) -> Report:
+        stages = meter.totals()
+        if stages is None:
+            raise SpillwayError("a stage's metrics cannot be read: was its process killed?")
+        return Report.build(
+            pipeline=self.pipeline.spec.name,
+            policy=policy,
+            trace=trace,
+            slo=self.pipeline.spec.slo,
+            duration=float(np.ceil(result.due.max())),
+            due=result.due,
+            finished=result.finished,
+            kind=result.kind,
+            spent=result.spent,
+            stages=stages,
+            slip=result.sent - result.due,
+            duplicates=result.duplicates,
+        )
+
+    def pages(self, folder: Path) -> Path:
+        """Write a page for each run, and one that compares them, whose path is returned."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for run in self.runs:
+            series = live.series(run.result, run.reading, self.pipeline.graph, self.pipeline.spec.slo)
+            run_report.write(folder / f"{run.policy}.html", run.report, *series)
+        page = Comparison(
+            title=f"{self.pipeline.spec.name}: the same burst under {len(self.runs)} policies",
+            subtitle=self.runs[0].report.trace,
+            headings=HEADINGS,
+            rows=[cells(run) for run in self.runs],
+            curves=[_curve(run, self.pipeline.spec.slo) for run in self.runs],
+            slo=self.pipeline.spec.slo,
+            foot=[FOOT, "Each policy's own page lies beside this one."],
+        )
+        path = folder / "report.html"
+        comparison_page.write(path, page)
+        return path
+
+
+FOOT = (
+    "Wasted: the share of the models' time that went into queries that were dropped or late. Drops: by stage, in order."
+)
+WARM = 200  # queries before a measurement: first batches are slow
+GRACE = 20.0  # seconds: without drops, a queue that a burst left behind takes a while
+
+
+def answer(pipeline: Pipeline, settings: ClientSettings, queries: int) -> float:
+    """Let so many queries be answered, 64 always in flight; returns the seconds that it took."""
+    inputs = [payload.scene(index, np.random.default_rng(0)) for index in range(queries)]
+    with Client(pipeline.spec, settings, slo=60) as client:
+        start = time.monotonic()
+        for _ in client.outcomes(inputs, window=64):
+            pass
+        return time.monotonic() - start
+
+
+def capacity(pipeline: Pipeline, settings: ClientSettings, queries: int = 1500) -> float:
+    """Queries per second that the pipeline answers when 64 are always in flight."""
+    answer(pipeline, settings, WARM)
+    return queries / answer(pipeline, settings, queries)
+
+
+def cells(run: Run) -> tuple[str, ...]:
+    """One run as a row of the table."""
+    report, reading = run.report, run.reading
+    spread = report.latency_ms
+    return (
+        run.policy,
+        f"{report.good:,}",
+        f"{report.goodput_rps:.1f}",
+        f"{report.drop_rate:.1%}",
+        f"{report.outcomes.dropped:,}",
+        f"{report.late:,}",
+        f"{report.invalid_rate:.1%}",
+        "-" if spread.p50 is None else f"{spread.p50:.0f}",
+        "-" if spread.p99 is None else f"{spread.p99:.0f}",
+        "/".join(str(stage.dropped) for stage in report.stages.values()),
+        f"{reading.right / max(1, reading.read):.1%}",
+    )
+
+
+def _curve(run: Run, slo: float) -> Curve:
+    latency = run.result.finished - run.result.due
+    predicted = run.result.kind == PREDICTED
+    return Curve(run.policy, run.result.due, latency, predicted, predicted & (latency <= slo))
