@@ -36,12 +36,13 @@ ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "traces" / "bursty.csv"
 REPORTS = ROOT / ".spillway" / "demo"
 CALM_SHARE = 0.45  # of what the machine can do; the trace's bursts are up to four times as high
+SECONDS = 28.0  # of the trace: two of its bursts
 CALM_RATE = 100.0  # of the trace between bursts
 
 
 def due_times(rate: float) -> np.ndarray:
     """The trace, scaled to a machine that answers `rate` queries per second: the same for every policy."""
-    return traces.arrivals(str(TRACE), seed=1, scale=CALM_SHARE * rate / CALM_RATE)
+    return traces.arrivals(str(TRACE), seed=1, scale=CALM_SHARE * rate / CALM_RATE, duration=SECONDS)
 
 
 def run(console: Console, stack: ExitStack) -> Contest:
@@ -77,7 +78,9 @@ def run(console: Console, stack: ExitStack) -> Contest:
 
 def summary(contest: Contest) -> Table:
     """One row for each policy."""
-    made = Table(title=f"{TRACE.name}, SLO {1000 * contest.pipeline.spec.slo:g} ms", title_justify="left")
+    slo = 1000 * contest.pipeline.spec.slo
+    title = f"{TRACE.name}, the first {SECONDS:g} s, SLO {slo:g} ms"
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for number, heading in enumerate(HEADINGS):
         made.add_column(heading, justify="right" if number else "left")
     for each in contest.runs:
