@@ -1,0 +1,76 @@
+"""A short real run, recorded, and then tried under other policies and sizes, as a user does it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.acceptance.serving import SPILLWAY, serving, until
+
+SPEC = """
+name: {name}
+slo: 2s
+partitions: 4
+stages:
+  - {{name: detect, emulated: {{alpha: 4ms, beta: 4ms}}, batch: 4, choose: "routes:choose"}}
+  - {{name: read, after: detect, emulated: {{alpha: 5ms, beta: 5ms}}, batch: 4}}
+"""
+ROUTES = """
+def choose(outputs):
+    return [] if outputs["index"] % 4 == 0 else ["read"]
+"""
+
+
+@pytest.mark.slow
+def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tmp_path):
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(SPEC.format(name=unique_name))
+    (tmp_path / "routes.py").write_text(ROUTES)
+
+    def spillway(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        words = [SPILLWAY, command, file, *arguments]
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+
+    taken, run_dir = tmp_path / "taken", str(tmp_path / "run")
+    with serving(file, unique_name, broker, tmp_path, "--policy", "expired"):
+        recorder = subprocess.Popen([SPILLWAY, "record", file, "-o", taken, "--run-dir", run_dir], cwd=tmp_path)
+        try:
+            until(lambda: any(taken.glob("*.avro")), 30, "the recorder writes")
+            load = (
+                "poisson:60",
+                "--duration",
+                "5s",
+                "--attach",
+                "--run-dir",
+                run_dir,
+                "--html",
+                "replay.html",
+                "--json",
+            )
+            replayed = spillway("replay", *load)
+        finally:
+            recorder.send_signal(signal.SIGTERM)
+            recorder.wait(30)
+    assert replayed.returncode == 0, replayed.stderr
+    report = json.loads(replayed.stdout)
+    assert (tmp_path / "replay.html").read_text().count("<svg") == 7
+
+    asked = ("--policy", "naive", "--policy", "expired", "--replicas", "detect=2", "--html", "what.html")
+    tried = spillway("whatif", str(taken), *asked, "--json")
+    assert tried.returncode == 0, tried.stderr
+    told = json.loads(tried.stdout)
+    recorded, predicted = told["recorded"], told["predicted"]
+    assert recorded["policy"] == predicted["policy"] == "expired"  # as it was served, not as the file says
+    assert recorded["requests"] == predicted["requests"] == report["requests"]
+    assert recorded["dropped"] == report["outcomes"]["dropped"]
+    # The recording's latency runs from sending, the replay's from when a query was due.
+    assert recorded["p50_ms"] == pytest.approx(report["latency_ms"]["p50"], rel=0.2, abs=10)
+    assert told["verdict"]["level"] in {"close", "rough", "poor"}
+    # A quarter of the queries ends at `detect`: the prediction knows it from the recording.
+    assert not any("equally likely" in note for note in told["notes"])
+    rows = [(row["policy"], row["label"]) for row in told["alternatives"]]
+    assert rows == [(p, size) for size in ("as the file says", "detect=2") for p in ("naive", "expired")]
+    assert (tmp_path / "what.html").read_text().count("<svg") == 3
