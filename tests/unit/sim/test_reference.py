@@ -7,6 +7,7 @@ it, the pipelines. SPILLWAY_REFERENCE names its folder.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
 import os
@@ -16,11 +17,15 @@ from random import Random
 import numpy as np
 import pytest
 
+from agents.bench.reference import TABLE, compare, rows
+from agents.cli.main import run
+from agents.core.policies import POLICIES
+from agents.core.policies.pard import Pard
 from agents.sim.simulation import simulate
 from producers.load.traces import read_arrivals
 from topology.load import load
 
-from .pipelines import pipeline
+from .pipelines import document, pipeline
 from .reckoning import Stage, queue_for_all, queue_per_worker, reckon
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,6 +67,60 @@ def test_naive_agrees_with_the_reference(trace, app):
     assert 100 * report.invalid_rate == pytest.approx(float(row["invalid_pct"]), abs=0.02)
     means = [stage.mean_batch for stage in report.stages.values()]
     assert means == pytest.approx([float(mean) for mean in row["mean_batch"].split()], abs=0.011)
+
+
+def cell(policy):
+    """The shortest case, simulated."""
+    if not (REFERENCE / TABLE).is_file():
+        pytest.skip(f"no reference in {REFERENCE}; SPILLWAY_REFERENCE names another folder")
+    (row,) = rows(REFERENCE, [policy], ["tm@arrivals_conv_221667"])
+    return compare(REFERENCE, row)
+
+
+def test_pard_agrees_with_the_reference():
+    found = cell("pard")
+    assert found.agrees, found
+    assert found.drop == pytest.approx(found.drop_reference, abs=0.01)
+
+
+def test_the_reference_sees_an_inverted_order(monkeypatch):
+    class Inverted(Pard):
+        __slots__ = ()
+
+        def pop(self, now):
+            return self._waiting.pop_low() if self._high else self._waiting.pop_high()
+
+    monkeypatch.setitem(POLICIES, "pard", Inverted)
+    assert not cell("pard").agrees
+
+
+def fake_reference(folder, drop):
+    """One cell of which the truth is known: 100 requests, far apart, none of which is dropped."""
+    (folder / "apps").mkdir()
+    (folder / "reference").mkdir()
+    (folder / "apps" / "one.json").write_text(json.dumps(document([("a", 5.0, 1.0, 2, ())], name="one")))
+    with gzip.open(folder / "reference" / "far.csv.gz", "wt") as lines:
+        lines.write("t\n" + "".join(f"{second}\n" for second in range(100)))
+    (folder / "reference" / TABLE).write_text(
+        f"trace,app,policy,workers,requests,good,drop_pct,invalid_pct,late,mean_batch\nfar,one,pard,1,100,100,{drop},0,0,1"
+    )
+    return str(folder / "reference")
+
+
+def test_the_bench_says_whether_all_agrees(tmp_path, capsys):
+    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 0.05), "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert (said["drop"], said["drop_reference"], said["verdict"]) == (0.0, 0.05, "agrees")
+
+
+def test_the_bench_fails_where_a_cell_is_outside(tmp_path, capsys):
+    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 2.0)]) == 1
+    assert "DIFFERS" in capsys.readouterr().out
+
+
+def test_the_bench_is_skipped_where_there_is_no_reference(tmp_path, capsys):
+    assert run(["bench", "reference", "--folder", str(tmp_path)]) == 0
+    assert "skipped" in capsys.readouterr().err
 
 
 # Recorded ----------------------------------------------------------------------------------------------------------
