@@ -16,8 +16,10 @@ BENCHES = {
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
     "live": "Live drop rates against simulated ones, on emulated accelerators.",
     "simulate": "Stage visits a second in the simulator.",
+    "pard": "Every figure of PARD's evaluation, for all policies, beside the paper's numbers.",
     "reference": "Our drop rates under 15 policies against those of an independent simulator.",
     "policy-cost": "What a policy costs for each request, and what its queue does.",
+    "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
 }
 
 
