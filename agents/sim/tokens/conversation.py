@@ -1,8 +1,8 @@
 """Conversations with a language model: when they come and how many tokens they read and write.
 
 Either recorded (`t,context_tokens,generated_tokens`, as the Azure LLM inference trace has them), or drawn from the
-spec beside this module: prompts uniform within equally frequent classes, outputs by the quantiles of their class,
-arrivals Poisson at a rate that wanders (an Ornstein-Uhlenbeck process of its logarithm).
+spec beside this module: prompts and outputs by the quantiles of equally frequent classes of prompts, arrivals Poisson
+at a rate that wanders (an Ornstein-Uhlenbeck process of its logarithm).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _Frozen(BaseModel):
 
 
 class PromptClass(_Frozen):
-    """A range of prompt lengths, and the outputs to them at the spec's `shares`."""
+    """Prompts of much the same length, and the outputs to them: both at the spec's `shares`, from the least up."""
 
-    prompt: tuple[Annotated[int, Field(ge=1)], int]
+    prompt: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
     output: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
 
 
@@ -55,8 +55,8 @@ class ConversationSpec(_Frozen):
 
     @model_validator(mode="after")
     def _fits(self) -> ConversationSpec:
-        if any(len(each.output) != len(self.shares) for each in self.classes):
-            raise ValueError(f"give every class {len(self.shares)} outputs, one for each of the shares")
+        if any(not len(each.prompt) == len(each.output) == len(self.shares) for each in self.classes):
+            raise ValueError(f"give every class {len(self.shares)} prompts and outputs, one for each of the shares")
         return self
 
     def draw(self, count: int, rate: float, seed: int) -> Conversations:
@@ -69,8 +69,7 @@ class ConversationSpec(_Frozen):
         output = np.ones(count, np.int64)
         for index, each in enumerate(self.classes):
             mine = which == index
-            low, high = each.prompt
-            prompt[mine] = (low + spread[mine] * (high - low + 1)).astype(np.int64)
+            prompt[mine] = np.rint(np.interp(spread[mine], self.shares, each.prompt))
             output[mine] = np.rint(np.interp(places[mine], self.shares, each.output))
         return Conversations(self._arrivals(count, rate, rng), prompt, output)
 

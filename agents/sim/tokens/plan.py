@@ -98,7 +98,7 @@ class TokenPlan:
     def view(self, stage: TokenStage) -> StageView:
         """Say where the policy of `stage` stands."""
         facts = {each.name: _facts(each) for each in self.stages}
-        return StageView(stage=stage.name, slo=self.slo, facts=facts, successors=self.successors)
+        return StageView(stage=stage.name, slo=self.slo, facts=facts, successors=self.successors, period=self.period)
 
 
 def _facts(stage: TokenStage) -> StageFacts:

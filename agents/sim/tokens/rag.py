@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents.core.generation import TokenProfile
+from agents.core.generation_estimates import CHANCE, Batched, Generate, Own, Prefill, Recent
 from agents.core.generation_lengths import LengthsByPrompt
-from agents.core.generation_policies import CHANCE, Batched, Foresight, Generate, Own, Prefill, Recent
+from agents.core.generation_policies import Foresight
 from agents.core.policies.fifo import Expired, Naive
 from agents.sim.tokens.engine import TokenEngine
 from agents.sim.tokens.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
