@@ -45,6 +45,7 @@ class Engine:
         *,
         budgets: Sequence[float] = (),
         partitions: Sequence[int] = (),
+        hops: Sequence[float] = (),
         classes: Sequence[str] = (),
         observer: Observer | None = None,
     ) -> None:
@@ -52,6 +53,7 @@ class Engine:
         self.plan = plan
         self._observer = observer
         self._budgets = budgets
+        self._hops = hops
         self._partitions = partitions if plan.partitions else ()
         self._progress = progress
         facts = plan.facts()
@@ -80,7 +82,7 @@ class Engine:
         self.kinds = bytearray(count)
 
     def _single(self, run: StageRun) -> StageRun | None:
-        if self.plan.hop_delay or run.plan.choose is not None or len(run.successors) != 1:
+        if self.plan.hop_delay or self._hops or run.plan.choose is not None or len(run.successors) != 1:
             return None
         (successor,) = run.successors.values()
         if successor.name in self.plan.joins or successor.owners is not None:
@@ -205,7 +207,7 @@ class Engine:
         self._send(sent, roots[0], request)
 
     def _send(self, now: float, name: str, request: Traveller) -> None:
-        delay = self.plan.hop_delay
+        delay = self._hops[request.index] if self._hops else self.plan.hop_delay
         if delay:
             self._plan(now + delay, lambda at: self._deliver(at, name, request))
         else:
@@ -258,7 +260,8 @@ class Engine:
             verdict = self._gate.hear(request.index, expected, results=results, losses=losses)
         if verdict is Verdict.READY or verdict is Verdict.LOST:
             self.kinds[request.index] = PREDICTION if verdict is Verdict.READY else DROPPED
-            self.finished[request.index] = now + self.plan.hop_delay
+            hop = self._hops[request.index] if self._hops else self.plan.hop_delay
+            self.finished[request.index] = now + hop
 
     # Synchronisation of the policies ---------------------------------------------------------------------------
 

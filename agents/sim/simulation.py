@@ -44,6 +44,7 @@ def simulate(
     observer: Observer | None = None,
     budgets: ArrayLike | None = None,
     partitions: ArrayLike | None = None,
+    hops: ArrayLike | None = None,
     classes: Sequence[str] = (),
     progress: Callable[[int], None] = lambda _arrived: None,
 ) -> SimulationResult:
@@ -57,8 +58,8 @@ def simulate(
     none where they have no class. `durations`: by stage, seconds of a batch of n, where the spec has no profile.
     `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: of the policies'
     synchronisation.
-    `budgets` and `partitions`: each request's own, where known: seconds to its deadline in place of the SLO, and its
-    partition in place of a drawn one (used where requests are dispatched by partition).
+    `budgets`, `partitions` and `hops`: each request's own, where known: seconds to its deadline in place of the SLO,
+    its partition in place of a drawn one (used where requests are dispatched by partition), and its `hop_delay`.
     `batches`: by stage, the planned size instead of the spec's. `scaling`: adds and takes away workers at run time,
     starting from `workers`; only under dispatch worker. `observer`: records what happens; see `agents.sim.observe`.
     `progress` hears now and then how many requests have arrived. The same arguments give the same result.
@@ -87,6 +88,7 @@ def simulate(
         due,
         progress,
         budgets=_budgets(budgets, due),
+        hops=_hops(hops, due),
         partitions=_partitions(partitions, due, plan),
         classes=classes,
         observer=observer,
@@ -115,6 +117,13 @@ def _budgets(given: ArrayLike | None, due: NDArray[np.float64]) -> list[float]:
     if given is not None and (len(budgets) != len(due) or not (budgets > 0).all()):
         raise UsageError(f"{len(budgets)} budgets for {len(due)} arrivals; give one each, above 0")
     return [float(seconds) for seconds in budgets]
+
+
+def _hops(given: ArrayLike | None, due: NDArray[np.float64]) -> list[float]:
+    hops = np.array([] if given is None else given, np.float64)
+    if given is not None and (len(hops) != len(due) or not (np.isfinite(hops) & (hops >= 0)).all()):
+        raise UsageError(f"{len(hops)} hop delays for {len(due)} arrivals; give one each, at least 0")
+    return [float(seconds) for seconds in hops]
 
 
 def _partitions(given: ArrayLike | None, due: NDArray[np.float64], plan: Plan) -> list[int]:

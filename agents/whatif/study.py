@@ -155,6 +155,7 @@ class _Runner:
             hop_delay=traffic.hop,
             budgets=budget,
             partitions=traffic.partition,
+            hops=traffic.hops,
         )
         return Row(label, result.policy, *self._reckon(changed, result, budget, durations))
 
@@ -185,7 +186,8 @@ class _Runner:
             for stage in pipeline.spec.stages
         )
         traffic = self._traffic
-        return bound.clairvoyant(traffic.due, servers, pipeline.graph, slo, traffic.hop, strict=strict).rate
+        least = traffic.hop if traffic.hops is None else float(traffic.hops.min())
+        return bound.clairvoyant(traffic.due, servers, pipeline.graph, slo, least, strict=strict).rate
 
     def _durations(self, pipeline: Pipeline) -> dict[str, Callable[[int], float]]:
         """Seconds of a batch of n, by stage; `UsageError` where neither a profile nor the recording tells."""

@@ -41,7 +41,8 @@ class Traffic:
     history: History | None = None
     recorded: Pipeline | None = None  # as it was when it was recorded, with the policies that were served
     choices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    hop: float = 0.0
+    hop: float = 0.0  # of the median query
+    hops: NDArray[np.float64] | None = None  # of each
     notes: tuple[str, ...] = ()
 
     @property
@@ -87,7 +88,7 @@ def _of_recording(
     if duration is not None:
         past = past.until(duration)
     choices, notes = _choices(pipeline, past)
-    shown = max(0.0, float(np.median(past.hops))) if past.hops else 0.0
+    hops = _hops(past) if hop is None else None
     if recorded.digest != pipeline.digest:
         notes.append(
             f"{pipeline.path} has changed since the recording: the recorded configuration is simulated as it was "
@@ -101,7 +102,8 @@ def _of_recording(
         history=past,
         recorded=recorded,
         choices=choices,
-        hop=shown if hop is None else hop,
+        hop=hop if hop is not None else 0.0 if hops is None else float(np.median(hops)),
+        hops=hops,
         notes=(*_doubts(past, name), *notes),
     )
 
@@ -142,6 +144,18 @@ def _choices(pipeline: Pipeline, past: History) -> tuple[dict[str, dict[str, flo
     return found, notes
 
 
+def _hops(past: History) -> NDArray[np.float64] | None:
+    """What a hop took each query: as recorded, or, where that is not known, as the nearest query before or after."""
+    known = np.flatnonzero(~np.isnan(past.hop))
+    if not len(known):
+        return None
+    after = np.minimum(np.searchsorted(past.due[known], past.due), len(known) - 1)
+    before = np.maximum(after - 1, 0)
+    nearer = np.abs(past.due[known[before]] - past.due) <= np.abs(past.due[known[after]] - past.due)
+    nearest = past.hop[known[np.where(nearer, before, after)]]
+    return np.where(np.isnan(past.hop), nearest, past.hop)
+
+
 def _doubts(past: History, name: str) -> list[str]:
     """What a reader should know of the recording before believing in figures from it."""
     missing = int((past.kind == MISSING).sum())
@@ -151,12 +165,13 @@ def _doubts(past: History, name: str) -> list[str]:
         notes.append(f"{missing} queries have no recorded outcome (the recording ended first): simulated, not counted")
     if failed:
         notes.append(f"{failed} queries failed, which no simulation can foresee: simulated, not counted")
-    if past.hops:
-        usual, slow = (1000 * float(each) for each in np.quantile(past.hops, (0.5, 0.9)))
+    shown = past.hop[~np.isnan(past.hop)]
+    if len(shown):
+        usual, slow = (1000 * float(each) for each in np.quantile(shown, (0.5, 0.9)))
         if slow > 2 * usual + _SLOW_HOP:
             notes.append(
                 f"a hop took {usual:.1f} ms at the median and {slow:.1f} ms or more for a tenth of the predictions: "
-                "processors or broker were short of time, which the simulation (the same for every hop) does not show"
+                "processors or broker were short of time, which hits more than the hops, and other policies otherwise"
             )
     if past.unreadable:
         notes.append(f"{past.unreadable} recorded messages cannot be read and are left out")

@@ -62,16 +62,16 @@ class History:
     stages: dict[str, StageRecord]
     reasons: Counter[tuple[str, str, str]]  # kind, stage, reason
     choices: dict[str, Counter[str]]  # chooser -> how often it chose what ("+" between several, "" for none)
-    hops: list[float]  # of each prediction: what its timings leave unexplained of its latency, per hop
+    hop: NDArray[np.float64]  # what a prediction's timings leave unexplained of its latency, per hop; else NaN
     unreadable: int
     stray: int  # outcomes of queries that came before the recording
 
     def until(self, seconds: float) -> Self:
-        """The queries of the first `seconds`. The sums (stages, reasons, choices, hops) stay those of all."""
+        """The queries of the first `seconds`. The sums (stages, reasons, choices) stay those of all."""
         count = int(np.searchsorted(self.due, seconds))
         if not count:
             raise UsageError(f"no query came within the first {seconds:g} s of the recording")
-        arrays = ("due", "budget", "partition", "kind", "latency", "spent", "lost_at")
+        arrays = ("due", "budget", "partition", "kind", "latency", "spent", "lost_at", "hop")
         return replace(self, **{name: getattr(self, name)[:count] for name in arrays})
 
 
@@ -153,7 +153,7 @@ class _Reader:
             stages={name: StageRecord() for name in self._predecessors},
             reasons=Counter(),
             choices={},
-            hops=[],
+            hop=np.full(count, np.nan),
             unreadable=self._unreadable,
             stray=sum(name not in self.came for name in self._ended),
         )
@@ -164,7 +164,7 @@ class _Reader:
                 self._add(made, index, ended)
                 if ended.kind == report.PREDICTION:
                     explained, stages = self._explained(ended.timings)
-                    made.hops.append((float(made.latency[index]) - explained) / (stages + 1))
+                    made.hop[index] = max(0.0, (made.latency[index] - explained) / (stages + 1))
         return made
 
     def _add(self, made: History, index: int, ended: _Ended) -> None:
