@@ -8,10 +8,13 @@ What a chooser decides is counted by class. Counts fade, so that about the last 
 speak, and a class of which little was seen borrows from all classes: their shares count as 10 choices of its own. Of a
 stage at which fewer than 20 requests in all have chosen, nothing is told, so all its successors stay open.
 
-`expected` gives what a policy is to reckon with: for each chooser, the most frequent choices which together cover the
-given share of the requests, and the worst path among those. With a share of 1 that is every choice that was ever
-seen; with one of 0, the likeliest alone. At most 1,000 classes are remembered, those last seen, and 64 different
-choices of a stage; what is beyond these is not counted.
+`expected` gives what a policy is to reckon with: for each chooser, the most frequent choices which together cover a
+share of the requests. With a share of 1 that is every choice that was ever seen; with one of 0, the likeliest alone.
+A policy that estimates batch waits by their quantile lambda asks for the same share of the choices, and takes the worst
+path among them: lambda says how much of what may come its estimate covers, whatever it is that may come.
+
+At most 1,000 classes are remembered, those last seen, and 64 different choices of a stage; what is beyond these is not
+counted.
 """
 
 from __future__ import annotations
@@ -59,22 +62,19 @@ class _Counts:
 class _Class:
     """What is known of one class, and what was last told of it."""
 
-    __slots__ = ("stages", "told", "until")
+    __slots__ = ("stages", "told")
 
     def __init__(self) -> None:
         self.stages: dict[str, _Counts] = {}
-        self.told: Path = {}
-        self.until = 0  # the number of choices up to which it may be told again
+        self.told: dict[float, tuple[Path, int]] = {}  # by share; with the number of choices up to which it stands
 
 
 class PathPredictor:
     """Learns from choices, and foretells those to come."""
 
-    __slots__ = ("_all", "_classes", "_seen", "_share", "_stranger")
+    __slots__ = ("_all", "_classes", "_seen", "_stranger")
 
-    def __init__(self, share: float = 0.5) -> None:
-        """`share`: of the requests of a class that the foretold choices are to cover."""
-        self._share = share
+    def __init__(self) -> None:
         self._all: dict[str, _Counts] = {}
         self._classes: OrderedDict[str, _Class] = OrderedDict()
         self._stranger = _Class()  # what is told of all classes that are not known
@@ -105,21 +105,18 @@ class PathPredictor:
             for choice, count in every.counts.items()
         }
 
-    def expected(self, kind: str) -> Path:
+    def expected(self, kind: str, share: float) -> Path:
         """The successors to reckon with, by chooser; a chooser that is left out may choose any of its own."""
         known = self._classes.get(kind, self._stranger)
-        if self._seen >= known.until:
-            known.told = self._worked_out(kind)
-            known.until = self._seen + _FRESH
-        return known.told
+        told, until = known.told.get(share, ({}, 0))
+        if self._seen >= until:
+            told = self._worked_out(kind, share)
+            known.told[share] = told, self._seen + _FRESH
+        return told
 
-    def _worked_out(self, kind: str) -> Path:
-        found = {}
-        for stage in self._all:
-            chances = self.chances(kind, stage)
-            if chances:
-                found[stage] = _covering(chances, self._share)
-        return found
+    def _worked_out(self, kind: str, share: float) -> Path:
+        chances = {stage: self.chances(kind, stage) for stage in self._all}
+        return {stage: _covering(each, share) for stage, each in chances.items() if each}
 
 
 def _covering(chances: Mapping[Choice, float], share: float) -> Choice:

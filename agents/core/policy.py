@@ -113,9 +113,9 @@ class StageView:
     # The choices expected of a request that has not reached their stages yet (chooser -> the successors that it is
     # going to choose); choosers that it says nothing of stay open. None: nothing is known beforehand.
     predict: Callable[[Request], Path] | None = None
-    # The same, by how it is known: "predicted" from the choices of earlier requests, "oracle" as it will be. Empty
-    # where no stage chooses, or nobody can tell.
-    foresight: Mapping[str, Callable[[Request], Path]] = field(default_factory=dict)
+    # The same, by how it is known: "predicted" from the choices of earlier requests, "oracle" as it will be. The number
+    # is the share of such requests that the answer is to cover. Empty where no stage chooses, or nobody can tell.
+    foresight: Mapping[str, Callable[[Request, float], Path]] = field(default_factory=dict)
     # What the policies of one process (or of one simulation) have in common, by a key of their own, so that what is
     # the same for all queues is worked out once. Give all queues of a process the same one.
     shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -96,7 +96,7 @@ class Crossroads:
         rng = np.random.default_rng((seed, 0xC405))  # of its own: what else is drawn stays the same
         self._choices = {stage: each.draw(rng.random(count), classes) for stage, each in choosers.items()}
         self._predictor = PathPredictor()
-        self.foresight: dict[str, Callable[[Any], Path]] = {}
+        self.foresight: dict[str, Callable[[Any, float], Path]] = {}
         if choosers:
             self.foresight = {"predicted": self._predicted, "oracle": self._truth}
 
@@ -106,8 +106,8 @@ class Crossroads:
         self._predictor.observe(self._classes[index] if self._classes else ANY, stage, choice)
         return choice
 
-    def _predicted(self, request: Any) -> Path:
-        return self._predictor.expected(self._classes[request.index] if self._classes else ANY)
+    def _predicted(self, request: Any, share: float) -> Path:
+        return self._predictor.expected(self._classes[request.index] if self._classes else ANY, share)
 
-    def _truth(self, request: Any) -> Path:
+    def _truth(self, request: Any, _share: float) -> Path:
         return {stage: choices[request.index] for stage, choices in self._choices.items()}

@@ -64,7 +64,7 @@ class Plan:
         queue: int,
         facts: Mapping[str, StageFacts],
         shared: dict[Any, Any],
-        foresight: Mapping[str, Callable[[Request], Path]],
+        foresight: Mapping[str, Callable[[Request, float], Path]],
     ) -> StageView:
         """Say where the policy of queue number `queue` of `stage` stands, and give it `facts` to look at.
 

@@ -84,7 +84,7 @@ class StageRun:
         whole: Plan,
         facts: Mapping[str, StageFacts],
         shared: dict[Any, Any],
-        foresight: Mapping[str, Callable[[Request], Path]],
+        foresight: Mapping[str, Callable[[Request, float], Path]],
     ) -> None:
         """`facts` are what the stage's policies see of all stages; they may change while it runs.
 

@@ -20,6 +20,8 @@ BENCHES = {
     "reference": "Our drop rates under 15 policies against those of an independent simulator.",
     "policy-cost": "What a policy costs for each request, and what its queue does.",
     "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
+    "plan": "The exchange of states between stages: bytes, age, silence.",
+    "paths": "What foretelling each request's path gains, where stages choose.",
 }
 
 

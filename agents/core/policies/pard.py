@@ -35,11 +35,14 @@ class PardParameters(Recording):
     """The later paths whose worst counts: all that are open, those that earlier requests foretell, or the true one."""
 
 
-def foresight(view: StageView, paths: str) -> Callable[[Request], Path] | None:
+def foresight(view: StageView, paths: str, share: float) -> Callable[[Request], Path] | None:
     """Give what tells a request's choices beforehand; None where all paths count. UsageError for a live oracle."""
-    if paths == "oracle" and view.predict is None and view.foresight and "oracle" not in view.foresight:
+    told = view.foresight.get(paths)
+    if told is not None:
+        return lambda request: told(request, share)
+    if paths == "oracle" and view.foresight:
         raise UsageError("paths=oracle is for the simulator: a live stage cannot know a choice before it is made")
-    return view.foresight.get(paths)
+    return None
 
 
 class Pard(Adaptive):
@@ -51,7 +54,7 @@ class Pard(Adaptive):
 
     def __init__(self, view: StageView, parameters: PardParameters) -> None:
         super().__init__(view, parameters)
-        self._predict = view.predict or foresight(view, parameters.paths)
+        self._predict = view.predict or foresight(view, parameters.paths, parameters.quantile)
         self._outlook: Outlook = view.shared.setdefault(
             (Outlook, parameters.quantile, parameters.samples),
             Outlook(view, parameters.quantile, parameters.samples),
