@@ -37,7 +37,7 @@ TOO_MUCH: Final = "too-much"
 
 AHEAD: Final = 1.0  # seconds that a sender's clock may be ahead of ours
 SILENT_PERIODS: Final = 3
-SILENT_GRACE: Final = 0.2  # seconds beyond: a collection of garbage, or a broker's hiccup, is no silence
+SILENT_GRACE: Final = 0.5  # seconds beyond: a collection of garbage, or a broker's hiccup, is no silence
 
 _LONGEST: Final = 3600.0
 _MOST: Final = 1e9

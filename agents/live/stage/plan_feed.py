@@ -19,7 +19,7 @@ from producers.cluster import Reader
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from producers.connection import ClientSettings
 
@@ -45,8 +45,12 @@ class PlanFeed:
         loop: asyncio.AbstractEventLoop,
         hear: Callable[[Sequence[Word]], None],
         period: float,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`period`: seconds between two words of a replica; the broker is asked that often where nobody speaks."""
+        """`period`: seconds between two words of a replica; the broker is asked that often where nobody speaks.
+
+        `options` are librdkafka's, beyond `settings`.
+        """
         self._settings = settings
         self._topic = topic
         self._loop = loop
@@ -57,6 +61,7 @@ class PlanFeed:
             "max.partition.fetch.bytes": _MOST_BYTES,
             "queued.max.messages.kbytes": 1024,
             "message.max.bytes": _MOST_BYTES,
+            **(options or {}),
         }
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="plan-feed", daemon=True)

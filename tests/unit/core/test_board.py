@@ -67,11 +67,11 @@ def test_a_word_ages_out_and_the_stage_goes_missing_when_its_last_replica_does()
     there = board()
     there.hear(NOW, at(0.0))
     there.hear(NOW + 1, at(1.0, replica=1))
-    assert len(there.states(NOW + 3.1)["a"]) == 2
-    assert [state.replica for state in there.states(NOW + 3.3)["a"]] == [1]
-    assert "a" not in there.states(NOW + 4.3)
-    assert [(heard.age > 3.2, heard.silent) for heard in there.heard(NOW + 4.3)] == [(True, True)] * 2
-    assert there.silent(NOW + 4.3) == ["a", "b"]
+    assert len(there.states(NOW + 3.4)["a"]) == 2
+    assert [state.replica for state in there.states(NOW + 3.6)["a"]] == [1]
+    assert "a" not in there.states(NOW + 4.6)
+    assert [(heard.age > 3.5, heard.silent) for heard in there.heard(NOW + 4.6)] == [(True, True)] * 2
+    assert there.silent(NOW + 4.6) == ["a", "b"]
     there.hear(NOW + 5, at(5.0))
     assert len(there.states(NOW + 5)["a"]) == 1
 

@@ -1,0 +1,153 @@
+"""Policies as live stages run them, on a real broker: what a drop tells, whose clock counts, what a journal replays."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.core.replay import replay
+from agents.live.stage.parts import build_core
+from lineage import headers, reasons
+from lineage import metric_names as names
+from lineage.message import DROPPED, PREDICTION
+from producers.client import Client
+
+CHAIN = """
+partitions: 4
+stages:
+  - {name: one, emulated: {alpha: 20ms, beta: 1ms}, batch: 4}
+  - {name: two, emulated: {alpha: 30ms, beta: 1ms}, batch: 8, after: one}
+"""
+PERIOD = 0.1
+HOUR = 3600.0
+
+
+def send_with(chain, count, budget, ago=0.0):
+    """Send queries that are due `budget` seconds after their sending, which they say was `ago` seconds ago."""
+    for number in range(count):
+        sent = time.time_ns() // 1000 - int(1e6 * ago)
+        came = headers.Headers(f"q-{number}", sent, sent + int(1e6 * budget))
+        chain.send(f"q-{number}", {"x": number}, pairs=headers.encode(came))
+    chain.flush()
+
+
+def test_a_drop_tells_every_term_of_its_estimate(chain, until):
+    chain.start("one", policy="pard", plan_period=PERIOD)
+    until(lambda: chain.metrics("one"))
+    reader = chain.reader("outcomes")
+    send_with(chain, 100, 0.15)  # far more than two stages can serve within it, though some reach the second
+    until(lambda: reader.poll(0.1) or len(reader.messages) > 50)
+    drops = [outcome for _, outcome in reader.outcomes() if outcome.reason == reasons.TOO_LATE]
+    assert drops
+    for outcome in drops:
+        assert (outcome.kind, outcome.stage) == (DROPPED, "one")
+        assert outcome.text.startswith("one: needs ")
+        told = re.search(
+            r"needs (?P<needs>\S+) ms more, (?P<left>\S+) ms are left to its deadline; spent (?P<spent>\S+), "
+            r"batch wait (?P<wait>\S+), execution (?P<execution>\S+), later queueing (?P<queueing>\S+), "
+            r"later execution (?P<later>\S+), later batch waits (?P<waits>\S+) ms",
+            outcome.text,
+        )
+        terms = {name: float(value) for name, value in told.groupdict().items()}
+        assert terms["needs"] > terms["left"]
+        assert terms["left"] + terms["spent"] == pytest.approx(150, abs=0.2)
+        parts = [terms[name] for name in ("wait", "execution", "queueing", "later", "waits")]
+        assert terms["needs"] == pytest.approx(sum(parts), abs=0.3)
+        assert terms["later"] == pytest.approx(38)  # the profile of the second stage, which nobody has heard of
+    figures = chain.metrics("one")
+    assert figures["spillway_shortfall_seconds_count"] >= len(drops)
+
+
+@pytest.mark.parametrize("policy", ["pard", "spillway", "nexus", "expired"])
+def test_a_live_journal_replays_with_a_policy_that_hears_the_others(chain, until, policy):
+    try:
+        core = build_core(chain.pipeline, chain.pipeline.spec.stage("one"), 0, policy, period=PERIOD)
+    except Exception as error:  # noqa: BLE001 - the policy is not there
+        pytest.skip(str(error))
+    one = chain.start("one", policy=policy, plan_period=PERIOD, journal=str(chain.folder / "one.jsonl"))
+    chain.start("two", policy=policy, plan_period=PERIOD)
+    until(lambda: chain.metrics("one").get(names.PLAN_AGE_SECONDS + "_count", 0) > 2)  # heard, and in time
+    reader = chain.reader("outcomes")
+    send_with(chain, 150, 0.3)
+    reader.wait(150)
+    assert chain.stop(one) == 0
+    lines = (chain.folder / "one.jsonl").read_text().splitlines()
+    assert sum(line.startswith('["tick"') and '"two"' in line for line in lines) > 2
+    assert replay(lines, core) is None
+
+
+class Shifted:
+    """The `time` of a client whose clock is off."""
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+    def time(self):
+        return time.time() + self._seconds
+
+    def time_ns(self):
+        return time.time_ns() + int(1e9 * self._seconds)
+
+
+@pytest.fixture
+def chain(stage):
+    return stage(CHAIN)
+
+
+@pytest.fixture
+def gated(chain, until):
+    """The whole chain under a policy: both stages and the gate."""
+    processes = []
+
+    def start(policy):
+        for name in ("one", "two"):
+            chain.start(name, policy=policy, plan_period=PERIOD)
+        command = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(chain.file), "--gate"]
+        command += ["--bootstrap", chain.bootstrap, "--run-dir", str(chain.folder / "run")]
+        root = str(Path(__file__).parents[3])
+        with (chain.folder / "gate.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(command, cwd=chain.folder, env={**os.environ, "PYTHONPATH": root}, stderr=log)
+            )
+        until(lambda: all(chain.metrics(name) for name in ("one", "two", "gate")))
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("shift", [HOUR - 30, 30 - HOUR, -2.0], ids=["ahead", "behind", "two seconds behind"])
+@pytest.mark.parametrize("policy", ["pard", "expired"])
+def test_a_client_whose_clock_is_off_is_served_as_if_it_were_right(chain, gated, until, monkeypatch, policy, shift):
+    gated(policy)
+    monkeypatch.setattr("producers.client.queries.time", Shifted(shift))
+    with Client(chain.name, chain.settings, slo=20.0) as client:
+        futures = [client.submit({"x": number}) for number in range(40)]
+        outcomes = [future.result(60) for future in futures]
+    assert [outcome.kind for outcome in outcomes] == [PREDICTION] * 40
+    until(lambda: chain.metrics("gate").get(names.GOOD_TOTAL, 0) == 40)
+    assert chain.metrics("gate")[names.LATE_TOTAL] == 0
+    assert chain.metrics("one")[names.CLOCK_SKEW_TOTAL] == 40  # re-based once, at the root
+    assert chain.metrics("two")[names.CLOCK_SKEW_TOTAL] == 0
+
+
+@pytest.mark.parametrize("shift", [30 - HOUR, 0.0, HOUR - 30], ids=["behind", "right", "ahead"])
+def test_a_clock_that_is_ahead_buys_no_time(chain, until, shift):
+    """A client an hour ahead names a deadline an hour from now, and is held to the 30 ms that it asked for."""
+    chain.start("one", policy="pard", plan_period=PERIOD)
+    until(lambda: chain.metrics("one"))
+    reader = chain.reader("outcomes")
+    send_with(chain, 40, 0.03, ago=-shift)
+    reader.wait(40)
+    assert {(outcome.kind, outcome.reason) for _, outcome in reader.outcomes()} == {(DROPPED, reasons.TOO_LATE)}
+    assert chain.metrics("one")[names.CLOCK_SKEW_TOTAL] == (40 if shift else 0)
