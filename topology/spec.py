@@ -195,6 +195,8 @@ class PipelineSpec(_Spec):
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     profile: str | None = None
     """The file with the measured durations of the stages that have a model."""
+    policy: Annotated[str | None, BeforeValidator(_policy)] = None
+    """Of the stages that name none; read from a file, they have it as theirs."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
 
     def stage(self, name: str) -> StageSpec:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from topology.load import Pipeline
     from topology.rules.problems import Finding
+    from topology.rules.problems import Path as FieldPath
 
 
 class PolicySetting(click.ParamType):
@@ -61,10 +62,15 @@ def require_policies(pipeline: Pipeline, instead: str | None) -> None:
 
 def policy_findings(pipeline: Pipeline) -> Iterator[Finding]:
     """Find what is wrong with the policies that the file names."""
+    whole = pipeline.spec.policy
+    named: list[tuple[FieldPath, str | None]] = [(("policy",), whole)]
     for number, stage in enumerate(pipeline.spec.stages):
-        if stage.policy is None:
+        if stage.policy != whole:  # else it is the pipeline's, or as wrong as that
+            named.append((("stages", number, "policy"), stage.policy))
+    for path, setting in named:
+        if setting is None:
             continue
         try:
-            selected(stage.policy)
+            selected(setting)
         except UsageError as error:
-            yield pipeline.finding(("stages", number, "policy"), str(error))
+            yield pipeline.finding(path, str(error))

@@ -91,7 +91,11 @@ class PipelineFields:
 
     def spec(self) -> PipelineSpec:
         """The pipeline; to be called only where there was no problem."""
-        stages = tuple(stage.spec for stage in self.stages)
+        whole = {"policy": self.head.policy}
+        stages = tuple(
+            stage.spec if stage.spec.policy is not None else stage.spec.model_copy(update=whole)
+            for stage in self.stages
+        )
         return self.head.model_copy(update={"stages": stages})
 
 

@@ -71,6 +71,20 @@ def test_a_pipeline_file_names_one_as_text_or_as_a_mapping(policy, setting):
     assert parse(written(policy)).spec.stages[0].policy == setting
 
 
+def test_the_pipelines_policy_is_that_of_the_stages_that_name_none():
+    text = (
+        "policy: {name: pard, window: auto}\n" + written("naive") + "  - {name: b, after: a, emulated: {beta: 1ms}}\n"
+    )
+    assert [stage.policy for stage in parse(text).spec.stages] == ["naive", "pard:window=auto"]
+
+
+def test_a_wrong_policy_of_the_pipeline_is_said_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text("policy: prad\n" + written("naive").replace("    policy: naive\n", ""))
+    assert run(["check", "p.yaml"]) == 2
+    assert "p.yaml:1:9: policy: there is no policy 'prad'; did you mean 'pard'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("policy", ["{quantile: .2}", "{name: pard, window: [1, 2]}", "{name: pard, 'a,b': 1}"])
 def test_a_mapping_that_is_no_setting_is_refused(policy):
     with pytest.raises(UsageError, match="policy"):
