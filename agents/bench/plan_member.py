@@ -95,6 +95,18 @@ class Wire:
         self._now = (sums[0], sums[1], sums[2], sums[3])
 
 
+class WatchedPlanner(Planner):
+    """A planner with a watch on what saying costs."""
+
+    say_seconds = 0.0
+
+    def say(self, output: Output) -> None:
+        """Tell the others this replica's state."""
+        began = time.thread_time()
+        super().say(output)
+        self.say_seconds = time.thread_time() - began
+
+
 class Member:
     """A planner with all that it needs, and a record of what it heard."""
 
@@ -120,7 +132,7 @@ class Member:
             period=told["period"],
         )
         self._outlook = Outlook(self._view, _QUANTILE, _DRAWS)
-        self._planner = Planner(
+        self._planner = WatchedPlanner(
             *(spec, self._view, MadeUpQueue(self._view)),  # type: ignore[arg-type]
             clock=Clock(),
             decoder=Decoder(),
@@ -143,7 +155,7 @@ class Member:
         topic = topics.plan(told["pipeline"])
         feed = PlanFeed(settings, topic, loop, planner.hear, told["period"], self._heard.options)
         feed.start()
-        serving = loop.create_task(self._serve(output))
+        serving = loop.create_task(planner.run(output, self._tick))
         polling = loop.create_task(_poll(output))
         await asyncio.sleep(told["warm"])
         for wire in (self._said, self._heard):
@@ -158,18 +170,6 @@ class Member:
         output.close()
         feed.close(1.0)
 
-    async def _serve(self, output: Output) -> None:
-        """As `Planner.run`, but with a watch on what it costs."""
-        say = self._planner.say
-
-        def watched(where: Output) -> None:
-            began = time.thread_time()
-            say(where)
-            self._say_seconds = time.thread_time() - began
-
-        self._planner.say = watched  # type: ignore[method-assign]
-        await self._planner.run(output, self._tick)
-
     def _tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         began = time.thread_time()
         self._outlook.hear(now, states)
@@ -180,7 +180,7 @@ class Member:
                 "at": time.time(),
                 "ages": {name: now - told[0].at for name, told in states.items() if name != self._view.stage},
                 "later": [later.queueing, later.execution, later.waits],
-                "say": self._say_seconds,
+                "say": self._planner.say_seconds,
                 "merge": seconds,
             }
         )
