@@ -1,6 +1,7 @@
 """The charts of a run, as SVG text: arrivals and goodput, drop rate, latency, its distribution, drops per stage.
 
-Where the visits to stages are known, two more: time lines of single queries, and the budget that each stage took.
+Where the visits to stages are known, two more: time lines of single queries, and the budget that each stage took;
+where the policies' synchronisations are, how loaded each stage was.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import numpy as np
 mpl.use("svg")  # no display is needed, nor looked for
 from matplotlib import pyplot as plt
 
-from agents.pages import visit_charts
+from agents.pages import load_chart, visit_charts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from agents.pages.load_chart import StageLoad
     from agents.pages.visits import Visits
 
 GOOD, LATE, LOST, LOAD = "#2a7f62", "#d98e04", "#b3392f", "#4a5568"
@@ -132,8 +134,13 @@ def thinned(run: RunSeries, most: int = 4000) -> RunSeries:
     return RunSeries(run.due[keep], run.latency[keep], run.prediction[keep], [run.stage[i] for i in keep], run.slo)
 
 
-def draw(run: RunSeries, stages: list[str], visits: Visits | None = None) -> dict[str, str]:
-    """Charts by name, each an <svg> element; `timelines` and `consumed` only where `visits` are known."""
+def draw(
+    run: RunSeries,
+    stages: list[str],
+    visits: Visits | None = None,
+    loads: Mapping[str, StageLoad] | None = None,
+) -> dict[str, str]:
+    """Charts by name, each an <svg> element; `timelines` and `consumed` only with `visits`, `loads` only with these."""
     plans: dict[str, Callable[[Axes], None]] = {
         "rates": lambda axes: _rates(axes, run),
         "drops": lambda axes: _drop_rate(axes, run),
@@ -146,6 +153,8 @@ def draw(run: RunSeries, stages: list[str], visits: Visits | None = None) -> dic
             "timelines": lambda axes: visit_charts.timelines(axes, run, visits),
             "consumed": lambda axes: visit_charts.consumed(axes, run, visits),
         }
+    if loads:
+        plans["loads"] = lambda axes: load_chart.loads(axes, loads)
     with mpl.rc_context(STYLE):
         return {name: svg_of(plan) for name, plan in plans.items()}
 

@@ -10,9 +10,11 @@ import jinja2
 from agents.pages.charts import draw
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from agents.pages.charts import RunSeries
+    from agents.pages.load_chart import StageLoad
     from agents.pages.visits import Visits
     from producers.report import Report
 
@@ -31,18 +33,29 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def render(report: Report, run: RunSeries, notes: list[str] | None = None, visits: Visits | None = None) -> str:
-    """The page's text. `notes` are sentences shown at the end, escaped; `visits` bring charts of where time went."""
+def render(
+    report: Report,
+    run: RunSeries,
+    notes: list[str] | None = None,
+    visits: Visits | None = None,
+    loads: Mapping[str, StageLoad] | None = None,
+) -> str:
+    """The page's text. `notes` are sentences shown at the end, escaped; `visits` and `loads` bring more charts."""
     template = resources.files("agents.pages").joinpath("run_report.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    charts = draw(run, list(report.stages), visits)
+    charts = draw(run, list(report.stages), visits, loads)
     return environment.from_string(template).render(
         report=report, tiles=_tiles(report), charts=charts, notes=notes or []
     )
 
 
 def write(
-    path: Path, report: Report, run: RunSeries, notes: list[str] | None = None, visits: Visits | None = None
+    path: Path,
+    report: Report,
+    run: RunSeries,
+    notes: list[str] | None = None,
+    visits: Visits | None = None,
+    loads: Mapping[str, StageLoad] | None = None,
 ) -> None:
     """Write the page to `path`."""
-    path.write_text(render(report, run, notes, visits), encoding="utf-8")
+    path.write_text(render(report, run, notes, visits, loads), encoding="utf-8")

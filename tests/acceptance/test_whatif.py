@@ -56,6 +56,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
             recorder.wait(30)
     assert replayed.returncode == 0, replayed.stderr
     report = json.loads(replayed.stdout)
+    assert report["policy"] == "expired"  # as served, too
     assert (tmp_path / "replay.html").read_text().count("<svg") == 7
 
     asked = ("--policy", "naive", "--policy", "expired", "--replicas", "detect=2", "--html", "what.html")

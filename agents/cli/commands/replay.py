@@ -30,6 +30,7 @@ from agents.cli.policies import POLICY, require_policies
 from agents.cli.progress import progress_bar
 from agents.cli.summary import FOLLOWED, deliver, writing
 from agents.core.policies import DEFAULT
+from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
 from producers import load as loads
 from producers.client.exchange import Exchange
@@ -221,7 +222,9 @@ def _report(
         _say(f"no metrics of every stage under {chosen.run_dir}: the stages' figures come from the outcomes alone")
         workers = {stage.name: stage.workers for stage in spec.stages}
         stages = result.stage_totals([stage.name for stage in spec.stages], workers)
-    policies = dict.fromkeys(chosen.policy or stage.policy or DEFAULT for stage in spec.stages)
+    supervisor = ServeEntry.read(chosen.run_dir, spec.name) if chosen.attach else None
+    instead = chosen.policy if supervisor is None else supervisor.policy
+    policies = dict.fromkeys(instead or stage.policy or DEFAULT for stage in spec.stages)
     return Report.build(
         pipeline=spec.name,
         policy="/".join(policies),

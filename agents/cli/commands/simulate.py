@@ -130,5 +130,5 @@ def simulate(
     if html is not None and observer is not None:
         from agents.pages import run_report, simulated  # noqa: PLC0415 - takes a second to import
 
-        series = simulated.series(result, observer)
-        writing(html, lambda file: run_report.write(file, report, *series))
+        series, loads = simulated.series(result, observer), simulated.loads(loaded, result, observer)
+        writing(html, lambda file: run_report.write(file, report, *series, loads))

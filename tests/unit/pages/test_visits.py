@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.cli.main import run
-from agents.pages.simulated import series
+from agents.pages.simulated import loads, series
 from agents.pages.visit_charts import examples
 from agents.pages.visits import told
 from agents.sim.observe import Observer
@@ -102,3 +102,22 @@ def test_simulate_writes_a_page_with_time_lines(tmp_path, monkeypatch, capsys):
         assert words in page
     assert run(["simulate", "small.yaml", "constant:60", "--duration", "1s", "--html", "no/s.html"]) == 2
     assert "cannot write the report no/s.html" in capsys.readouterr().err
+
+
+def test_a_policy_that_tells_of_itself_brings_a_chart_of_loads(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SPEC)
+    code = run(["simulate", "small.yaml", "constant:60", "--duration", "4s", "--policy", "pard", "--html", "s.html"])
+    assert (code, capsys.readouterr().err) == (0, "")
+    page = (tmp_path / "s.html").read_text()
+    assert page.count("<svg") == 8
+    assert "How loaded each stage was" in page
+
+
+def test_mu_is_arrivals_by_capacity():
+    observer = Observer()
+    pipeline = parse(SPEC)
+    result = simulate(pipeline, np.arange(300) / 60, policy="pard", observer=observer)
+    found = loads(pipeline, result, observer)
+    assert found["a"].mu.tolist()[:4] == pytest.approx([0.6] * 4, abs=0.02)  # 60 a second of 100
+    assert found["a"].at.tolist()[:4] == pytest.approx([1, 2, 3, 4])
