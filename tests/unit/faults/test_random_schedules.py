@@ -53,7 +53,7 @@ def test_drops_and_poison_end_each_query_once_too(name):
             scenario(
                 shape,
                 repeats=0.1,
-                policy="expired",
+                policy=("expired", "hbf", "lbf", "split")[seed % 4],
                 slo=random.choice((0.15, 0.3, 0.6)),
                 rate=random.choice((200.0, 600.0)),
                 poison=poisoned(random.random()),
@@ -62,7 +62,7 @@ def test_drops_and_poison_end_each_query_once_too(name):
             ),
             seed,
         )
-        reasons = {"expired", "bad-input", "model-raised"}
+        reasons = {"expired", "too-late", "over-share", "bad-input", "model-raised"}
         assert problems(shape, done, losses=reasons) == [], f"seed {seed}"
 
 
