@@ -1,7 +1,7 @@
 """The manifest of the workloads in `traces/`: what each file holds, how it was made, and the hash that proves it.
 
-A generated workload is a row of steps, each some seconds at a rate; its counts per second are Poisson draws from a
-seeded generator, so anyone can make the file again.
+A generated workload is a row of steps, each some seconds at a rate, or one of the shapes of `producers.load.shapes`;
+its counts per second are Poisson draws from a seeded generator, so anyone can make the file again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lineage.errors import UsageError
+from producers.load.shapes import SHAPES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,18 +33,34 @@ class Step(_Frozen):
     rate: Annotated[float, Field(ge=0)]
 
 
+class ShapeSpec(_Frozen):
+    """Some seconds of a shape, at its own rate and burstiness."""
+
+    name: Annotated[str, Field(pattern="^(" + "|".join(SHAPES) + ")$")]
+    seconds: Annotated[int, Field(ge=1)]
+
+
 class Workload(_Frozen):
     """One file of counts per second (`second,requests`) and the spec that makes it."""
 
     file: str
     about: str
     seed: int
-    steps: tuple[Step, ...] = Field(min_length=1)
+    steps: tuple[Step, ...] = ()
+    shape: ShapeSpec | None = None
     requests: int
     sha256: str
 
+    @model_validator(mode="after")
+    def _one_spec(self) -> Workload:
+        if bool(self.steps) == (self.shape is not None):
+            raise ValueError(f"{self.file} is made of steps or of a shape: give one of them")
+        return self
+
     def counts(self) -> NDArray[np.int64]:
         """Requests in each second."""
+        if self.shape is not None:
+            return SHAPES[self.shape.name].counts(self.shape.seconds, self.seed)
         rng = np.random.default_rng(self.seed)
         rates = np.concatenate([np.full(step.seconds, step.rate) for step in self.steps])
         return rng.poisson(rates)

@@ -20,11 +20,11 @@ import numpy as np
 
 from agents.bench.pard.applications import application, capacity_of, needed_capacity, provision
 from agents.bench.pard.windows import hard_seconds, worst_window
-from agents.bench.pard.workloads import RATE, SHAPES
 from agents.sim.scaling import Scaling
 from agents.sim.simulation import simulate
 from lineage.errors import UsageError
 from producers.load import schedule, traces
+from producers.load.shapes import RATE, SHAPES
 from producers.report import PREDICTION
 from topology.planning import plan_batches
 

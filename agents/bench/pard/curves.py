@@ -10,7 +10,7 @@ from agents.bench.pard import paper
 from agents.bench.pard.cases import STEADY, Case
 from agents.bench.pard.output import MISSING, Table, percent, ratio, spread, times
 from agents.bench.pard.sections import ALL, OURS, Result, Setting, over_seeds
-from agents.bench.pard.workloads import RATE, SHAPES
+from producers.load.shapes import RATE, SHAPES
 
 SLOS = (0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
 LOADS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)

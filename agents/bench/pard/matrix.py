@@ -15,7 +15,7 @@ from agents.bench.pard.applications import APPLICATIONS
 from agents.bench.pard.cases import WINDOWS, Case, real_traces
 from agents.bench.pard.output import MISSING, Table, percent, ratio, spread, standing, times
 from agents.bench.pard.sections import ALL, BASELINES, OURS, Result, Setting, over_seeds
-from agents.bench.pard.workloads import SHAPES
+from producers.load.shapes import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,9 +74,8 @@ def tables(result: Result) -> list[Table]:
         if dispatch == "worker":
             found.append(_rates(cells, "goodput", "Goodput per second, a queue per worker: mean", rates=False))
             found.append(_rates(cells, "hard", "Good answers in the seconds that force drops, in % of their requests"))
-        for own in OURS:
-            if any(own in cell for cell in cells.values()):
-                found.append(_ratios(cells, own, f"How {own} stands beside the baselines, {name}"))
+        there = [own for own in OURS if any(own in cell for cell in cells.values())]
+        found += [_ratios(cells, own, f"How {own} stands beside the baselines, {name}") for own in there]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The charts of the comparison, drawn from what the sections measured, as SVG and PNG."""
+"""The charts of the comparison, drawn as SVG from what the sections measured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ COLORS = {
     "instant": "#7a5195",
     "spillway": "#2a7f62",
 }
-_DPI = 110
 _HIGH = 0.5  # of the replicas
 
 
@@ -39,18 +38,16 @@ _HIGH = 0.5  # of the replicas
 def chart(
     files: list[Path], folder: Path, name: str, rows: int = 1, columns: int = 1, width: float = 0.0
 ) -> Iterator[list[Axes]]:
-    """Give axes to draw on; the figure is written as NAME.svg and NAME.png, which are added to `files`."""
+    """Give axes to draw on; the figure is written as NAME.svg, which is added to `files`."""
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         size = (width or max(6.4, 4.2 * columns), 3.2 * rows)
         figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
         try:
             yield list(grid.flat)
-            for suffix in ("svg", "png"):
-                file = folder / f"{name}.{suffix}"
-                metadata = {"Date": None, "Creator": None} if suffix == "svg" else None
-                figure.savefig(file, dpi=_DPI, metadata=metadata)
-                files.append(file)
+            file = folder / f"{name}.svg"
+            figure.savefig(file, metadata={"Date": None, "Creator": None})
+            files.append(file)
         finally:
             plt.close(figure)
 

@@ -13,8 +13,8 @@ import numpy as np
 from agents.bench.pard.cases import SCALING, Case, good_of, set_up, simulated
 from agents.bench.pard.output import MISSING, Table, ratio, spread, times
 from agents.bench.pard.sections import ALL, Result, Setting, over_seeds
-from agents.bench.pard.workloads import SHAPES
 from agents.sim.observe import Observer
+from producers.load.shapes import SHAPES
 
 
 def measure(setting: Setting) -> Result:

@@ -116,8 +116,8 @@ def _wait_table(result: Result, names: list[str]) -> Table:
     waits = result["waits"]
     rows = [(f"from {name} on", f"{waits[name]['tenth']:.2f}", f"{waits[name]['mean']:.2f}") for name in names]
     note = (
-        "In parts of the sum of d over the same stages. The paper, four modules of equal d with full batches: .31, .28, "
-        ".22 and .10 at lambda = .1, and means of .5. Ours are lower as workers are often idle: nothing waits then."
+        "In parts of the sum of d over the same stages. The paper, four modules of equal d with full batches: .31, "
+        ".28, .22 and .10 at lambda = .1, and means of .5. Ours are lower: idle workers let nothing wait."
     )
     return Table("lv, wiki-like, pard: summed batch waits", ("", "quantile .1", "mean"), rows, (note,))
 

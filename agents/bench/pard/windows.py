@@ -25,7 +25,7 @@ def worst_window(due: NDArray[np.float64], good: NDArray[np.bool_], width: float
     if not len(due):
         return 0.0
     last = max(0.0, float(due[-1]) - width)
-    starts = np.arange(0.0, last + STEP / 2, STEP)
+    starts = np.arange(0.0, last + 1e-9, STEP)
     first = np.searchsorted(due, starts)
     end = np.searchsorted(due, starts + width)
     sums = np.concatenate([[0], np.cumsum(~good)])

@@ -28,3 +28,11 @@ def test_a_manifest_that_is_none_is_refused_by_name(tmp_path):
     (tmp_path / "manifest.yaml").write_text("workloads: [{file: a.csv}]")
     with pytest.raises(UsageError, match=r"manifest\.yaml"):
         read_manifest(tmp_path / "manifest.yaml")
+
+
+@pytest.mark.parametrize("spec", ["", "steps: [{seconds: 1, rate: 1}], shape: {name: wiki-like, seconds: 9}, "])
+def test_a_workload_has_one_spec(tmp_path, spec):
+    file = tmp_path / "manifest.yaml"
+    file.write_text(f"workloads: [{{file: a.csv, about: x, seed: 1, {spec}requests: 1, sha256: x}}]")
+    with pytest.raises(UsageError, match="give one of them"):
+        read_manifest(file)

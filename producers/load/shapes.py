@@ -43,9 +43,16 @@ class Shape:
 
     def arrivals(self, seconds: int, seed: int, cv: float | None = None) -> Series:
         """Sorted times of the requests. Another seed makes another trace of the same form."""
-        rng = np.random.default_rng((seed, 0x6172))
-        counts = rng.poisson(self.rates(seconds, seed, cv))
-        return schedule.from_counts(np.arange(seconds), counts, rng)
+        rng = _arriving(seed)
+        return schedule.from_counts(np.arange(seconds), rng.poisson(self.rates(seconds, seed, cv)), rng)
+
+    def counts(self, seconds: int, seed: int) -> NDArray[np.int64]:
+        """How many of these fall into each second."""
+        return _arriving(seed).poisson(self.rates(seconds, seed))
+
+
+def _arriving(seed: int) -> np.random.Generator:
+    return np.random.default_rng((seed, 0x6172))
 
 
 def varied(level: Series, cv: float) -> Series:
