@@ -9,7 +9,7 @@ from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import JournaledStage
-from agents.core.policies import make
+from agents.core.policies import DEFAULT, make
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
 from agents.live.stage.batch_work import BatchWork
@@ -86,7 +86,7 @@ def build_core(
     """
     view = build_view(pipeline, spec, replica, period)
     batcher = Batcher(
-        make(policy or spec.policy or "naive", view),
+        make(policy or spec.policy or DEFAULT, view),
         max_batch=spec.batch_size,
         delay=spec.batch_delay,
         instances=spec.instances,
