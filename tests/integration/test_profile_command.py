@@ -1,0 +1,257 @@
+"""`spillway profile`, as a user calls it, and the refusal of what it wrote once it does not hold any more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata
+
+import pytest
+
+from agents.cli.main import run
+from agents.profiling import conditions
+from topology.load import load
+from topology.profiles import read_profiles
+
+MODELS = """\
+import numpy as np
+
+
+class First:
+    def __init__(self, weights=None, factor=1):
+        self.factor = factor
+
+    def predict(self, batch):
+        return [{"y": query["x"] * self.factor, "many": len(batch)} for query in batch]
+
+
+class Second:
+    def predict(self, batch):
+        return [{"z": float(np.sum(query["y"]))} for query in batch]
+
+
+class Picky:
+    def predict(self, batch):
+        if len(batch) > 2:
+            raise MemoryError("no room")
+        return [{} for _ in batch]
+
+
+class Shown(Second):
+    def example(self):
+        return {"y": [1.0, 2.0]}
+"""
+PIPELINE = """\
+name: p
+slo: 400ms
+profile: p.profile.yaml
+stages:
+  - name: first
+    model: profiled_models:First
+    arguments: {weights: weights.bin, factor: 2}
+    max_batch: 4
+    inputs: {x: {dtype: float32, shape: [8]}}
+  - {name: second, model: "profiled_models:Second", after: first, max_batch: 2}
+"""
+
+
+@pytest.fixture
+def spillway(tmp_path, monkeypatch, capsys):
+    """Call the command where the pipeline and its models lie; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name in conditions_of_threads():
+        monkeypatch.setenv(name, "1")
+    (tmp_path / "profiled_models.py").write_text(MODELS)
+    (tmp_path / "weights.bin").write_bytes(b"12345")
+    (tmp_path / "p.yaml").write_text(PIPELINE)
+
+    def call(*arguments: str):
+        code = run([*arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def conditions_of_threads() -> tuple[str, ...]:
+    """The variables that the command sets for the processes that it starts."""
+    return ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def test_a_profile_is_measured_used_and_refused_once_it_is_stale(spillway, tmp_path, monkeypatch):
+    code, _, err = spillway("check", "p.yaml")
+    assert code == 2
+    assert "p.yaml:3:10: profile: cannot read the profile file p.profile.yaml" in err
+    assert "'spillway profile' makes one" in err
+
+    code, out, err = spillway("profile", "p.yaml", "--runs", "5")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "written to p.profile.yaml"
+    profiles = read_profiles(tmp_path / "p.profile.yaml")
+    assert list(profiles["first"].batches) == [1, 2, 3, 4]
+    assert list(profiles["second"].batches) == [1, 2]  # measured on what `first` made of its samples
+    assert profiles["first"].batches[4].runs == 5
+    assert profiles["first"].measured.torch is None
+
+    code, out, err = spillway("check", "p.yaml")
+    assert (code, err) == (0, "")
+    assert "batches: first 4 in " in out
+    code, out, err = spillway("simulate", "p.yaml", "constant:20", "--duration", "2", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["outcomes"]["prediction"] == 40
+
+    renew = "renew it with 'spillway profile p.yaml --stage first'"
+    for change in STALE:
+        change(tmp_path, monkeypatch)
+        for command in (["check", "p.yaml"], ["simulate", "p.yaml", "constant:20", "--duration", "2"]):
+            code, _, err = spillway(*command)
+            assert code == 2, change
+            assert "p.yaml:3:10: profile: the profile of stage 'first' in p.profile.yaml is stale: " in err
+            assert WHY[change] in err
+            assert renew in err
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        (tmp_path / "profiled_models.py").write_text(MODELS)
+        (tmp_path / "weights.bin").write_bytes(b"12345")
+        (tmp_path / "p.yaml").write_text(PIPELINE)
+    code, _, err = spillway("serve", "p.yaml", "--stage", "none", "--bootstrap", "127.0.0.1:1")
+    assert "there is no stage 'none'" in err or code != 0
+
+
+def _code(folder, _patch):
+    (folder / "profiled_models.py").write_text(MODELS.replace('query["x"] * self.factor', 'self.factor * query["x"]'))
+
+
+def _arguments(folder, _patch):
+    (folder / "p.yaml").write_text(PIPELINE.replace("factor: 2", "factor: 3"))
+
+
+def _weights(folder, _patch):
+    (folder / "weights.bin").write_bytes(b"12346")
+
+
+def _version(folder, _patch):
+    (folder / "p.yaml").write_text(PIPELINE.replace("    max_batch: 4", "    version: '2'\n    max_batch: 4"))
+
+
+def _executor(folder, _patch):
+    (folder / "p.yaml").write_text(PIPELINE.replace("    max_batch: 4", "    executor: process\n    max_batch: 4"))
+
+
+def _model(folder, _patch):
+    (folder / "p.yaml").write_text(PIPELINE.replace(":First", ":Shown"))
+
+
+def _device(_folder, patch):
+    patch.setattr(conditions, "device_name", lambda _device: "Another Processor")
+
+
+def _threads(_folder, patch):
+    patch.setattr(conditions, "TORCH_THREADS", 4)
+
+
+WHY = {
+    _code: "the model's code has changed since",
+    _arguments: "the model's arguments have changed since",
+    _weights: "the files that the model's arguments name have changed since",
+    _version: "the model's version was None, and is 2 now",
+    _executor: "the model ran on a thread then, and runs on a process now",
+    _model: "it was measured of model profiled_models:First, not of profiled_models:Shown",
+    _device: "it was measured on another device, ",
+    _threads: "it was measured with 1 threads for a torch operation, and 4 are used now",
+}
+STALE = tuple(WHY)
+
+
+def test_a_release_of_torch_counts_where_the_model_uses_it(spillway, tmp_path, monkeypatch):
+    pipeline = load(tmp_path / "p.yaml", profiled=False)
+    stage = pipeline.written.stage("first")
+    monkeypatch.setattr(conditions, "_release", lambda package: f"9.9 of {package}")
+    assert conditions.conditions_now(stage, tmp_path, torch=True).torch == "9.9 of torch"
+    assert conditions.conditions_now(stage, tmp_path, torch=False).torch is None
+
+
+def test_one_stage_is_renewed_and_the_others_stay(spillway, tmp_path):
+    assert spillway("profile", "p.yaml", "--runs", "3", "--output", "all.yaml")[0] == 0
+    before = read_profiles(tmp_path / "all.yaml")
+    code, out, _ = spillway("profile", "p.yaml", "--stage", "first", "--batches", "3", "--output", "all.yaml", "--json")
+    assert code == 0
+    assert json.loads(out)["stages"]["first"]["file"] == "all.yaml"
+    after = read_profiles(tmp_path / "all.yaml")
+    assert after["second"] == before["second"]
+    assert list(after["first"].batches) == [1, 3, 4]
+
+
+def test_samples_from_a_file_flow_through_the_pipeline(spillway, tmp_path):
+    (tmp_path / "queries.jsonl").write_text('{"x": {"dtype": "float32", "data": [1, 2]}}\n\n{"x": 3.0}\n')
+    assert spillway("profile", "p.yaml", "--sample", "queries.jsonl", "--stage", "second", "--runs", "2")[0] == 0
+    (tmp_path / "queries.jsonl").write_text("{x}\n")
+    code, _, err = spillway("profile", "p.yaml", "--sample", "queries.jsonl")
+    assert code == 2
+    assert "queries.jsonl:1: not JSON: " in err
+    code, _, err = spillway("profile", "p.yaml", "--sample", "nothing")
+    assert (code, err) == (
+        2,
+        "error: there is no recording, no file of queries and no module:function 'nothing' to sample from\n",
+    )
+
+
+def test_a_stage_without_samples_says_how_to_give_one(spillway, tmp_path):
+    (tmp_path / "p.yaml").write_text("name: p\nslo: 1s\nstages: [{name: a, model: 'profiled_models:Second'}]\n")
+    code, _, err = spillway("profile", "p.yaml")
+    assert code == 2
+    assert err == (
+        "error: stage 'a': there is nothing to measure it on; declare its inputs, as in 'inputs: {image: {dtype: "
+        "uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name queries: "
+        "'spillway profile p.yaml --sample RECORDING, FILE or MODULE:FUNCTION'\n"
+    )
+    (tmp_path / "p.yaml").write_text(
+        "name: p\nslo: 1s\nstages: [{name: a, model: 'profiled_models:Shown', max_batch: 1}]\n"
+    )
+    code, out, _ = spillway("profile", "p.yaml", "--runs", "2")
+    assert code == 0
+    assert "let the pipeline refer to it: add 'profile: p.profile.yaml' to p.yaml" in out
+
+
+def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        "name: p\nslo: 1s\nstages:\n"
+        "  - {name: a, model: 'profiled_models:Picky', max_batch: 4, inputs: {x: {dtype: int}}}\n"
+    )
+    code, _, err = spillway("profile", "p.yaml", "--runs", "2")
+    assert code == 1
+    assert err == (
+        "error: stage 'a': model 'profiled_models:Picky' failed on a batch of 3: MemoryError: no room; do the samples "
+        "fit, and is max_batch what it can take?\n"
+    )
+    assert not (tmp_path / "p.profile.yaml").exists()
+
+
+def test_emulated_stages_need_none(spillway, tmp_path):
+    (tmp_path / "p.yaml").write_text("name: p\nslo: 1s\nstages: [{name: a, emulated: {beta: 1ms}}]\n")
+    code, _, err = spillway("profile", "p.yaml")
+    assert (code, err) == (2, "error: p.yaml: all its stages are emulated: their durations are their profile\n")
+    code, _, err = spillway("profile", "p.yaml", "--stage", "a")
+    assert (code, err) == (2, "error: stage 'a' is emulated: its durations are its profile\n")
+
+
+def test_a_torch_module_is_measured_with_one_thread_and_its_release_noted(spillway, tmp_path):
+    (tmp_path / "profiled_networks.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Linear):\n"
+        "    def forward(self, x):\n        assert torch.get_num_threads() == 1\n        return super().forward(x)\n"
+    )
+    (tmp_path / "p.yaml").write_text(
+        "name: p\nslo: 1s\nprofile: net.yaml\nstages:\n  - name: net\n    model: profiled_networks:Net\n"
+        "    arguments: {in_features: 64, out_features: 8}\n    max_batch: 4\n"
+        "    inputs: {x: {dtype: float32, shape: [64]}}\n"
+    )
+    assert spillway("profile", "p.yaml", "--runs", "5")[0] == 0
+    measured = read_profiles(tmp_path / "net.yaml")["net"].measured
+    assert measured.torch == metadata.version("torch")
+    assert measured.threads == 1
+    assert read_profiles(tmp_path / "net.yaml")["net"].batches[1].memory > 50 << 20
+    before = set(sys.modules)
+    assert spillway("check", "p.yaml")[0] == 0
+    assert "profiled_networks" not in set(sys.modules) - before
