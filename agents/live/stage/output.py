@@ -32,6 +32,7 @@ class _Message(NamedTuple):
     value: bytes | None
     headers: Headers
     token: Any
+    vital: bool
 
 
 class Output:
@@ -82,14 +83,25 @@ class Output:
         return self.in_flight < self._limit and self._bytes < _ROOM_BYTES
 
     def send(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers, token: Any
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        token: Any,
+        *,
+        vital: bool = True,
     ) -> None:
-        """Produce one message; `token` is handed to `on_stored` once the broker has it."""
+        """Produce one message; `token` is handed to `on_stored` once the broker has it.
+
+        One that is not `vital` may get lost: then its token comes back all the same.
+        """
         self.in_flight += 1
         self._bytes += len(value or b"")
         if self._timer is None:
             self._timer = self._loop.call_later(_COLLECT, self._collect)
-        message = _Message(topic, partition, key, value, headers, token)
+        message = _Message(topic, partition, key, value, headers, token, vital)
         if self._waiting or not self._produce(message):
             self._waiting.append(message)
 
@@ -97,19 +109,19 @@ class Output:
         """Give a message to librdkafka; False if it has no room at present."""
 
         def delivered(error: Any, _message: Any) -> None:
-            if error is None:
-                self._stored.append(message.token)
-                self._bytes -= len(message.value or b"")
-            else:
-                self._lost(f"{message.topic}: {error}")
+            if error is not None:
+                self._failed(message, error)
+                return
+            self._stored.append(message.token)
+            self._bytes -= len(message.value or b"")
 
-        topic, partition, key, value, headers, _token = message
+        topic, partition, key, value, headers, *_ = message
         try:
             self._producer.produce(topic, value, key, partition, delivered, headers=headers)
         except BufferError:
             return False
         except KafkaException as error:
-            self._lost(f"{topic}: {error}")
+            self._failed(message, error)
         return True
 
     def _collect(self) -> None:
@@ -125,8 +137,14 @@ class Output:
         if stored:
             self._on_stored(stored)
 
-    def _lost(self, text: str) -> None:
-        self._on_lost(f"A message could not be delivered to {text}")
+    def _failed(self, message: _Message, error: object) -> None:
+        text = f"A message could not be delivered to {message.topic}: {error}"
+        if message.vital:
+            self._on_lost(text)
+            return
+        log.warning("%s", text)
+        self._stored.append(message.token)
+        self._bytes -= len(message.value or b"")
 
     def flush(self, timeout: float) -> int:
         """Wait until everything is stored, at most `timeout` seconds; return how many messages still are not."""

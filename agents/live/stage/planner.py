@@ -98,7 +98,7 @@ class Planner:
                 log.info("a word of %s.%d is refused: %s", word.stage, word.replica, reason)
 
     def stored(self) -> None:
-        """Learn that the broker has the last word."""
+        """Learn that the broker has the last word, or will never have it."""
         self._under_way = False
 
     # Once a period ---------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Planner:
             self._metrics.plan_unsaid += 1
             return
         self._under_way = True
-        output.send(self._topic, 0, self._key, encode_word(word), [], self)
+        output.send(self._topic, 0, self._key, encode_word(word), [], self, vital=False)
 
     def merge(self, tick: Tick) -> None:
         """Give the policy what is known of all."""
@@ -140,7 +140,7 @@ class Planner:
 
     def farewell(self, output: Output) -> None:
         """Say that this replica stops for good."""
-        output.send(self._topic, 0, self._key, None, [], self)
+        output.send(self._topic, 0, self._key, None, [], self, vital=False)
 
     # Inside ----------------------------------------------------------------------------------------------------
 

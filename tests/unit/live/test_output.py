@@ -130,3 +130,20 @@ def test_it_asks_for_every_replica_and_for_no_repetition(scene):
         assert producer.config["enable.idempotence"] is True
 
     scene(script)
+
+
+@pytest.mark.parametrize("how", ["delivery", "produce"])
+def test_a_message_that_is_not_vital_may_get_lost(scene, how):
+    async def script(output, producer, turns):
+        producer.refuse = how == "produce"
+        output.send("t", 0, b"k", b"value", [], "word", vital=False)
+        producer.refuse = False
+        send(output, "message")
+        producer.deliver(1, error="gone" if how == "delivery" else None)
+        await turns()
+        if how == "delivery":
+            producer.deliver(1)
+        await turns()
+        assert output.in_flight == 0
+
+    assert scene(script) == (["word", "message"], [])

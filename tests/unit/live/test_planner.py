@@ -45,7 +45,8 @@ class Out:
         self.room = True
         self.sent = []
 
-    def send(self, topic, partition, key, value, headers, token):
+    def send(self, topic, partition, key, value, headers, token, *, vital):
+        assert not vital
         self.sent.append((topic, key, value))
 
 
