@@ -14,6 +14,7 @@ import checkpoint
 import lineage
 import producers
 import topology
+from agents.cli.ending import end
 from lineage.errors import SpillwayError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -115,7 +116,7 @@ def main() -> None:
     # Our own rooms are imported above, so that a folder of the user's with the same name cannot take their place.
     assert checkpoint and lineage and producers and topology  # noqa: PT018 - names them so that they stay imported
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path holds strings
-    sys.exit(run())
+    end(run())
 
 
 if __name__ == "__main__":

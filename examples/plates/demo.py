@@ -7,7 +7,6 @@ HTML report. Everything it started ends with it, also on Ctrl-C.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
+from agents.cli.ending import end
 from agents.supervise.table import table
 from examples.plates import payload
 from examples.plates.contest import FOOT, HEADINGS, Contest, cells
@@ -110,4 +110,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())
