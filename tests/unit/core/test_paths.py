@@ -1,0 +1,101 @@
+"""Foretelling the way of a request: what is learned, how it fades, and that memory stays bounded."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from agents.core.paths import ANY, MOST_CHOICES, MOST_CLASSES, PathPredictor
+
+POSE, FACE, BOTH, NONE = ("pose",), ("face",), ("face", "pose"), ()
+
+
+def learned(*seen: tuple[str, tuple[str, ...], int]) -> PathPredictor:
+    """A predictor that saw these: class, choice of `person`, times; mixed evenly."""
+    predictor = PathPredictor()
+    left = {(kind, choice): times for kind, choice, times in seen}
+    while any(left.values()):
+        for (kind, choice), times in left.items():
+            if times:
+                predictor.observe(kind, "person", choice)
+                left[kind, choice] -= 1
+    return predictor
+
+
+def test_nothing_is_told_before_enough_was_seen():
+    predictor = learned((ANY, POSE, 19))
+    assert predictor.expected(ANY, 0.5) == {}
+    assert predictor.chances(ANY, "person") == {}
+    assert learned((ANY, POSE, 20)).expected(ANY, 0.5) == {"person": POSE}
+
+
+def test_the_choices_that_cover_the_share_are_told():
+    predictor = learned((ANY, POSE, 80), (ANY, FACE, 20))
+    assert predictor.expected(ANY, 0.5) == {"person": POSE}
+    assert predictor.expected(ANY, 0.79) == {"person": POSE}
+    assert predictor.expected(ANY, 0.9) == {"person": ("face", "pose")}
+    assert predictor.expected(ANY, 0.0) == {"person": POSE}
+    assert predictor.expected(ANY, 1.0) == {"person": ("face", "pose")}
+
+
+def test_a_choice_of_several_and_one_of_none():
+    assert learned((ANY, BOTH, 90), (ANY, POSE, 10)).expected(ANY, 0.5) == {"person": BOTH}
+    assert learned((ANY, NONE, 90), (ANY, POSE, 10)).expected(ANY, 0.5) == {"person": NONE}
+    assert learned((ANY, NONE, 50), (ANY, POSE, 50)).expected(ANY, 0.9) == {"person": POSE}
+
+
+def test_classes_are_told_apart_and_strangers_go_by_all():
+    predictor = learned(("cars", FACE, 90), ("cars", POSE, 10), ("crowd", POSE, 190), ("crowd", FACE, 10))
+    assert predictor.expected("cars", 0.5) == {"person": FACE}
+    assert predictor.expected("crowd", 0.5) == {"person": POSE}
+    assert predictor.expected("new", 0.5) == {"person": POSE}
+    chances = predictor.chances("new", "person")
+    assert chances == pytest.approx({POSE: 200 / 300, FACE: 100 / 300})
+    # Ten choices' worth of all: (90 + 10 / 3) / 110.
+    assert predictor.chances("cars", "person")[FACE] == pytest.approx((90 + 10 / 3) / 110)
+
+
+def test_a_class_of_which_little_was_seen_borrows():
+    predictor = learned(("crowd", POSE, 100))
+    predictor.observe("new", "person", FACE)
+    assert predictor.expected("new", 0.5) == {"person": POSE}
+
+
+def test_what_was_learned_fades():
+    predictor = learned((ANY, POSE, 5_000))
+    for _ in range(2_000):
+        predictor.observe(ANY, "person", FACE)
+    assert predictor.chances(ANY, "person")[FACE] > 0.85
+    assert predictor.expected(ANY, 0.5) == {"person": FACE}
+
+
+def test_several_choosers_are_told_each_for_itself():
+    predictor = PathPredictor()
+    for number in range(100):
+        predictor.observe(ANY, "first", ("a",))
+        if number < 10:
+            predictor.observe(ANY, "second", ("b",))
+    assert predictor.expected(ANY, 0.5) == {"first": ("a",)}  # of `second` too little was seen
+
+
+def test_memory_is_bounded():
+    predictor, random = PathPredictor(), Random(1)
+    for number in range(5 * MOST_CLASSES):
+        choice = tuple(sorted(random.sample([f"s{each}" for each in range(12)], 4)))
+        predictor.observe(f"class {number}", "person", choice)
+        predictor.expected(f"class {number}", 0.5)
+    assert len(predictor._classes) == MOST_CLASSES
+    assert f"class {5 * MOST_CLASSES - 1}" in predictor._classes
+    assert len(predictor._all["person"].counts) == MOST_CHOICES
+    assert sum(predictor.chances("x", "person").values()) == pytest.approx(1)
+
+
+def test_an_old_answer_is_given_for_a_while_and_then_a_new_one():
+    predictor = learned((ANY, POSE, 30))
+    assert predictor.expected(ANY, 1.0) == {"person": POSE}
+    predictor.observe(ANY, "person", FACE)
+    assert predictor.expected(ANY, 1.0) == {"person": POSE}
+    for _ in range(32):
+        predictor.observe(ANY, "person", POSE)
+    assert predictor.expected(ANY, 1.0) == {"person": ("face", "pose")}
