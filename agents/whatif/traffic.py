@@ -113,7 +113,7 @@ def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
     about = recording.about
     text = about.spec.replace("\t", " ") if pipeline.path.suffix == ".json" else about.spec
     try:
-        then = parse(text, pipeline.path)
+        then = _parsed(text, pipeline)
     except SpecError as error:
         raise UsageError(f"the pipeline in {recording.directory} cannot be read: {error}") from error
     then = resized(then, {"replicas": {stage: n for stage, n in about.replicas.items() if stage in then.graph.order}})
@@ -121,6 +121,14 @@ def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
         stage.model_copy(update={"policy": about.policies.get(stage.name, stage.policy)}) for stage in then.spec.stages
     )
     return replace(then, spec=then.spec.model_copy(update={"stages": stages}))
+
+
+def _parsed(text: str, pipeline: Pipeline) -> Pipeline:
+    """The pipeline of a recording; without its profiles where these are gone, as the recording has durations too."""
+    try:
+        return parse(text, pipeline.path)
+    except SpecError:
+        return parse(text, pipeline.path, profiled=False)
 
 
 def _choices(pipeline: Pipeline, past: History) -> tuple[dict[str, dict[str, float]], list[str]]:

@@ -89,6 +89,23 @@ def test_a_model_without_a_profile_takes_as_long_as_recorded(files, capsys):
     assert any("stage a has no profile: its durations are the recording's" in note for note in told["notes"])
 
 
+def test_a_recorded_pipeline_whose_profile_is_gone_takes_the_recordings_durations(files, capsys):
+    spec = SPEC.replace("emulated: {alpha: 10ms, beta: 0}", "model: 'm:C'")
+    (files / "small.yaml").write_text(spec)
+    with Taken(files / "taken", spec.replace("slo:", "profile: gone.yaml\nslo:")) as taken:
+        served(taken, bursty(), 0.01, 10.0)
+    code, out, _ = whatif(capsys, "small.yaml", "taken", "--json")
+    assert (code, json.loads(out)["verdict"]["level"]) == (0, "close")
+
+
+def test_a_recorded_pipeline_that_is_none_is_named(files, capsys):
+    with Taken(files / "taken", "name: small\nstages: 5\n") as taken:
+        served(taken, [0.0, 1.0], 0.01, 0.1)
+    code, _, err = whatif(capsys, "small.yaml", "taken")
+    assert code == 2
+    assert "the pipeline in taken cannot be read: " in err
+
+
 def test_each_query_keeps_its_own_deadline(files, capsys):
     with Taken(files / "taken", SPEC) as taken:
         for number in range(400):
