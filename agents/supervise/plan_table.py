@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agents.supervise.scrape import Snapshot
 
 _COLUMNS = (
-    *("replica", "said", "queueing ms", "batch", "recent", "profile ms", "measured ms"),
+    *("replica", "last word", "queueing ms", "batch", "recent", "profile ms", "measured ms"),
     *("load", "order", "in/s", "out/s", "dropped", "backlog"),
 )
 
@@ -80,7 +80,9 @@ def plan_table(rows: Sequence[PlanRow]) -> Table:
     """The table of a terminal."""
     made = Table(title="as the stages tell one another", title_justify="left", box=None, pad_edge=False)
     for column in _COLUMNS:
-        made.add_column(column, justify="left" if column in {"replica", "said", "order"} else "right", no_wrap=True)
+        made.add_column(
+            column, justify="left" if column in {"replica", "last word", "order"} else "right", no_wrap=True
+        )
     for row in rows:
         made.add_row(*_cells(row), style="yellow" if row.silent else "")
     return made
@@ -92,7 +94,7 @@ def plan_line(row: PlanRow) -> str:
         row
     )
     return (
-        f"{name}: said {said}, queueing {queueing} ms, batch {batch} (recent {recent}), batch takes {measured} ms "
+        f"{name}: {said}, queueing {queueing} ms, batch {batch} (recent {recent}), batch takes {measured} ms "
         f"(profile {profile}), load {load}, order {order}, {arrivals}/s in, {completions}/s out, dropped {drops}, "
         f"backlog {backlog}"
     )
@@ -101,7 +103,7 @@ def plan_line(row: PlanRow) -> str:
 def _cells(row: PlanRow) -> tuple[str, ...]:
     return (
         f"{row.stage}.{row.replica}",
-        f"silent for {row.age:.1f} s" if row.silent else f"{row.age:.1f} s ago",
+        f"silent for {row.age:.1f} s" if row.silent else f"said {row.age:.1f} s ago",
         f"{1000 * row.queueing:.1f}",
         f"{row.batch:g}",
         f"{row.recent_batch:.1f}",

@@ -56,7 +56,7 @@ def test_the_load_is_that_of_the_whole_stage_by_what_its_workers_can_take():
 def test_whoever_fell_silent_is_said_to_be():
     rows = plan_rows([reading(word("a", 0, 0.2), word("b", 0, 7.0, duration=0.05))])
     assert [row.silent for row in rows] == [False, True]
-    assert "b.0: said silent for 7." in plan_line(rows[1])
+    assert "b.0: silent for 7." in plan_line(rows[1])
     assert "measured" not in plan_line(rows[1])
     text = io.StringIO()
     Console(file=text, width=200).print(plan_table(rows))
