@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ANY: Path = {}  # nothing is known of the choices
 MOST_PATHS = 1_000
+_REDRAWN = 1.0 - 1e-6  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Outlook:
 
     __slots__ = (
         "_anything",
+        "_drawn",
         "_draws",
         "_durations",
         "_facts",
@@ -62,8 +64,10 @@ class Outlook:
         "_queueing",
         "_sampler",
         "_size",
+        "_speaking",
         "_states",
         "_successors",
+        "_waits",
     )
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
@@ -77,7 +81,14 @@ class Outlook:
         self._states: Mapping[str, Sequence[StageState]] = {}
         self._heard = -1.0
         self._anything = False
-        self._forget()
+        self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Later] = {}
+        self._queueing: dict[str, float] = {}
+        self._durations: dict[str, float] = {}
+        # Of the batch waits, which change slowly: drawn anew once a second, or when a stage falls silent or speaks.
+        self._drawn = float("-inf")
+        self._speaking: frozenset[str] = frozenset()
+        self._draws: dict[str, NDArray[np.float64] | None] = {}
+        self._waits: dict[tuple[str, ...], float] = {}
 
     def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Take in the newest states; the same ones again, from another queue, change nothing."""
@@ -86,12 +97,16 @@ class Outlook:
         self._states, self._heard = states, now
         self._anything = self._anything or any(states.values())
         self._forget()
+        speaking = frozenset(stage for stage, told in states.items() if told)
+        if now - self._drawn >= _REDRAWN or speaking != self._speaking:
+            self._drawn, self._speaking = now, speaking
+            self._draws.clear()
+            self._waits.clear()
 
     def _forget(self) -> None:
-        self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Later] = {}
-        self._queueing: dict[str, float] = {}
-        self._durations: dict[str, float] = {}
-        self._draws: dict[str, NDArray[np.float64] | None] = {}
+        self._found.clear()
+        self._queueing.clear()
+        self._durations.clear()
 
     # One stage -------------------------------------------------------------------------------------------------
 
@@ -120,7 +135,7 @@ class Outlook:
             self._durations[stage] = found
         return found
 
-    def _waits(self, stage: str) -> NDArray[np.float64] | None:
+    def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
         """Give draws of the stage's batch waits; None for no wait at all."""
         if stage not in self._draws:
             states = self._states.get(stage, ())
@@ -145,12 +160,19 @@ class Outlook:
     def _along(self, path: tuple[str, ...]) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         execution = sum(self.duration(stage) for stage in path)
-        total: NDArray[np.float64] = NONE
-        for stage in reversed(path):
-            waits = self._waits(stage)
-            if waits is not None:
-                total = total + waits if len(total) else waits
-        return Later(queueing, execution, quantile(total, self._quantile) if len(total) else 0.0, path)
+        return Later(queueing, execution, self._waiting(path), path)
+
+    def _waiting(self, path: tuple[str, ...]) -> float:
+        """w: the quantile of the sum of the batch waits along the path."""
+        found = self._waits.get(path)
+        if found is None:
+            total: NDArray[np.float64] = NONE
+            for stage in path:
+                waits = self._drawn_waits(stage)
+                if waits is not None:
+                    total = total + waits if len(total) else waits
+            found = self._waits[path] = quantile(total, self._quantile) if len(total) else 0.0
+        return found
 
     def paths(self, stage: str, choices: Path = ANY) -> list[tuple[str, ...]]:
         """List the ways from behind `stage` to an end. Raises UsageError where there are too many to look at each."""

@@ -37,16 +37,30 @@ def high_first(high: bool, load: float, band: float) -> bool:  # noqa: FBT001 - 
 class Pressure:
     """One stage's load factor and band, and the order that is to be; shared by the queues of a process."""
 
-    __slots__ = ("_heard", "_rates", "_seen", "_states", "band", "high", "load")
+    __slots__ = (
+        "_arrivals",
+        "_deviations",
+        "_first",
+        "_heard",
+        "_rates",
+        "_states",
+        "_times",
+        "band",
+        "high",
+        "load",
+    )
 
     def __init__(self) -> None:
         self.load = 0.0  # mu
         self.band = 0.0  # eps
         self.high = False  # new stages start with the low budgets first
         self._rates: deque[tuple[float, float]] = deque()  # (at, arrivals a second), of each synchronisation
-        self._seen: deque[tuple[float, float, float]] = deque()  # (at, T_in, |T_in - T_s|)
+        self._times: deque[float] = deque()  # of the two that follow
+        self._arrivals: deque[float] = deque()  # T_in
+        self._deviations: deque[float] = deque()  # |T_in - T_s|
         self._states: Sequence[StageState] | None = None
         self._heard = -1.0
+        self._first = True
 
     def hear(self, now: float, states: Sequence[StageState], capacity: float, *, steady: bool = True) -> bool:
         """Take in what the stage's replicas last said; say whether the high budgets come first.
@@ -55,7 +69,7 @@ class Pressure:
         """
         if now == self._heard and states is self._states:
             return self.high
-        first = not self._seen
+        first, self._first = self._first, False
         self._states, self._heard = states, now
         arriving = self._arriving(now, sum(state.arrival_rate for state in states))
         self.band = self._spread(now, arriving) if steady else 0.0
@@ -78,9 +92,12 @@ class Pressure:
     def _spread(self, now: float, arriving: float) -> float:
         """eps; T_s is the mean of the last five seconds."""
         smoothed = sum(rate for _, rate in self._rates) / len(self._rates)
-        seen = self._seen
-        seen.append((now, arriving, abs(arriving - smoothed)))
-        while now - seen[0][0] >= REMEMBERED - _SLACK:
-            seen.popleft()
-        total = sum(each for _, each, _ in seen)
-        return sum(off for _, _, off in seen) / total if total > 0 else 0.0
+        self._times.append(now)
+        self._arrivals.append(arriving)
+        self._deviations.append(abs(arriving - smoothed))
+        while now - self._times[0] >= REMEMBERED - _SLACK:
+            self._times.popleft()
+            self._arrivals.popleft()
+            self._deviations.popleft()
+        total = sum(self._arrivals)
+        return sum(self._deviations) / total if total > 0 else 0.0

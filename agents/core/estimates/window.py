@@ -36,8 +36,9 @@ class RecentMean:
     def mean(self, now: float) -> tuple[float, float]:
         """Give the mean, and the weight of all that it is of; (0, 0) where nothing was seen."""
         weighted = weight = 0.0
+        gone, each = now - self.length, 1.0 / self.length
         for closed, total, count in self._buckets:
-            share = 1.0 - (now - closed) / self.length
+            share = (closed - gone) * each
             weighted += share * total
             weight += share * count
         return (weighted / weight, weight) if weight > 0 else (0.0, 0.0)
