@@ -27,6 +27,7 @@ HOPS: Final = "spillway-hops"
 PATH: Final = "spillway-path"
 LOST: Final = "spillway-lost"
 PASSTHROUGH: Final = "x-"
+CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are foretold by it
 
 MAX_EXTRA: Final = 32
 MAX_EXTRA_BYTES: Final = 8_192  # keys and values of the passthrough together

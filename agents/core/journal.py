@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
 
-VERSION = 2
+VERSION = 3
 _STATE = tuple(field.name for field in fields(StageState))
 
 
@@ -222,6 +222,7 @@ def packed(delivery: Delivery) -> list[Any]:
         delivery.path,
         delivery.lost,
         delivery.appended,
+        delivery.kind,
     ]
 
 

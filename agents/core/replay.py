@@ -136,7 +136,7 @@ class _GateReplay(_Replay):
 
 
 def _unpacked(packed: list[Any]) -> Delivery:
-    request_id, partition, offset, sent, deadline, predecessor, hop, path, lost, appended = packed
+    request_id, partition, offset, sent, deadline, predecessor, hop, path, lost, appended, kind = packed
     return Delivery(
         request_id,
         partition,
@@ -148,6 +148,7 @@ def _unpacked(packed: list[Any]) -> Delivery:
         {stage: tuple(chosen) for stage, chosen in path.items()},
         tuple(lost),
         appended,
+        kind=kind,
     )
 
 

@@ -29,6 +29,7 @@ class Delivery:
     lost: tuple[str, ...] = ()
     appended: float = 0.0  # unix seconds, the broker's append time
     payload: Any = None  # never read by the core
+    kind: str = ""  # the sender's name for requests of this sort (`agents.core.paths`)
 
 
 @dataclass(slots=True)

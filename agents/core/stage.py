@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
     from agents.core.joins import Entry
+    from agents.core.paths import PathPredictor
     from agents.core.policy import Load, Refusal, StageState
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
@@ -72,8 +73,12 @@ class StageCore:
         queue_limit: int = QUEUE_LIMIT,
         waiting_limit: int = WAITING_LIMIT,
         window: int = WINDOW,
+        paths: PathPredictor | None = None,
     ) -> None:
-        """`rule`: how this stage joins; needed if it has several predecessors. `waiting_limit` is per partition."""
+        """`rule`: how this stage joins; needed if it has several predecessors. `waiting_limit` is per partition.
+
+        `paths` hears of every choice that this stage makes.
+        """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
         self.stage = stage
@@ -84,6 +89,7 @@ class StageCore:
         self._rule = rule if graph.is_join(stage) else None
         self._waiting_limit = waiting_limit
         self._window = window
+        self._paths = paths
         self._shares: dict[int, Share] = {}
         self._runs: list[Batch] = []
         self._outbox = Outbox(graph, stage, epoch)
@@ -200,6 +206,8 @@ class StageCore:
             if not request.share.live:
                 outbox.unsettled -= 1
             elif isinstance(result, Ok):
+                if self._paths is not None and result.chosen is not None:
+                    self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
                 outbox.result(request, result)
             else:
                 outbox.failure(request, result)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lineage.values.codec import Decoder
 
 _LOG_APPEND_TIME = 1
+_MAX_CLASS_BYTES = 64
 _MAX_KEY_BYTES = 4096  # keys travel with every message of a query, on top of its value
 
 
@@ -97,6 +98,7 @@ class Intake:
             decoded.lost,
             record.timestamp / 1000,
             Carried(record, decoded, None),
+            _class_of(decoded),
         )
 
     def _settle_times(self, record: ConsumerRecord, decoded: headers.Headers) -> None:
@@ -134,6 +136,15 @@ class Intake:
         carried.message = message
         if self._signature is not None and isinstance(message, Query):
             self._signature.check(message.inputs)
+
+
+def _class_of(decoded: headers.Headers) -> str:
+    """What the sender calls requests of this sort; what is no text counts as nothing said."""
+    said = next((value for name, value in decoded.extra if name == headers.CLASS), b"")
+    try:
+        return said[:_MAX_CLASS_BYTES].decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def _check_record(record: ConsumerRecord) -> None:

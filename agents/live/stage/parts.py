@@ -9,6 +9,7 @@ from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import JournaledStage
+from agents.core.paths import PathPredictor
 from agents.core.policies import DEFAULT, make
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
@@ -84,7 +85,8 @@ def build_core(
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`.
     """
-    view = build_view(pipeline, spec, replica, period)
+    paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
+    view = build_view(pipeline, spec, replica, period, paths)
     batcher = Batcher(
         make(policy or spec.policy or DEFAULT, view),
         max_batch=spec.batch_size,
@@ -94,12 +96,20 @@ def build_core(
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
     if journal is not None:
-        return JournaledStage(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, journal=journal)
-    return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue)
+        return JournaledStage(
+            pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, paths=paths, journal=journal
+        )
+    return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, paths=paths)
 
 
-def build_view(pipeline: Pipeline, spec: StageSpec, replica: int, period: float) -> StageView:
-    """Say where a replica's policy stands; it hears the others once a `period`, in seconds."""
+def build_view(
+    pipeline: Pipeline, spec: StageSpec, replica: int, period: float, paths: PathPredictor | None = None
+) -> StageView:
+    """Say where a replica's policy stands; it hears the others once a `period`, in seconds.
+
+    `paths` foretells what this stage itself will choose; of the choices of later stages nothing is known.
+    """
+    told = None if paths is None else paths.expected
     return StageView(
         spec.name,
         replica=replica,
@@ -108,6 +118,7 @@ def build_view(pipeline: Pipeline, spec: StageSpec, replica: int, period: float)
         facts=_facts(pipeline),
         successors=pipeline.graph.successors,
         period=period,
+        foresight={} if told is None else {"predicted": lambda request, share: told(request.parts[0].kind, share)},
     )
 
 
