@@ -18,6 +18,7 @@ _COLUMNS = (
     *("replica", "last word", "queueing ms", "batch", "recent", "profile ms", "measured ms"),
     *("load", "order", "in/s", "out/s", "dropped", "backlog"),
 )
+_TEXTS = frozenset({"replica", "last word", "order"})
 
 
 @dataclass(frozen=True)
