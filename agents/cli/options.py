@@ -56,6 +56,15 @@ def broker_dir_option(name: str) -> Callable[[_Command], _Command]:
     return _folder_option(name, "SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, "Where the local Kafka keeps its data.")
 
 
+def plan_period_option(command: _Command) -> _Command:
+    """--plan-period: of the policies' synchronisation in a simulation."""
+    text = "How often the stages tell one another how they fare."
+    period = click.FloatRange(0.02, 60.0)
+    return click.option("--plan-period", type=period, default=1.0, show_default=True, metavar="SECONDS", help=text)(
+        command
+    )
+
+
 def html_option(command: _Command) -> _Command:
     """--html: the report as a page."""
     file = click.Path(path_type=Path, dir_okay=False)

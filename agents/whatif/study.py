@@ -88,23 +88,25 @@ def study(
     *,
     dispatch: Dispatch = "partition",
     durations: Durations = "profile",
+    period: float = 1.0,
     seed: int = 0,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Study:
     """Simulate the recorded configuration and every alternative. `progress` hears how many simulations are done.
 
     `durations`: profiles first, and the recording's for stages without one; or the recording's first. `dispatch` is the
-    alternatives'; the recorded configuration is simulated as it ran, by partition.
+    alternatives'; the recorded configuration is simulated as it ran, by partition. `period`: of the policies'
+    synchronisation.
     """
     told: list[str] = []
     recorded = predicted = verdict = None
     if traffic.recorded is not None and traffic.history is not None:
-        runner = _Runner(traffic, "partition", durations, seed, told)
+        runner = _Runner(traffic, "partition", durations, period, seed, told)
         recorded = _recorded(traffic)
         predicted = runner.row(traffic.recorded, Alternative(), PREDICTED)
         verdict = judge(recorded.figures, predicted.figures)
         progress(1)
-    runner = _Runner(traffic, dispatch, durations, seed, told)
+    runner = _Runner(traffic, dispatch, durations, period, seed, told)
     rows = []
     for number, alternative in enumerate(wanted, start=2):
         rows.append(runner.row(pipeline, alternative, alternative.label))
@@ -127,9 +129,12 @@ def study(
 class _Runner:
     """Simulates configurations on one traffic."""
 
-    def __init__(self, traffic: Traffic, dispatch: Dispatch, durations: Durations, seed: int, told: list[str]) -> None:
+    def __init__(
+        self, traffic: Traffic, dispatch: Dispatch, durations: Durations, period: float, seed: int, told: list[str]
+    ) -> None:
         self._traffic = traffic
         self._dispatch: Dispatch = dispatch
+        self._period = period
         self._seed = seed
         self._prefer = durations
         self._told = told
@@ -153,6 +158,7 @@ class _Runner:
             choices={name: choice for name, choice in traffic.choices.items() if name in choosers},
             durations=durations,
             hop_delay=traffic.hop,
+            period=self._period,
             budgets=budget,
             partitions=traffic.partition,
             hops=traffic.hops,

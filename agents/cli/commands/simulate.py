@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agents.cli.durations import seconds
-from agents.cli.options import html_option, json_option, pipeline_argument
+from agents.cli.options import html_option, json_option, pipeline_argument, plan_period_option
 from agents.cli.pipelines import load_fresh
 from agents.cli.policies import POLICY, require_policies
 from agents.cli.progress import progress_bar
@@ -73,6 +73,7 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     metavar="FILE",
     help="Write the report there, as JSON.",
 )
+@plan_period_option
 @html_option
 @json_option
 def simulate(
@@ -90,6 +91,7 @@ def simulate(
     hop: float,
     choose: _Chosen,
     output: Path | None,
+    plan_period: float,
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -122,6 +124,7 @@ def simulate(
             seed=seed,
             choices=choose,
             hop_delay=hop,
+            period=plan_period,
             observer=observer,
             progress=progress,
         )

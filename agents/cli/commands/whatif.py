@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from agents.cli.durations import seconds
-from agents.cli.options import json_option, pipeline_argument
+from agents.cli.options import json_option, pipeline_argument, plan_period_option
 from agents.cli.pipelines import load_fresh
 from agents.cli.policies import POLICY
 from agents.cli.progress import progress_bar
@@ -78,6 +78,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     help="Where both say how long batches take, which to believe; else whichever does.",
 )
 @click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
+@plan_period_option
 @click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the recording's first part.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of choices, and of a trace's arrivals.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the comparison there as a page, with plots.")
@@ -114,6 +115,7 @@ def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> 
             wanted,
             dispatch=dispatch,
             durations=durations,
+            period=options["plan_period"],
             seed=options["seed"],
             progress=progress,
         )
