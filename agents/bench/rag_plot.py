@@ -33,7 +33,7 @@ def _drops(axes: Axes, measured: dict[str, Any]) -> None:
     axes.plot(list(paper), list(paper.values()), "D", color="#c0392b", label="the paper's")
     axes.set(title="Dropped or late", ylabel="% of queries")
     axes.tick_params(axis="x", rotation=30)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4)
 
 
 def _places(axes: Axes, measured: dict[str, Any]) -> None:
@@ -49,7 +49,7 @@ def _places(axes: Axes, measured: dict[str, Any]) -> None:
         bottom = [under + share for under, share in zip(bottom, shares, strict=True)]
     axes.set(title="Where they were dropped", ylabel="% of queries")
     axes.tick_params(axis="x", rotation=30)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4)
 
 
 def _latencies(axes: Axes, measured: dict[str, Any]) -> None:
@@ -66,4 +66,4 @@ def _latencies(axes: Axes, measured: dict[str, Any]) -> None:
         bottom = [under + mean for under, mean in zip(bottom, means, strict=True)]
     axes.set(title="Latency of those served, by stage", ylabel="s (queue and execution, mean)")
     axes.tick_params(axis="x", rotation=30)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4)
