@@ -153,7 +153,8 @@ def _unpacked(packed: list[Any]) -> Delivery:
 
 
 def _unpacked_state(packed: list[Any]) -> StageState:
-    return StageState(*(tuple(said) if isinstance(said, list) else said for said in packed))
+    fields: list[Any] = [tuple(said) if isinstance(said, list) else said for said in packed]
+    return StageState(*fields)
 
 
 def _unpacked_result(packed: list[Any]) -> Result:
