@@ -30,10 +30,11 @@ class Setting:
     seeds: tuple[int, ...]
     quick: bool = False
     long: bool = False  # also what takes minutes alone
+    without: tuple[str, ...] = ()  # policies that are left out
 
     def policies(self, names: Iterable[str] = ALL) -> tuple[str, ...]:
-        """Those of `names` that there are."""
-        return tuple(name for name in names if name.partition(":")[0] in POLICIES)
+        """Those of `names` that there are, and that are not left out."""
+        return tuple(name for name in names if name.partition(":")[0] in POLICIES and name not in self.without)
 
     def some(self, values: Iterable[Any], few: int = 2) -> list[Any]:
         """All values, or the first few where it has to be quick."""
