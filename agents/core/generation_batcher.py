@@ -54,9 +54,9 @@ class ContinuousBatcher:
     """
 
     __slots__ = (
-        "_account", "_admit", "_decoding", "_ends", "_first", "_held", "_iteration", "_judge", "_own", "_policy",
-        "_profile", "_reading", "_running", "_serial", "_tick", "_used", "arrived", "busy", "completed", "drops",
-        "iterations", "preempted", "started", "total_drops",
+        "_account", "_admit", "_decoding", "_ends", "_expires", "_first", "_held", "_iteration", "_judge", "_own",
+        "_policy", "_profile", "_reading", "_running", "_serial", "_tick", "_used", "arrived", "busy", "completed",
+        "drops", "iterations", "preempted", "started", "total_drops",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, profile: TokenProfile) -> None:
@@ -65,6 +65,7 @@ class ContinuousBatcher:
         kind = type(policy)
         self._admit = policy.admit if kind.admit is not Policy.admit else None
         self._judge = policy.judge if kind.judge is not Policy.judge else None
+        self._expires = kind.next_expiry is not Policy.next_expiry
         self._first: Callable[[float, Generation], None] | None = getattr(policy, "first", None)
         self._own: Callable[[float, Generation], None] | None = getattr(policy, "ended", None)
         self._running: dict[Generation, None] = {}  # in the order in which they joined
@@ -102,6 +103,8 @@ class ContinuousBatcher:
         """Let in who may join, and say what runs now; None where nothing does."""
         if self._iteration is not None:
             raise ValueError("an iteration runs already")
+        if self._expires:
+            self._expire(now)
         self._make_room()
         room = self._read_on()
         self._join(now, room)
@@ -164,6 +167,13 @@ class ContinuousBatcher:
         return self._used
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> None:
+        expiry = self._policy.next_expiry()
+        if expiry is not None and expiry <= now:
+            before = len(self.drops)
+            self._policy.expire(now, self.drops)  # type: ignore[arg-type]  # only such are pushed
+            self.total_drops += len(self.drops) - before
 
     def _alike(self) -> int:
         """How many iterations pass before the first one ends, or the token room is used up."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.core.generation import Generation, TokenProfile
 from agents.core.generation_batcher import ContinuousBatcher
 from agents.core.policies.fifo import Expired, Fifo
-from agents.core.policy import StageView
+from agents.core.policy import Refusal, StageView
 
 VIEW = StageView("generate")
 # Binary fractions: sums of them are exact.
@@ -103,6 +103,23 @@ def test_reading_is_charged_to_its_own_and_the_rest_in_equal_parts():
 def test_what_can_never_be_held_is_refused_with_its_size():
     with pytest.raises(ValueError, match="4 \\+ 3 tokens can never be held; the stage holds 6"):
         ContinuousBatcher(Taking(VIEW), TokenProfile(1, 1, 1, kv=6)).push(0.0, sequence("a", 4, 3))
+
+
+class Expiring(Taking):
+    """Lets what waits go at its deadline."""
+
+    def next_expiry(self):
+        return min((request.deadline for request in self._waiting), default=None)
+
+    def expire(self, now, drops):
+        drops += [(request, Refusal("expired")) for request in self.remove(lambda each: each.deadline <= now)]
+
+
+def test_what_expires_while_it_waits_is_dropped_before_the_next_iteration():
+    batcher = ContinuousBatcher(Expiring(VIEW), TokenProfile(1.0, 0.25, 0.125, most=1))
+    told = drive(batcher, [(0.0, sequence("a", 4, 2)), (0.0, sequence("b", deadline=1.5)), (0.0, sequence("c", 4, 1))])
+    assert told[:2] == [(1.75, "first", "a"), (1.75, "dropped", "b")]
+    assert batcher.total_drops == 1
 
 
 lengths = st.tuples(st.integers(1, 20), st.integers(1, 12))
