@@ -46,11 +46,6 @@ class Depq:
         waiting = self._waiting
         return waiting.pop(0)[2] if waiting and waiting[0][0] < now else None
 
-    @property
-    def soonest(self) -> float | None:
-        """The earliest deadline; None when empty."""
-        return self._waiting[0][0] if self._waiting else None
-
     def __len__(self) -> int:
         return len(self._waiting)
 

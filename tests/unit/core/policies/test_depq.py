@@ -44,4 +44,3 @@ def test_it_gives_what_a_sorted_list_gives(steps):
                 expected = model.pop(0 if step == "low" else -1) if model else None
             assert (taken and (taken.deadline, int(taken.request_id))) == expected
         assert len(queue) == len(model)
-        assert queue.soonest == (model[0][0] if model else None)
