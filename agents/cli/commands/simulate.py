@@ -107,6 +107,8 @@ def simulate(
       spillway simulate examples/video/pipeline.yaml poisson:150 --duration 60 --policy expired --json
     """  # noqa: D301 - click's own marks
     loaded = load_fresh(pipeline)
+    if slo is not None:
+        loaded = loaded.for_slo(slo)  # with the batches that are planned for it
     require_policies(loaded, policy)
     if not traces.is_process(trace) and is_recording(Path(trace)):
         arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due

@@ -32,6 +32,7 @@ from agents.live.stage.planner import Planner, without
 from agents.live.stage.tally import Tally
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
+from agents.profiling.conditions import TORCH_THREADS
 from lineage.errors import BrokerError, SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
@@ -71,7 +72,7 @@ class StageProcessConfig:
     journal: Path | None = None
     drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
     commit_interval: float = 0.5
-    torch_threads: int = 1
+    torch_threads: int = TORCH_THREADS
     plan_period: float = 1.0  # between two words of its state to the other stages
     session: float = 10.0
     heartbeat: float = 0.3
