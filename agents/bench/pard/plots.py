@@ -266,7 +266,7 @@ def _draw_ways(result: Result, folder: Path, files: list[Path]) -> None:
                     for part, begin, end in spans:
                         each.barh(stage, 1000 * (end - begin), left=1000 * (begin - first), color=colors[part])
                     if dropped:
-                        each.plot(1000 * (ended - first), stage, marker="x", color="#b3392f")
+                        each.scatter([1000 * (ended - first)], [stage], marker="x", color="#b3392f")
                 for part, color in colors.items():
                     each.barh(way[0][0], 0, color=color, label=part)
                 each.invert_yaxis()

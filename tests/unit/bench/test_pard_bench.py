@@ -43,6 +43,15 @@ def test_the_charts_are_there(folder):
     assert names >= expected | {"over-time", "latency", "mu", "requests-pard"}
 
 
+def test_a_dropped_request_is_drawn(folder, tmp_path):
+    result = json.loads((folder / "mu.json").read_text())
+    result["runs"]["pard"]["ways"] = {
+        "dropped": [["person", 0.0, 0.1, 0.1, 0.13, False], ["face", 0.13, 0.2, 0.2, 0.2, True]]
+    }
+    assert tmp_path / "requests-pard.svg" in SECTIONS["mu"].draw(result, tmp_path)
+    assert "dropped" in SECTIONS["mu"].tables(result)[1].markdown()
+
+
 def test_rendering_again_measures_nothing_and_gives_the_same(folder, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("<!-- begin stages -->\n<!-- end stages -->\n")
