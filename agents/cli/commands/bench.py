@@ -18,6 +18,7 @@ BENCHES = {
     "simulate": "Stage visits a second in the simulator.",
     "pard": "Every figure of PARD's evaluation, for all policies, beside the paper's numbers.",
     "reference": "Our drop rates under 15 policies against those of an independent simulator.",
+    "policies": "Every policy beside the clairvoyant bound, and what is claimed of ours.",
     "policy-cost": "What a policy costs for each request, and what its queue does.",
     "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
     "plan": "The exchange of states between stages: bytes, age, silence.",

@@ -15,6 +15,7 @@ from agents.core.policies.overload import OverloadControl
 from agents.core.policies.pard import Pard
 from agents.core.policies.selection import Selection, select
 from agents.core.policies.shares import ClipperPlusPlus, Split, WorstCase
+from agents.core.policies.spillway import Spillway
 
 if TYPE_CHECKING:
     from agents.core.policy import Policy, StageView
@@ -39,6 +40,7 @@ POLICIES: dict[str, type[Policy]] = {
     "hbf": HighBudgetFirst,
     "lbf": LowBudgetFirst,
     "instant": Instant,
+    "spillway": Spillway,
 }
 DEFAULT = "naive"
 

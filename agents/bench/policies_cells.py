@@ -1,0 +1,75 @@
+"""The cells of the comparison: what each policy drops on one application, trace and dispatch, beside the bound.
+
+Workers follow from the trace by the rule of `agents.bench.pard.cases`: with full batches, every stage serves all but
+1 % of the requests at the rate per second at which they come. So the load is above capacity in the worst seconds of
+every trace, and the traces differ in how long and how far. `load` multiplies the requests on the same workers. A trace
+without peaks (`poisson`, `gamma-*`) has the mean rate for its capacity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents.bench.pard.applications import application, capacity_of, needed_capacity, provision
+from agents.bench.pard.cases import good_of
+from agents.bench.policies_workloads import arrivals
+from agents.sim import bound
+from agents.sim.simulation import simulate
+from producers.load import schedule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agents.sim.plan import Dispatch
+
+_FLAT = ("poisson", "gamma-2", "gamma-3")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One application on one trace. `load` multiplies the requests, on the same workers."""
+
+    app: str
+    trace: str
+    seconds: int = 120
+    load: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy did in a cell: shares of all requests, and of all execution time."""
+
+    drop: float
+    invalid: float
+
+
+@lru_cache(maxsize=8)
+def prepared(cell: Cell) -> tuple[NDArray[np.float64], tuple[int, ...]]:
+    """Give a cell's arrivals and workers."""
+    spec = application(cell.app).spec
+    due = arrivals(cell.trace, cell.seconds)
+    flat = cell.trace in _FLAT
+    needed = len(due) / cell.seconds if flat else max(1.0, needed_capacity(due))
+    workers = tuple(provision(spec, needed, {}))
+    load = cell.load * capacity_of(spec, workers, {}) / needed
+    return schedule.scaled(due, load, np.random.default_rng(0)), workers
+
+
+def bound_of(cell: Cell) -> float:
+    """Give the share of requests that any policy drops."""
+    due, workers = prepared(cell)
+    return bound.of(application(cell.app), due, workers).rate
+
+
+def outcome(cell: Cell, policy: str, dispatch: Dispatch, period: float = 1.0) -> Outcome:
+    """Run a policy in a cell, synchronised once a `period` in seconds."""
+    due, workers = prepared(cell)
+    result = simulate(application(cell.app), due, workers=workers, dispatch=dispatch, policy=policy, period=period)
+    good = good_of(result)
+    spent = float(result.spent.sum())
+    wasted = float(result.spent[~good].sum()) / spent if spent else 0.0
+    return Outcome(float(1 - good.mean()), wasted)
