@@ -1,0 +1,73 @@
+"""The comparison of policies: its verdicts on made-up cells, its workloads, and that its cells can be run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agents.bench.policies_cells import Cell, bound_of, outcome, prepared
+from agents.bench.policies_verdicts import Row, left_out, ratio, verdicts
+from agents.bench.policies_workloads import GENERATED, arrivals
+
+
+def row(trace="t", bound=0.01, **drops):
+    return Row("tm", trace, 1.0, "worker", bound, {name.replace("_", ":"): (drop, 0.0) for name, drop in drops.items()})
+
+
+def test_what_is_claimed_holds():
+    found = verdicts([row(pard=0.04, nexus=0.05, spillway=0.02)], "worker")
+    assert [each.holds for each in found] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("ours", "fails"),
+    [(0.0245, {0, 3}), (0.0241, {0, 3}), (0.0232, {3})],
+)
+def test_what_is_claimed_and_does_not_hold(ours, fails):
+    found = verdicts([row(bound=0.01, pard=0.04, nexus=0.022, spillway=ours)], "worker")
+    assert {place for place, each in enumerate(found) if not each.holds} == fails
+
+
+def test_the_gap_is_judged_beside_pards():
+    found = verdicts([row(bound=0.0, pard=0.04, spillway=0.023)], "worker")
+    assert not found[2].holds
+
+
+def test_next_to_nothing_is_near_enough():
+    assert row(pard=0.0004, spillway=0.0008).near_best()
+    assert not row(pard=0.0004, spillway=0.001).near_best()
+
+
+def test_cells_that_say_nothing_are_left_out():
+    assert ratio([(0.02, 0.04), (0.01, 0.0001)]) == pytest.approx(0.5)
+    assert ratio([]) == 1.0
+
+
+def test_a_constant_is_chosen_on_the_other_traces():
+    rows = [
+        row("x", pard=0.1, spillway=0.05, spillway_q=0.09),
+        row("y", pard=0.1, spillway=0.05, spillway_q=0.08),
+        row("z", pard=0.1, spillway=0.05, spillway_q=0.01),
+    ]
+    left = {
+        trace: (chosen, round(here, 3), round(best, 3))
+        for trace, chosen, here, best in left_out(rows, ("spillway", "spillway:q"))
+    }
+    assert left["z"] == ("spillway", 0.5, 0.1)
+    assert left["x"][0] == "spillway:q"
+
+
+@pytest.mark.parametrize("trace", GENERATED)
+def test_generated_traces_repeat_and_are_sorted(trace):
+    once, again = arrivals(trace, 60), arrivals(trace, 60)
+    assert np.array_equal(once, again)
+    assert (np.diff(once) >= 0).all()
+    assert not np.array_equal(once, arrivals(trace, 60, seed=1))
+
+
+def test_a_cell_can_be_run():
+    cell = Cell("tm", "on-off", 10, 1.5)
+    due, workers = prepared(cell)
+    assert len(workers) == 3
+    assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
+    assert len(due) > 1000
