@@ -31,7 +31,7 @@ from topology.load import load
 if TYPE_CHECKING:
     import numpy as np
 
-POLICIES = ("naive", "pard")  # shown in this order
+POLICIES = ("naive", "pard", "spillway")  # shown in this order
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "traces" / "bursty.csv"
 REPORTS = ROOT / ".spillway" / "demo"
