@@ -48,7 +48,7 @@ SECTIONS = {
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(SECTIONS)), help="This section; may be repeated.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
-@click.option("--seconds", type=click.IntRange(20), help=f"Of each trace.  [default: {SECONDS}]")
+@click.option("--seconds", type=click.IntRange(10), help=f"Of each trace.  [default: {SECONDS}]")
 @click.option("--seeds", type=click.IntRange(1), default=len(SEEDS), show_default=True, help="Traces of each shape.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--without", multiple=True, type=click.Choice(["spillway"]), help="Leave this policy out.")

@@ -40,7 +40,7 @@ def measure_cost(setting: Setting) -> Result:
     """Time the decisions of each policy, and take a request's latency from a run under stress."""
     decisions = 2_000 if setting.quick else DECISIONS
     repeats = 1 if setting.quick else REPEATS
-    case = Case("lv", "tweet-like", "pard", seconds=60 if setting.quick else setting.seconds)
+    case = Case("lv", "tweet-like", "pard", seconds=20 if setting.quick else setting.seconds)
     result = simulated(case, set_up(case))
     latency = (result.finished - result.due)[result.kind == 1]
     found = {}
@@ -110,7 +110,7 @@ def cost_tables(result: Result) -> list[Table]:
 
 def measure_speed(setting: Setting) -> Result:
     """Simulate lv with more and more requests; 1e7 only where it may take minutes."""
-    sizes = (20_000,) if setting.quick else (*SIZES, LONG) if setting.long else SIZES
+    sizes = (5_000,) if setting.quick else (*SIZES, LONG) if setting.long else SIZES
     rows = [_speed(policy, size) for policy in setting.policies(("pard", "spillway")) for size in sizes]
     return {"runs": rows}
 
