@@ -4,6 +4,9 @@ The reference lies outside the repository: `pard-reference.csv` with its README 
 `../apps` beside it. A cell is one policy on one pipeline and one trace, with a queue for every worker. It agrees where
 drop rate and invalid rate are each within max(5 % of theirs, .05 points) for the policies that estimate nothing or
 take a fixed order, and within max(10 %, .1 points) for the others.
+
+What happens first at one instant is left open by the model, and profiles in whole milliseconds make many such instants.
+`--shifts` shows how much hangs on that: the cell again, with the durations of each stage moved by up to 1 us.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,13 +30,28 @@ from producers.load.traces import read_arrivals
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from topology.load import Pipeline
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "reference"
 TABLE = "pard-reference.csv"
 _TIGHT = frozenset({"naive", "nexus", "clipper++", "fcfs", "lbf", "hbf"})
-# Cells that differ by more, with what the paper says for ours: (policy, app, trace) -> why. None does.
-KNOWN: dict[tuple[str, str, str], str] = {}
+_SHIFT = 1e-6  # seconds
+_ORDER = (
+    "all drops belong to one overload (seconds 30 to 210), in which nexus, which keeps nothing for later stages, lets one "
+    "late request delay the next. The model leaves the order of simultaneous ends open, and this carries it on: with "
+    "every stage's durations moved by up to 1 us (--shifts) ours is {}; theirs is {}. The same judgement in another "
+    "order (back), the same order with another judgement (fcfs, clipper++), and nexus in five other cases agree"
+)
+# Cells that differ by more, with the reason: (policy, app, trace) -> why.
+KNOWN: dict[tuple[str, str, str], str] = {
+    ("nexus", "lv", "arrivals_at_246430"): _ORDER.format("5.25 to 5.85 % in 6 runs", "5.24 %"),
+    ("nexus", "da", "arrivals_at_246430"): _ORDER.format("2.86 to 3.18 % in 16 runs", "2.65 %, below all of them"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,7 @@ class Cell:
     invalid: float
     invalid_reference: float
     visits_per_second: int
+    shifted: tuple[float, ...] = ()  # our drop rates with shifted durations
 
     @property
     def agrees(self) -> bool:
@@ -84,8 +104,8 @@ def rows(reference: Path, policies: Sequence[str] = (), cases: Sequence[str] = (
         ]
 
 
-def compare(reference: Path, row: dict[str, str]) -> Cell:
-    """Simulate what a row says and hold the result to it."""
+def compare(reference: Path, row: dict[str, str], shifts: int = 0) -> Cell:
+    """Simulate what a row says and hold the result to it; `shifts` times more with durations a little moved."""
     pipeline = load(reference.parent / "apps" / f"{row['app']}.json")
     arrivals = read_arrivals(reference / f"{row['trace']}.csv.gz")
     workers = [int(count) for count in row["workers"].split()]
@@ -102,7 +122,26 @@ def compare(reference: Path, row: dict[str, str]) -> Cell:
         invalid=round(100 * report.invalid_rate, 4),
         invalid_reference=float(row["invalid_pct"]),
         visits_per_second=round(result.visits / took),
+        shifted=tuple(_shifted(pipeline, arrivals, workers, row["policy"], seed) for seed in range(shifts)),
     )
+
+
+def _shifted(
+    pipeline: Pipeline, arrivals: NDArray[np.float64], workers: Sequence[int], policy: str, seed: int
+) -> float:
+    """Give the drop rate in percent with the durations of each stage moved by the same up to 1 us."""
+    random = Random(seed)  # noqa: S311  # simulation, not security
+    durations = {
+        stage: _moved(duration, random.uniform(-_SHIFT, _SHIFT)) for stage, duration in pipeline.durations.items()
+    }
+    result = simulate(
+        pipeline, arrivals, workers=workers, dispatch="worker", policy=policy, durations=durations, seed=seed
+    )
+    return round(100 * result.report("shifted").drop_rate, 4)
+
+
+def _moved(duration: Callable[[int], float], by: float) -> Callable[[int], float]:
+    return lambda count: duration(count) + by
 
 
 @click.command()
@@ -115,8 +154,9 @@ def compare(reference: Path, row: dict[str, str]) -> Cell:
     default=folder,
     help="Of the reference.  [default: $SPILLWAY_REFERENCE, else ../shared/reference]",
 )
+@click.option("--shifts", type=click.IntRange(0), default=0, help="Times again, durations moved by up to 1 us.")
 @json_option
-def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...], *, as_json: bool) -> int:
+def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...], shifts: int, *, as_json: bool) -> int:
     """Hold the simulator to an independent one; exit 1 where a cell is outside the tolerance.
 
     \b
@@ -130,7 +170,7 @@ def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...]
     wanted = rows(reference, policies, cases)
     if not wanted:
         raise click.UsageError(f"{reference / TABLE} has no row of that policy and case")
-    cells = list(_cells(reference, wanted))
+    cells = list(_cells(reference, wanted, shifts))
     if as_json:
         click.echo(json.dumps([_said(cell) for cell in cells], indent=2))
     else:
@@ -138,9 +178,9 @@ def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...]
     return 0 if all(cell.agrees or cell.known for cell in cells) else 1
 
 
-def _cells(reference: Path, wanted: Sequence[dict[str, str]]) -> Iterator[Cell]:
+def _cells(reference: Path, wanted: Sequence[dict[str, str]], shifts: int) -> Iterator[Cell]:
     for number, row in enumerate(wanted, start=1):
-        cell = compare(reference, row)
+        cell = compare(reference, row, shifts)
         click.echo(f"{number}/{len(wanted)} {cell.policy} {cell.app}@{cell.trace}: {cell.verdict}", err=True)
         yield cell
 
@@ -167,6 +207,9 @@ def _show(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.verdict == "known difference":
             console.print(f"{cell.policy} {cell.app}@{cell.trace}: {cell.known}")
+        if cell.shifted:
+            span = f"{min(cell.shifted):.3f} to {max(cell.shifted):.3f}"
+            console.print(f"{cell.policy} {cell.app}@{cell.trace}: {span} % dropped with shifted durations")
     console.print(f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree")
 
 
