@@ -42,10 +42,10 @@ TABLE = "pard-reference.csv"
 _TIGHT = frozenset({"naive", "nexus", "clipper++", "fcfs", "lbf", "hbf"})
 _SHIFT = 1e-6  # seconds
 _ORDER = (
-    "all drops belong to one overload (seconds 30 to 210), in which nexus, which keeps nothing for later stages, lets one "
-    "late request delay the next. The model leaves the order of simultaneous ends open, and this carries it on: with "
-    "every stage's durations moved by up to 1 us (--shifts) ours is {}; theirs is {}. The same judgement in another "
-    "order (back), the same order with another judgement (fcfs, clipper++), and nexus in five other cases agree"
+    "the model leaves the order of simultaneous ends open, and nexus, which keeps nothing for later stages, carries it "
+    "on: one late request delays the next as long as an overload lasts (on da one overload, seconds 30 to 210, has all "
+    "drops). With every stage's durations moved by up to 1 us (--shifts) ours is {}; theirs is {}. The same judgement in "
+    "another order (back), the same order with another judgement (fcfs, clipper++), and nexus in six other cases agree"
 )
 # Cells that differ by more, with the reason: (policy, app, trace) -> why.
 KNOWN: dict[tuple[str, str, str], str] = {
