@@ -44,7 +44,7 @@ _SHIFT = 1e-6  # seconds
 _ORDER = (
     "the model leaves the order of simultaneous ends open, and nexus, which keeps nothing for later stages, carries it "
     "on: one late request delays the next as long as an overload lasts (on da one overload, seconds 30 to 210, has all "
-    "drops). With every stage's durations moved by up to 1 us (--shifts) ours is {}; theirs is {}. The same judgement in "
+    "drops). With every stage's durations moved by up to 1 us (--shifts) ours is {}; theirs {}. The same judgement in "
     "another order (back), the same order with another judgement (fcfs, clipper++), and nexus in six other cases agree"
 )
 # Cells that differ by more, with the reason: (policy, app, trace) -> why.
