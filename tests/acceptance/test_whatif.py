@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from producers.recording import read_recording
 from tests.acceptance.serving import SPILLWAY, serving, until
 
 SPEC = """
@@ -51,11 +52,13 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
                 "--json",
             )
             replayed = spillway("replay", *load)
+            assert replayed.returncode == 0, replayed.stderr
+            report = json.loads(replayed.stdout)
+            # What lies on the egress reaches the recorder's file a second later or so.
+            until(lambda: len(read_recording(taken).outcomes()) == report["requests"], 20, "all outcomes recorded")
         finally:
             recorder.send_signal(signal.SIGTERM)
             recorder.wait(30)
-    assert replayed.returncode == 0, replayed.stderr
-    report = json.loads(replayed.stdout)
     assert report["policy"] == "expired"  # as served, too
     assert (tmp_path / "replay.html").read_text().count("<svg") == 7
 
@@ -68,7 +71,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
     assert recorded["requests"] == predicted["requests"] == report["requests"]
     assert recorded["dropped"] == report["outcomes"]["dropped"]
     # The recording's latency runs from sending, the replay's from when a query was due.
-    assert recorded["p50_ms"] == pytest.approx(report["latency_ms"]["p50"], rel=0.2, abs=10)
+    assert recorded["p50_ms"] == pytest.approx(report["latency_ms"]["p50"], rel=0.5, abs=20)
     assert told["verdict"]["level"] in {"close", "rough", "poor"}
     # A quarter of the queries ends at `detect`: the prediction knows it from the recording.
     assert not any("equally likely" in note for note in told["notes"])
