@@ -47,6 +47,7 @@ class Batcher:
         "_observe",
         "_policy",
         "_target",
+        "_told",
         "_wakes",
         "arrived",
         "batches",
@@ -72,7 +73,8 @@ class Batcher:
         self._delay = delay
         self._duration: Duration = duration if duration is not None else _unknown
         self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
-        self._measured = False  # whether `duration` has learnt anything
+        self._measured = False  # whether `duration` has learnt anything that is not in doubt
+        self._told = (0, 0)  # what had been started and dropped at the last report
         self._instances = [Instance(index) for index in range(instances)]
         self._alone = self._instances[0] if instances == 1 else None
         self._target: Instance | None = self._instances[0]  # where an arrival enters; None when all is full
@@ -187,7 +189,19 @@ class Batcher:
 
     def report(self, now: float) -> StageState | None:
         """Give the policy's state for the other stages, once a period; None where it has none to tell."""
+        self._doubt()
         return self._policy.report(now, self.load())
+
+    def _doubt(self) -> None:
+        """Forget that durations were measured where nothing ran for a period because everything was dropped.
+
+        No batch can show any more that they are out of date then, and the stage might refuse all there is for ever. So
+        the profile stands again; where there is none, requests are let in, and measured anew.
+        """
+        started, dropped = self._told
+        if self.started == self.completed == started and self.total_drops > dropped:
+            self._measured = False
+        self._told = (self.started, self.total_drops)
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Give the policy the newest states of all stages, once a period. May bring drops."""

@@ -63,14 +63,18 @@ class RunningEstimate:
     """Expected seconds of a batch of n from what was measured, where there is no profile.
 
     Keeps an exponentially weighted mean per batch size, and an exponentially weighted line alpha + beta * n for the
-    sizes not seen yet. Before the first measurement it expects 0 seconds.
+    sizes not seen yet, up to the largest that was: drawn out from small batches to a size that never ran, noise would
+    become a reason to drop. The first batch of all counts only until the second, as a model's first call is slow.
+    Before the first measurement it expects 0 seconds.
     """
 
-    __slots__ = ("_means", "_moments", "_weight")
+    __slots__ = ("_first", "_largest", "_means", "_moments", "_weight")
 
     def __init__(self, weight: float = _WEIGHT) -> None:
         self._weight = weight
         self._means: dict[int, float] = {}
+        self._largest = 0
+        self._first = True  # whether only the first batch, or none, was measured
         # Exponentially weighted means of n, d, n * n, n * d over all sizes.
         self._moments: tuple[float, float, float, float] | None = None
 
@@ -82,6 +86,7 @@ class RunningEstimate:
         if self._moments is None:
             return 0.0
         n, d, nn, nd = self._moments
+        count = min(count, self._largest)
         spread = nn - n * n
         # One size alone gives no slope: it is then the best guess for every size.
         slope = max(0.0, (nd - n * d) / spread) if spread > 1e-9 else 0.0  # noqa: PLR2004
@@ -89,6 +94,12 @@ class RunningEstimate:
 
     def observe(self, count: int, seconds: float) -> None:
         """Learn that a batch of `count` took `seconds`."""
+        if self._first and self._moments is not None:
+            self._first = False
+            self._means.clear()
+            self._moments = None
+            self._largest = 0
+        self._largest = max(self._largest, count)
         weight = self._weight
         mean = self._means.get(count)
         self._means[count] = seconds if mean is None else mean + weight * (seconds - mean)

@@ -17,7 +17,24 @@ def test_sizes_not_seen_lie_on_the_line_through_those_seen():
         estimate.observe(1, 0.030)
         estimate.observe(4, 0.060)
     assert estimate(2) == pytest.approx(0.040, rel=0.01)
-    assert estimate(8) == pytest.approx(0.100, rel=0.01)
+    assert estimate(3) == pytest.approx(0.050, rel=0.01)
+
+
+def test_no_line_is_drawn_beyond_the_largest_size_that_ran():
+    """A hundred milliseconds from the noise of small batches would have a policy drop what it could serve."""
+    estimate = RunningEstimate()
+    for _ in range(50):
+        estimate.observe(1, 0.004)
+        estimate.observe(2, 0.012)
+    assert estimate(16) == pytest.approx(0.012, rel=0.01)
+
+
+def test_the_first_batch_of_all_counts_only_until_the_second():
+    estimate = RunningEstimate()
+    estimate.observe(8, 2.0)  # a model's first call
+    assert estimate(8) == 2.0
+    estimate.observe(1, 0.01)
+    assert estimate(8) == estimate(1) == 0.01
 
 
 def test_one_size_alone_stands_for_all():
