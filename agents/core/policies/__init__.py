@@ -42,7 +42,7 @@ POLICIES: dict[str, type[Policy]] = {
     "instant": Instant,
     "spillway": Spillway,
 }
-DEFAULT = "naive"
+DEFAULT = "pard"
 
 
 def selected(setting: str) -> Selection:

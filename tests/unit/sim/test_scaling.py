@@ -40,7 +40,9 @@ def test_a_worker_serves_after_its_cold_start(tmp_path):
     scaling = Scaling(period=1.0, window=1.0, use=1.0, cold_start=2.0, keep=100.0)
     arrivals = np.arange(0.01, 6.0, 0.05)  # 20 a second; a worker serves 10
     observer = Observer()
-    result = simulate(small, arrivals, workers=[1], dispatch="worker", scaling=scaling, observer=observer)
+    result = simulate(
+        small, arrivals, workers=[1], dispatch="worker", policy="naive", scaling=scaling, observer=observer
+    )
     assert observer.sizes[:2] == [(0.0, "a", 1), (3.0, "a", 2)]  # decided at 1, there at 3
     assert (result.kind == PREDICTION).all()
     ends = np.sort(np.array(observer.stages["a"].ended))
@@ -54,7 +56,9 @@ def test_a_worker_that_goes_ends_what_it_has(tmp_path):
     burst = np.sort(np.concatenate([rng.random(400) * 1.0, 1 + rng.random(400) * 20.0]))
     observer = Observer()
     scaling = Scaling(cold_start=0.5, window=1.0, keep=2.0)
-    result = simulate(small, burst, workers=[6, 6], dispatch="worker", scaling=scaling, observer=observer)
+    result = simulate(
+        small, burst, workers=[6, 6], dispatch="worker", policy="naive", scaling=scaling, observer=observer
+    )
     assert (result.kind == PREDICTION).all()
     assert [totals.received for totals in result.stages.values()] == [800, 800]
     counts = [count for _, stage, count in observer.sizes if stage == "a"]
@@ -75,14 +79,19 @@ def test_policies_see_the_workers_that_are_there(tmp_path, monkeypatch):
     monkeypatch.setitem(POLICIES, "naive", Watcher)
     small = pipeline(tmp_path, [("a", 100.0, 0.0, 1, ())])
     scaling = Scaling(period=1.0, window=1.0, use=1.0, cold_start=1.5, keep=100.0)
-    simulate(small, np.arange(0.01, 6.0, 0.05), workers=[1], dispatch="worker", scaling=scaling, period=1.0)
+    simulate(
+        small, np.arange(0.01, 6.0, 0.05), workers=[1], dispatch="worker", policy="naive", scaling=scaling, period=1.0
+    )
     assert seen[:3] == [(1.0, 1, 1), (2.0, 1, 1), (3.0, 2, 2)]
 
 
 def test_the_same_arguments_scale_the_same(tmp_path):
     small = pipeline(tmp_path, CHAIN)
     arrivals = np.cumsum(np.random.default_rng(3).exponential(1 / 300, 6000))
-    runs = [simulate(small, arrivals, workers=[1, 1], dispatch="worker", scaling=Scaling()) for _ in range(2)]
+    runs = [
+        simulate(small, arrivals, workers=[1, 1], dispatch="worker", policy="naive", scaling=Scaling())
+        for _ in range(2)
+    ]
     assert (runs[0].finished == runs[1].finished).all()
 
 

@@ -33,7 +33,7 @@ def spillway(capsys, *arguments):
 def test_it_prints_a_summary_and_writes_the_report(files, capsys):
     code, out, err = spillway(capsys, "small.json", "counts.csv", "--report", "out.json", "--workers", "2,1")
     assert (code, err) == (0, "")
-    assert "small, policy naive, counts.csv, SLO 500 ms, emulated accelerators" in out
+    assert "small, policy pard, counts.csv, SLO 500 ms, emulated accelerators" in out
     assert "110 prediction" in out
     report = Report.load(files / "out.json")
     assert (report.requests, report.trace, report.emulated) == (110, "counts.csv", True)
