@@ -7,7 +7,6 @@ where the policies' synchronisations are, how loaded each stage was.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -17,6 +16,7 @@ mpl.use("svg")  # no display is needed, nor looked for
 from matplotlib import pyplot as plt
 
 from agents.pages import load_chart, visit_charts
+from agents.pages.run_series import RunSeries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,26 +37,6 @@ STYLE = {
     "axes.grid": True,
     "grid.alpha": 0.25,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RunSeries:
-    """What happened to each query of a run, in the order in which they were due.
-
-    `due`: seconds from the run's start. `latency`: seconds from due to outcome, NaN where none came. `prediction`:
-    whether the outcome was one. `stage`: where a dropped or failed one ended, "" otherwise. All have the same length.
-    """
-
-    due: NDArray[np.float64]
-    latency: NDArray[np.float64]
-    prediction: NDArray[np.bool_]
-    stage: list[str]
-    slo: float
-
-    @property
-    def good(self) -> NDArray[np.bool_]:
-        """Predictions within the SLO."""
-        return self.prediction & (self.latency <= self.slo)
 
 
 def per_second(times: NDArray[np.float64], seconds: int) -> NDArray[np.int64]:

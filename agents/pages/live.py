@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.pages.charts import RunSeries
+from agents.pages.run_series import RunSeries
 from agents.pages.visits import Visits, told
 from producers.report import PREDICTION
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agents.pages.charts import RunSeries
     from agents.pages.load_chart import StageLoad
+    from agents.pages.run_series import RunSeries
     from agents.pages.visits import Visits
     from producers.report import Report
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.pages.charts import RunSeries
 from agents.pages.load_chart import StageLoad
+from agents.pages.run_series import RunSeries
 from agents.pages.visits import Visits, observed
 from producers.report import PREDICTION
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from agents.pages.charts import RunSeries
+    from agents.pages.run_series import RunSeries
     from agents.pages.visits import Visits
 
 QUEUE, WAIT, EXECUTE, OVER = "#b3392f", "#d98e04", "#2a7f62", "#b3392f"

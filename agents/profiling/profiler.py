@@ -117,6 +117,6 @@ class Profiler:
 def _no_samples(pipeline: Pipeline, stage: StageSpec) -> str:
     return (
         f"stage {stage.name!r}: there is nothing to measure it on; declare its inputs, as in 'inputs: {{image: {{"
-        "dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name queries: "
-        f"'spillway profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
+        "dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name "
+        f"queries: 'spillway profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
     )
