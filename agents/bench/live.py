@@ -120,6 +120,8 @@ def row(app: str, policy: str, repeat: int, cell: Cell) -> dict[str, Any]:
         "live_invalid": round(100 * cell.live.invalid_rate, 3),
         "simulated_invalid": round(100 * cell.simulated.invalid_rate, 3),
         "hop_ms": round(1000 * cell.hop, 2),
+        "intake_ms": round(1000 * cell.intake, 2),
+        "handoff_ms": round(1000 * cell.handoff, 2),
         "slip_p99_ms": round(1000 * cell.slip_p99, 2),
         "agrees": agrees(cell.live.drop_rate, cell.simulated.drop_rate),
         "emulated": True,
@@ -147,7 +149,8 @@ def line(cell: dict[str, Any]) -> str:
     return (
         f"{cell['app']:4} {cell['policy']:10} drop live {cell['live_drop']:7.3f} % simulated "
         f"{cell['simulated_drop']:7.3f} %, invalid {cell['live_invalid']:6.3f} / {cell['simulated_invalid']:6.3f} %, "
-        f"hop {cell['hop_ms']:5.2f} ms, slip p99 {cell['slip_p99_ms']:.1f} ms  "
+        f"hop {cell['hop_ms']:5.2f} ms (intake {cell['intake_ms']:.2f}, hand-off {cell['handoff_ms']:.2f}), "
+        f"slip p99 {cell['slip_p99_ms']:.1f} ms  "
         f"{'agrees' if cell['agrees'] else 'DIFFERS'} (emulated)"
     )
 

@@ -17,9 +17,12 @@ import yaml
 
 from agents.cli.metering import StageMeter
 from agents.sim.simulation import simulate
+from agents.supervise.registry import entries
+from agents.supervise.scrape import scrape
 from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION, StageTiming
+from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS
 from producers.client.exchange import Exchange
 from producers.load import generated
 from producers.load.generator import Pace, run_load
@@ -50,6 +53,8 @@ class Cell:
     live: Report
     simulated: Report
     hop: float  # seconds
+    intake: float  # mean seconds from a message's timestamp in its topic to the stage's queue
+    handoff: float  # mean seconds from the end of an execution to the production of its messages
     slip_p99: float  # seconds by which the sender was late
 
 
@@ -93,6 +98,7 @@ def run_cell(
             queries = generated(arrivals, signature_payload(spec), seed=0)
             result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=observe))
             stages = meter.totals()
+            intake, handoff = (_mean(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
         finally:
             exchange.close()
     if stages is None:
@@ -114,7 +120,17 @@ def run_cell(
     )
     hop = _hop(result, inside, pipeline)
     simulated = simulate(pipeline, arrivals, dispatch="shared", policy=policy, hop_delay=hop).report("simulated")
-    return Cell(live, simulated, hop, float(np.quantile(result.sent - result.due, 0.99)))
+    return Cell(live, simulated, hop, intake, handoff, float(np.quantile(result.sent - result.due, 0.99)))
+
+
+def _mean(run_dir: Path, pipeline: str, name: str) -> float:
+    """The mean of a distribution over all stage processes, since their start."""
+    found = [
+        snapshot.distribution(name)
+        for entry in entries(run_dir, pipeline)
+        if entry.role == "stage" and (snapshot := scrape(entry, 0.0)) is not None
+    ]
+    return sum(each.total for each in found) / max(1.0, sum(each.count for each in found))
 
 
 def _hop(result: LoadResult, inside: Mapping[int, float], pipeline: Pipeline) -> float:

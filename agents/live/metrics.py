@@ -112,6 +112,8 @@ class StageMetrics(Collector):
         self.queued = Distribution()
         self.waited = Distribution()
         self.executed = Distribution()
+        self.intake = Distribution()
+        self.handoff = Distribution()
         self.calibration = Calibration()
         self.budgets = Budgets()
         self.plan: Board | None = None  # what is known of all replicas, and what was planned of their stages
@@ -143,6 +145,10 @@ class StageMetrics(Collector):
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)
+        yield make.distribution(names.INTAKE_SECONDS, "From a message's timestamp to the stage's queue", self.intake)
+        yield make.distribution(
+            names.HANDOFF_SECONDS, "From the end of a batch's execution to its messages' production", self.handoff
+        )
         yield from self._estimates(make)
         yield from self._plan(make)
         yield _committed(make, self.committed)

@@ -35,6 +35,7 @@ class Executed:
 
     results: list[Result]
     seconds: float  # of the model alone
+    ended: float = 0.0  # when the model was through, monotonic
 
 
 class BatchWork:
@@ -76,9 +77,10 @@ class BatchWork:
         began = time.perf_counter()
         outputs = self._predict(self._models[instance], inputs) if inputs else []
         seconds = time.perf_counter() - began
+        ended = time.monotonic()
         for place, output in zip(places, outputs, strict=True):
             results[place] = self._result(requests[place], output, seconds, len(requests))
-        return Executed([result for result in results if result is not None], seconds)
+        return Executed([result for result in results if result is not None], seconds, ended)
 
     def _inputs(self, request: Request) -> Inputs:
         parts = request.parts

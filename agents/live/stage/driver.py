@@ -142,7 +142,9 @@ class StageDriver:
                 return False
             self._fail(poison)
             return True
-        self._core.deliver(self._clock(), delivery)
+        now = self._clock()
+        self._core.deliver(now, delivery)
+        self._metrics.intake.observe(now - record.timestamp / 1000)
         return True
 
     async def _retry_with_new_schemas(self, record: ConsumerRecord) -> None:
@@ -201,6 +203,7 @@ class StageDriver:
         self._tally.executed(now, batch, done)
         self._core.complete(now, batch, done.results, done.seconds)
         self._pump()
+        self._metrics.handoff.observe(self._loop.time() - done.ended)
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Give the policy what is known of all stages."""

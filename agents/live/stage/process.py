@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from aiokafka.errors import KafkaError
 
+from agents.core.policies import period_of
 from agents.live.clock import Clock
 from agents.live.metrics import StageMetrics
 from agents.live.registry import serve_metrics
@@ -73,7 +74,7 @@ class StageProcessConfig:
     drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
     commit_interval: float = 0.5
     torch_threads: int = TORCH_THREADS
-    plan_period: float = 1.0  # between two words of its state to the other stages
+    plan_period: float | None = None  # between two words of its state to the other stages; None: as the policies say
     session: float = 10.0
     heartbeat: float = 0.3
 
@@ -109,6 +110,8 @@ class StageProcess:
         self._name = config.pipeline.spec.name
         predecessors = config.pipeline.graph.predecessors[config.stage]
         self._predecessors = tuple(predecessors)
+        stages = config.pipeline.spec.stages
+        self._period = config.plan_period or period_of(config.policy or stage.policy for stage in stages)
         self._topic = topics.stage_input(self._name, config.stage) if predecessors else topics.ingress(self._name)
         self._limits = merge(config.pipeline.spec.limits)
         self._metrics = StageMetrics(
@@ -152,7 +155,7 @@ class StageProcess:
         gc.collect()
         gc.freeze()  # what has been loaded stays: no collection need look at it again
         gc.set_threshold(*_GC_THRESHOLDS)
-        feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._config.plan_period)
+        feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._period)
         feed.start()
         planning = loop.create_task(planner.run(output, driver.tick))
         planning.add_done_callback(driver.planning_ended)
@@ -181,9 +184,9 @@ class StageProcess:
             metrics=self._metrics,
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
-        period = config.plan_period
-        core = build_core(config.pipeline, config.spec, config.replica, config.policy, self._journal(), period=period)
-        view = build_view(config.pipeline, config.spec, config.replica, period)
+        where = (config.pipeline, config.spec, config.replica)
+        core = build_core(*where, config.policy, self._journal(), period=self._period)
+        view = build_view(*where, self._period)
         planner = Planner(
             *(config.pipeline.spec, view, core),
             clock=self._clock,
