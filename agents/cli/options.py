@@ -57,12 +57,10 @@ def broker_dir_option(name: str) -> Callable[[_Command], _Command]:
 
 
 def plan_period_option(command: _Command) -> _Command:
-    """--plan-period: of the policies' synchronisation in a simulation."""
+    """--plan-period: of the policies' synchronisation; None where it is left to them."""
     text = "How often the stages tell one another how they fare."
     period = click.FloatRange(0.02, 60.0)
-    return click.option("--plan-period", type=period, default=1.0, show_default=True, metavar="SECONDS", help=text)(
-        command
-    )
+    return click.option("--plan-period", type=period, show_default="by policy", metavar="SECONDS", help=text)(command)
 
 
 def html_option(command: _Command) -> _Command:

@@ -42,8 +42,8 @@ class Refusal:
 class Shortfall(Refusal):
     """A request that is estimated to miss its deadline, with the terms of PARD's eq. 3; all in seconds.
 
-    The estimated end is starts + duration + queueing + execution + waits. The words are made only when asked for:
-    a simulation drops many requests and reads none of them.
+    The estimated end is starts + duration + queueing + execution + waits; a duration of 0 is not known. The words are
+    made only when asked for: a simulation drops many requests and reads none of them.
     """
 
     __slots__ = ("deadline", "duration", "execution", "now", "queueing", "sent", "stage", "starts", "waits")
@@ -80,11 +80,13 @@ class Shortfall(Refusal):
     @property
     def text(self) -> str:
         """Every term in milliseconds."""
-        left, needed = self.deadline - self.now, self.remaining
+        left = 1000 * (self.deadline - self.now)
+        due = f"{left:.1f} ms are left to its deadline" if left >= 0 else f"is {-left:.1f} ms past its deadline"
+        execution = f"{1000 * self.duration:.1f}" if self.duration > 0 else "not known yet"
         return (
-            f"{self.stage}: needs {1000 * needed:.1f} ms more, {1000 * left:.1f} ms are left to its deadline; "
+            f"{self.stage}: needs {1000 * self.remaining:.1f} ms more, {due}; "
             f"spent {1000 * (self.now - self.sent):.1f}, batch wait {1000 * (self.starts - self.now):.1f}, "
-            f"execution {1000 * self.duration:.1f}, later queueing {1000 * self.queueing:.1f}, "
+            f"execution {execution}, later queueing {1000 * self.queueing:.1f}, "
             f"later execution {1000 * self.execution:.1f}, later batch waits {1000 * self.waits:.1f} ms"
         )
 
@@ -172,6 +174,8 @@ class Policy:
 
     # What can be set of it, a frozen pydantic model; where there is one, the constructor takes (view, parameters).
     parameters_type: ClassVar[type[BaseModel] | None] = None
+    # Seconds between two synchronisations where the user does not say; PARD's.
+    period: ClassVar[float] = 1.0
 
     def __init__(self, view: StageView) -> None:
         self.view = view

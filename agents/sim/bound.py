@@ -105,7 +105,7 @@ def of(
         choices={},
         durations={},
         hop_delay=hop,
-        period=1.0,
+        period=None,
     )
     servers = [Server(stage.name, stage.batch, stage.queues * stage.instances, stage.duration) for stage in plan.stages]
     strict = all(stage.choose is None for stage in spec.stages) and plan.sinks == "all"

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from agents.core.joins import Rule
-from agents.core.policies import DEFAULT
+from agents.core.policies import DEFAULT, period_of
 from agents.core.policy import StageFacts, StageView
 from agents.sim.choices import Choice, Chooser, chooser
 from lineage.errors import UsageError
@@ -95,7 +95,7 @@ def plan_of(
     choices: Mapping[str, Choice],
     durations: Mapping[str, Callable[[int], float]],
     hop_delay: float,
-    period: float,
+    period: float | None,
     batches: Mapping[str, int] | None = None,
     scaling: Scaling | None = None,
 ) -> Plan:
@@ -105,6 +105,8 @@ def plan_of(
         names = ", ".join(stage.name for stage in spec.stages)
         raise UsageError(f"{len(workers)} numbers of workers for {len(spec.stages)} stages; give one each for {names}")
     objective = spec.slo if slo is None else slo
+    if period is None:
+        period = period_of(policy or stage.policy for stage in spec.stages)
     if not (objective > 0 and 0 < period < inf and 0 <= hop_delay < inf):
         raise UsageError(f"SLO {objective} and period {period} must be above 0, hop delay {hop_delay} at least 0")
     if scaling is not None and dispatch != "worker":

@@ -20,6 +20,7 @@ class SimulationResult:
 
     pipeline: str
     policy: str
+    period: float  # of the policies' synchronisation
     slo: float
     due: NDArray[np.float64]
     finished: NDArray[np.float64]

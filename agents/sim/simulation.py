@@ -38,7 +38,7 @@ def simulate(
     choices: Mapping[str, Choice] | None = None,
     durations: Mapping[str, Callable[[int], float]] | None = None,
     hop_delay: float = 0.0,
-    period: float = 1.0,
+    period: float | None = None,
     batches: Mapping[str, int] | None = None,
     scaling: Scaling | None = None,
     observer: Observer | None = None,
@@ -56,8 +56,8 @@ def simulate(
     of each choice (a successor's name, several joined by "+", or "" for none); the default is one successor, each as
     likely. Where the choice depends on the request's class, the probabilities by class. `classes`: of each request;
     none where they have no class. `durations`: by stage, seconds of a batch of n, where the spec has no profile.
-    `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: of the policies'
-    synchronisation.
+    `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: seconds of
+    the policies' synchronisation (None: as the policies say).
     `budgets`, `partitions` and `hops`: each request's own, where known: seconds to its deadline in place of the SLO,
     its partition in place of a drawn one (used where requests are dispatched by partition), and its `hop_delay`.
     `batches`: by stage, the planned size instead of the spec's. `scaling`: adds and takes away workers at run time,
@@ -103,6 +103,7 @@ def simulate(
     return SimulationResult(
         pipeline=pipeline.spec.name,
         policy=policy or "/".join(dict.fromkeys(stage.policy for stage in plan.stages)),
+        period=plan.period,
         slo=plan.slo,
         due=due,
         finished=np.frombuffer(engine.finished),

@@ -77,9 +77,14 @@ def _row(stage: str, replica: int, word: Mapping[str, float], *, silent: bool) -
     )
 
 
-def plan_table(rows: Sequence[PlanRow]) -> Table:
+def plan_title(period: float | None) -> str:
+    """What stands above the rows; `period`, where it is known: seconds between two words of a replica."""
+    return "as the stages tell one another" + ("" if period is None else f", every {period:g} s")
+
+
+def plan_table(rows: Sequence[PlanRow], period: float | None = None) -> Table:
     """The table of a terminal."""
-    made = Table(title="as the stages tell one another", title_justify="left", box=None, pad_edge=False)
+    made = Table(title=plan_title(period), title_justify="left", box=None, pad_edge=False)
     for column in _COLUMNS:
         made.add_column(
             column, justify="left" if column in {"replica", "last word", "order"} else "right", no_wrap=True

@@ -68,6 +68,7 @@ class ServeEntry:
     started_unix: float
     ready: bool = False
     policy: str | None = None  # of every stage, in place of the file's
+    plan_period: float | None = None  # seconds between two words of a replica to the others; None: not known
 
     def alive(self) -> bool:
         """Whether the supervisor still runs."""

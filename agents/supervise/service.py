@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agents.core.joins import longest_wait
+from agents.core.policies import period_of
 from agents.live import topics as live_topics
 from agents.supervise.child import ChildPlan
 from agents.supervise.groups import KafkaGroups
@@ -39,10 +40,18 @@ class ServiceSettings:
     run_dir: Path
     client_config: Path | None = None
     policy: str | None = None
+    plan_period: float | None = None  # seconds; None: as the policies say
     environment: Mapping[str, str] | None = None
     ready_file: Path | None = None
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     supervision: SupervisorSettings = field(default_factory=SupervisorSettings)
+
+    @property
+    def period(self) -> float:
+        """Seconds between two words of a replica to the others; the same for all stages, whatever their policies."""
+        if self.plan_period is not None:
+            return self.plan_period
+        return period_of(self.policy or stage.policy for stage in self.pipeline.spec.stages)
 
 
 class Service:
@@ -70,6 +79,7 @@ class Service:
             pid=os.getpid(),
             started_unix=time.time(),
             policy=settings.policy,
+            plan_period=settings.period,
         )
         self._refuse_second()
         self._forget_dead()
@@ -143,10 +153,10 @@ def join_holds(pipeline: Pipeline) -> dict[str, float]:
 
 def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
     """One process per replica of each stage, and the gate."""
-    plans = []
+    plans, period = [], str(settings.period)
     for stage in settings.pipeline.spec.stages:
         for replica in range(stage.replicas):
-            what = ["--stage", stage.name, "--replica", str(replica), *settings.extra]
+            what = ["--stage", stage.name, "--replica", str(replica), "--plan-period", period, *settings.extra]
             if settings.policy is not None:
                 what += ["--policy", settings.policy]
             plans.append(ChildPlan(stage.name, replica, "stage", _command(settings, what), settings.environment))

@@ -36,6 +36,7 @@ class Row:
 
     label: str
     policy: str
+    period: float | None  # seconds between two synchronisations of its policies; None: not known
     figures: Figures
     fates: Fates
 
@@ -65,7 +66,9 @@ class Study:
         """As a JSON object."""
 
         def told(row: Row | None) -> dict[str, Any] | None:
-            return None if row is None else {"label": row.label, "policy": row.policy} | row.figures.as_json()
+            if row is None:
+                return None
+            return {"label": row.label, "policy": row.policy, "plan_period_s": row.period} | row.figures.as_json()
 
         return {
             "pipeline": self.pipeline,
@@ -88,22 +91,27 @@ def study(
     *,
     dispatch: Dispatch = "partition",
     durations: Durations = "profile",
-    period: float = 1.0,
+    period: float | None = None,
     seed: int = 0,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Study:
     """Simulate the recorded configuration and every alternative. `progress` hears how many simulations are done.
 
     `durations`: profiles first, and the recording's for stages without one; or the recording's first. `dispatch` is the
-    alternatives'; the recorded configuration is simulated as it ran, by partition. `period`: of the policies'
-    synchronisation.
+    alternatives'; the recorded configuration is simulated as it ran, by partition, and with the period
+    that was recorded. `period`: seconds of the policies' synchronisation (None: as each alternative's policies say).
     """
     told: list[str] = []
     recorded = predicted = verdict = None
     if traffic.recorded is not None and traffic.history is not None:
-        runner = _Runner(traffic, "partition", durations, period, seed, told)
+        runner = _Runner(traffic, "partition", durations, traffic.period or period, seed, told)
         recorded = _recorded(traffic)
         predicted = runner.row(traffic.recorded, Alternative(), PREDICTED)
+        if traffic.period is None:
+            told.append(
+                "the recording does not say how often the stages told one another how they fare: its configuration is "
+                f"simulated with {predicted.period:g} s"
+            )
         verdict = judge(recorded.figures, predicted.figures)
         progress(1)
     runner = _Runner(traffic, dispatch, durations, period, seed, told)
@@ -130,7 +138,13 @@ class _Runner:
     """Simulates configurations on one traffic."""
 
     def __init__(
-        self, traffic: Traffic, dispatch: Dispatch, durations: Durations, period: float, seed: int, told: list[str]
+        self,
+        traffic: Traffic,
+        dispatch: Dispatch,
+        durations: Durations,
+        period: float | None,
+        seed: int,
+        told: list[str],
     ) -> None:
         self._traffic = traffic
         self._dispatch: Dispatch = dispatch
@@ -163,7 +177,7 @@ class _Runner:
             partitions=traffic.partition,
             hops=traffic.hops,
         )
-        return Row(label, result.policy, *self._reckon(changed, result, budget, durations))
+        return Row(label, result.policy, result.period, *self._reckon(changed, result, budget, durations))
 
     def _reckon(
         self, pipeline: Pipeline, result: SimulationResult, budget: NDArray[np.float64], durations: _ByStage
@@ -236,4 +250,4 @@ def _recorded(traffic: Traffic) -> Row:
     policies: Mapping[str, None] = dict.fromkeys(
         stage.policy or "" for stage in (traffic.recorded.spec.stages if traffic.recorded is not None else ())
     )
-    return Row(RECORDED, "/".join(policies), figures(fates, drops, batches), fates)
+    return Row(RECORDED, "/".join(policies), traffic.period, figures(fates, drops, batches), fates)

@@ -43,6 +43,7 @@ class Traffic:
     choices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     hop: float = 0.0  # of the median query
     hops: NDArray[np.float64] | None = None  # of each
+    period: float | None = None  # of the policies' synchronisation, as it was served; None: not known
     notes: tuple[str, ...] = ()
 
     @property
@@ -104,6 +105,7 @@ def _of_recording(
         choices=choices,
         hop=hop if hop is not None else 0.0 if hops is None else float(np.median(hops)),
         hops=hops,
+        period=about.period,
         notes=(*_doubts(past, name), *notes),
     )
 

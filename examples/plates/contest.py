@@ -43,7 +43,6 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 HEADINGS = ("policy", "good/s", "drop rate", "dropped", "late", "wasted", "p50 ms", "p99 ms", "read right")
 FOOT = "Drop rate: what got no answer in time. Wasted: the models' time that went into those queries."
 WARM = 200  # queries before a measurement: first batches are slow
-PLAN_PERIOD = 0.1  # seconds between two words of a stage to the others
 GRACE = 20.0  # seconds: without drops, a queue that a burst left behind takes a while
 
 
@@ -93,7 +92,6 @@ class Contest:
             run_dir=run_dir,
             policy=policy,
             environment={**ONE_THREAD, **os.environ},
-            extra=("--plan-period", str(PLAN_PERIOD)),
         )
         with ExitStack() as stack:
             stack.enter_context(served(service, say=self.say, show=self.show))

@@ -1,9 +1,9 @@
 """Recordings: what came into a pipeline and what left it, in Avro container files that survive a crash.
 
 A recording is a directory of files `recording-00001.avro`, ... of one schema (`recorded.avsc`). The metadata of each
-file says which pipeline was recorded (its spec's text, replicas, policies) and since when, so any one of them can be
-understood alone. A block is written at least every second and ends in a sync marker: a recorder that is killed, or
-whose disk fills up, leaves all its blocks readable, and the torn end of the last file is passed over.
+file says which pipeline was recorded (its spec's text, replicas, policies and their period) and since when, so any one
+of them can be understood alone. A block is written at least every second and ends in a sync marker: a recorder that is
+killed, or whose disk fills up, leaves all its blocks readable, and the torn end of the last file is passed over.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class About:
     replicas: dict[str, int] = field(default_factory=dict)  # of each stage
     policies: dict[str, str] = field(default_factory=dict)  # of each stage
     started: float = 0.0  # unix seconds
+    period: float | None = None  # seconds between two synchronisations of the policies; None: not known
 
 
 class RecordingWriter:
@@ -250,7 +251,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _metadata(about: About, part: int) -> dict[str, str]:
-    return {
+    said = {
         "spillway.pipeline": about.pipeline,
         "spillway.spec": about.spec,
         "spillway.ingress": about.ingress,
@@ -260,6 +261,7 @@ def _metadata(about: About, part: int) -> dict[str, str]:
         "spillway.started": repr(about.started),
         "spillway.part": str(part),
     }
+    return said if about.period is None else said | {"spillway.period": repr(about.period)}
 
 
 def _about(container: Container) -> About:
@@ -273,6 +275,7 @@ def _about(container: Container) -> About:
             replicas=json.loads(said["spillway.replicas"]),
             policies=json.loads(said["spillway.policies"]),
             started=float(said["spillway.started"]),
+            period=float(said["spillway.period"]) if "spillway.period" in said else None,
         )
     except (KeyError, ValueError) as error:
         raise UsageError(f"{container.path} is an Avro file, but no recording of Spillway's ({error})") from error

@@ -109,7 +109,9 @@ def _stop_on_signals() -> threading.Event:
 def _about(pipeline: Pipeline, run_dir: Path) -> About:
     spec = pipeline.spec
     supervisor = ServeEntry.read(run_dir, spec.name)
-    instead = supervisor.policy if supervisor is not None and supervisor.alive() else None
+    if supervisor is not None and not supervisor.alive():
+        supervisor = None
+    instead = None if supervisor is None else supervisor.policy
     return About(
         pipeline=spec.name,
         spec=pipeline.path.read_text(encoding="utf-8"),
@@ -118,6 +120,7 @@ def _about(pipeline: Pipeline, run_dir: Path) -> About:
         replicas={stage.name: stage.replicas for stage in spec.stages},
         policies={stage.name: instead or stage.policy or DEFAULT for stage in spec.stages},
         started=time.time(),
+        period=None if supervisor is None else supervisor.plan_period,
     )
 
 

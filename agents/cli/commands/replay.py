@@ -23,6 +23,7 @@ from agents.cli.options import (
     html_option,
     json_option,
     pipeline_argument,
+    plan_period_option,
     run_dir_option,
 )
 from agents.cli.pipelines import load_fresh
@@ -71,6 +72,7 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 @click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
 @click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
+@plan_period_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and payloads.")
 @click.option(
     "--payload",
@@ -106,6 +108,8 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     loaded = load_fresh(pipeline)
     if chosen.attach and chosen.policy is not None:
         raise UsageError("--policy cannot be changed of a pipeline that runs: leave it, or --attach, out")
+    if chosen.attach and chosen.plan_period is not None:
+        raise UsageError("--plan-period cannot be changed of a pipeline that runs: leave it, or --attach, out")
     require_policies(loaded, chosen.policy)
     made = _load(loaded, trace, chosen)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
@@ -143,6 +147,7 @@ class _Options:
     speed: float
     duration: float | None
     policy: str | None
+    plan_period: float | None
     seed: int
     payload: str | None
     grace: float
@@ -171,7 +176,13 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
 
 
 def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
-    return find_cluster(chosen.bootstrap, chosen.client_config, run_dir=chosen.run_dir, pipeline=pipeline.spec.name)
+    spec = pipeline.spec
+    settings = find_cluster(chosen.bootstrap, chosen.client_config, run_dir=chosen.run_dir, pipeline=spec.name)
+    supervisor = ServeEntry.read(chosen.run_dir, spec.name)
+    if supervisor is not None and supervisor.alive() and supervisor.plan_period is not None:
+        policies = dict.fromkeys(supervisor.policy or stage.policy or DEFAULT for stage in spec.stages)
+        _say(f"{spec.name} is served under {'/'.join(policies)}, its stages speak every {supervisor.plan_period:g} s")
+    return settings
 
 
 def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:
@@ -191,6 +202,7 @@ def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSe
         run_dir=chosen.run_dir.absolute(),
         client_config=client_config,
         policy=chosen.policy,
+        plan_period=chosen.plan_period,
         environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
     )
     stack.enter_context(served(service, say=_say, keep=keep))

@@ -19,6 +19,7 @@ from agents.cli.options import (
     cache_dir,
     client_config_option,
     pipeline_argument,
+    plan_period_option,
     run_dir_option,
 )
 from lineage.errors import UsageError
@@ -58,14 +59,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="SECONDS",
     help="Restart a replica that commits nothing for so long while records wait; above the longest batch.",
 )
-@click.option(
-    "--plan-period",
-    type=click.FloatRange(0.02, 60.0),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often each replica tells the others how it fares.",
-)
+@plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
 @click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
@@ -150,7 +144,7 @@ def _supervise(
     stall: float,
     ready_file: Path | None,
     journal: Path | None,
-    plan_period: float,
+    plan_period: float | None,
     quiet: bool,
     replica: int,  # noqa: ARG001 - a single process's option, harmless here
 ) -> int:
@@ -176,9 +170,10 @@ def _supervise(
                 run_dir=run_dir.absolute(),
                 client_config=client_config,
                 policy=policy,
+                plan_period=plan_period,
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
-                extra=_extra(journal, plan_period),
+                extra=() if journal is None else ("--journal", str(journal.absolute())),
                 supervision=SupervisorSettings(stall=stall),
             ),
             say=display.say,
@@ -198,12 +193,6 @@ def _supervise(
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
-
-
-def _extra(journal: Path | None, plan_period: float) -> tuple[str, ...]:
-    """Options that every stage process is given too."""
-    journals = () if journal is None else ("--journal", str(journal.absolute()))
-    return (*journals, "--plan-period", str(plan_period))
 
 
 def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:

@@ -91,7 +91,7 @@ def simulate(
     hop: float,
     choose: _Chosen,
     output: Path | None,
-    plan_period: float,
+    plan_period: float | None,
     html: Path | None,
     as_json: bool,
 ) -> None:

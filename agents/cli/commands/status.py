@@ -13,7 +13,7 @@ from rich.live import Live
 
 from agents.cli.options import json_option, run_dir_option
 from agents.supervise.figures import Figures, figures
-from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table
+from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Snapshot, scrape
 from agents.supervise.table import Row, details, line, table
@@ -38,8 +38,8 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     PIPELINE is a pipeline's name; without it, all that are served from here are shown. Rates and means are of the last
     second; counts run from a process's start. Below stands what the replicas last told one another: queueing delay,
     planned and recent batches, what a planned batch takes by its profile and as measured, the stage's load (arrivals
-    by capacity), the order of its queue, and who has fallen silent. Exit code 1 where nothing is served, or a process
-    is gone or does not answer.
+    by capacity), the order of its queue, who has fallen silent, and how often they speak. Exit code 1 where nothing
+    is served, or a process is gone or does not answer.
 
     \b
     Example: spillway status --watch
@@ -79,7 +79,7 @@ def _tables(view: _View) -> list[Table]:
     tables = []
     for name, rows in view.rows().items():
         plan = view.plan(name)
-        tables += [table(rows, name), *([plan_table(plan)] if plan else [])]
+        tables += [table(rows, name), *([plan_table(plan, view.period(name))] if plan else [])]
     return tables
 
 
@@ -95,9 +95,9 @@ def _show(view: _View, *, as_json: bool) -> None:
             console.print(name, *map(line, rows), sep="\n  ", markup=False)
         plan = view.plan(name)
         if plan and console.is_terminal:
-            console.print(plan_table(plan))
+            console.print(plan_table(plan, view.period(name)))
         elif plan:
-            console.print("  as the stages tell one another", *map(plan_line, plan), sep="\n    ", markup=False)
+            console.print(f"  {plan_title(view.period(name))}", *map(plan_line, plan), sep="\n    ", markup=False)
         for text in (text for row in rows if row.figures is not None for text in details(row.figures)):
             console.print("  " + text, markup=False)
 
@@ -135,15 +135,24 @@ class _View:
         of = (self._now.get(entry.pid) for entry in self.found if entry.pipeline == pipeline)
         return plan_rows(snapshot for snapshot in of if snapshot is not None)
 
+    def period(self, pipeline: str) -> float | None:
+        """Seconds between two words of a replica, as the pipeline is served; None where nobody says."""
+        served = self._served(pipeline)
+        return None if served is None else served.plan_period
+
     def as_json(self) -> dict[str, Any]:
         """All that is known, by pipeline and process."""
         made: dict[str, Any] = {}
         for entry in self.found:
             known = self._figures(entry)
-            served = ServeEntry.read(self._run_dir, entry.pipeline)
+            served = self._served(entry.pipeline)
             pipeline = made.setdefault(
                 entry.pipeline,
-                {"bootstrap": served.bootstrap if served is not None and served.alive() else None, "processes": {}},
+                {
+                    "bootstrap": None if served is None else served.bootstrap,
+                    "plan_period": None if served is None else served.plan_period,
+                    "processes": {},
+                },
             )
             pipeline["processes"][entry.name] = {
                 "stage": entry.stage,
@@ -156,6 +165,10 @@ class _View:
         for name, pipeline in made.items():
             pipeline["plan"] = {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)}
         return {"pipelines": made}
+
+    def _served(self, pipeline: str) -> ServeEntry | None:
+        served = ServeEntry.read(self._run_dir, pipeline)
+        return served if served is not None and served.alive() else None
 
     def _state(self, entry: Entry) -> str:
         if not entry.alive():

@@ -18,9 +18,11 @@ from agents.core.policies.shares import ClipperPlusPlus, Split, WorstCase
 from agents.core.policies.spillway import Spillway
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agents.core.policy import Policy, StageView
 
-__all__ = ["DEFAULT", "POLICIES", "Selection", "make", "selected"]
+__all__ = ["DEFAULT", "POLICIES", "Selection", "make", "period_of", "selected"]
 
 POLICIES: dict[str, type[Policy]] = {
     "naive": Naive,
@@ -53,3 +55,11 @@ def selected(setting: str) -> Selection:
 def make(setting: str | Selection, view: StageView) -> Policy:
     """Make the policy for one queue. Raises UsageError as `selected` does."""
     return (selected(setting) if isinstance(setting, str) else setting).build(view)
+
+
+def period_of(settings: Iterable[str | None]) -> float:
+    """Seconds between two synchronisations of a pipeline whose stages have these settings (None: the default policy).
+
+    The least that a policy among them asks for: all stages speak at the same moments. Raises UsageError as `selected`.
+    """
+    return min(selected(setting or DEFAULT).kind.period for setting in dict.fromkeys(settings))

@@ -59,6 +59,7 @@ class Spillway(Pard):
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
     order: ClassVar[str] = LOW
+    period: ClassVar[float] = 0.1
 
     def __init__(self, view: StageView, parameters: SpillwayParameters) -> None:
         super().__init__(view, parameters)

@@ -108,11 +108,10 @@ class StageProcess:
         self._config = config
         self._models = models
         self._name = config.pipeline.spec.name
-        predecessors = config.pipeline.graph.predecessors[config.stage]
-        self._predecessors = tuple(predecessors)
+        self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
         self._period = config.plan_period or period_of(config.policy or stage.policy for stage in stages)
-        self._topic = topics.stage_input(self._name, config.stage) if predecessors else topics.ingress(self._name)
+        self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
         self._limits = merge(config.pipeline.spec.limits)
         self._metrics = StageMetrics(
             self._name,

@@ -49,12 +49,14 @@ def test_a_drop_tells_every_term_of_its_estimate(chain, until):
         assert (outcome.kind, outcome.stage) == (DROPPED, "one")
         assert outcome.text.startswith("one: needs ")
         told = re.search(
-            r"needs (?P<needs>\S+) ms more, (?P<left>\S+) ms are left to its deadline; spent (?P<spent>\S+), "
+            r"needs (?P<needs>\S+) ms more, (?:(?P<left>\S+) ms are left to|is (?P<past>\S+) ms past) its deadline; "
+            r"spent (?P<spent>\S+), "
             r"batch wait (?P<wait>\S+), execution (?P<execution>\S+), later queueing (?P<queueing>\S+), "
             r"later execution (?P<later>\S+), later batch waits (?P<waits>\S+) ms",
             outcome.text,
         )
-        terms = {name: float(value) for name, value in told.groupdict().items()}
+        terms = {name: float(value) for name, value in told.groupdict(default="0").items()}
+        terms["left"] -= terms["past"]
         assert terms["needs"] > terms["left"]
         assert terms["left"] + terms["spent"] == pytest.approx(150, abs=0.2)
         parts = [terms[name] for name in ("wait", "execution", "queueing", "later", "waits")]

@@ -71,3 +71,11 @@ def test_a_shortfall_says_every_term():
         "face: needs 430.0 ms more, 300.0 ms are left to its deadline; spent 100.0, batch wait 50.0, execution 50.0, "
         "later queueing 100.0, later execution 200.0, later batch waits 30.0 ms"
     )
+
+
+def test_a_shortfall_past_the_deadline_and_with_no_known_duration_says_so():
+    refusal = Shortfall("face", now=10.5, starts=10.5, sent=10.0, deadline=10.4785, duration=0.0)
+    assert refusal.text == (
+        "face: needs 0.0 ms more, is 21.5 ms past its deadline; spent 500.0, batch wait 0.0, execution not known yet, "
+        "later queueing 0.0, later execution 0.0, later batch waits 0.0 ms"
+    )

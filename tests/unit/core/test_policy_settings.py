@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.cli.main import run
-from agents.core.policies import POLICIES, make, selected
+from agents.core.policies import POLICIES, make, period_of, selected
 from agents.core.policy import StageView
 from lineage.errors import UsageError
 from topology.load import parse
@@ -83,6 +83,19 @@ def test_a_wrong_policy_of_the_pipeline_is_said_once(tmp_path, monkeypatch, caps
     (tmp_path / "p.yaml").write_text("policy: prad\n" + written("naive").replace("    policy: naive\n", ""))
     assert run(["check", "p.yaml"]) == 2
     assert "p.yaml:1:9: policy: there is no policy 'prad'; did you mean 'pard'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "period"),
+    [([None], 1.0), (["naive", "pard"], 1.0), (["spillway:quantile=.5"], 0.1), (["pard", None, "spillway"], 0.1)],
+)
+def test_a_pipeline_synchronises_as_often_as_the_most_eager_of_its_policies_asks(settings, period):
+    assert period_of(settings) == period_of(each for each in settings) == period
+
+
+def test_a_period_of_no_policy_is_refused():
+    with pytest.raises(UsageError, match="no policy 'prad'"):
+        period_of(["pard", "prad"])
 
 
 @pytest.mark.parametrize("policy", ["{quantile: .2}", "{name: pard, window: [1, 2]}", "{name: pard, 'a,b': 1}"])

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ ABOUT = About(
     replicas={"a": 2},
     policies={"a": "naive"},
     started=1_700_000_000.25,
+    period=0.1,
 )
 
 
@@ -52,6 +55,14 @@ def test_what_is_recorded_is_read_back(tmp_path):
     assert recording.torn_bytes == 0
     assert [m.offset for m in recording.queries()] == [0, 2]
     assert [m.offset for m in recording.outcomes()] == [1]
+
+
+def test_a_recording_from_before_periods_were_told_does_not_know_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ABOUT", replace(ABOUT, period=None))
+    recording = read_recording(record(tmp_path / "r", [message(0)]))
+    assert recording.about == ABOUT
+    with DataFileReader((tmp_path / "r" / "recording-00001.avro").open("rb"), DatumReader()) as reader:
+        assert "spillway.period" not in reader.meta  # as it was then
 
 
 def test_queries_come_in_order_of_arrival_over_all_partitions(tmp_path):

@@ -184,6 +184,16 @@ def test_every_request_is_charged_what_its_batches_took(tmp_path):
     assert ((result.kind == DROPPED) | (result.kind == PREDICTION)).all()
 
 
+def test_the_period_is_the_policys_unless_told(tmp_path):
+    made, sent = pipeline(tmp_path, CHAIN), np.cumsum(np.random.default_rng(2).exponential(0.004, 400))
+    assert [simulate(made, sent, policy=name).period for name in ("pard", "spillway")] == [1.0, 0.1]
+    assert simulate(made, sent, policy="spillway", period=0.5).period == 0.5
+    by_policy, told = (simulate(made, sent, policy="spillway", **given) for given in ({}, {"period": 0.1}))
+    assert (by_policy.finished == told.finished).all()
+    slower = simulate(made, sent, policy="spillway", period=1.0)
+    assert (by_policy.finished != slower.finished).any()
+
+
 def test_progress_hears_of_all_arrivals(tmp_path):
     heard = []
     simulate(pipeline(tmp_path, CHAIN), np.arange(100) / 10, progress=heard.append)

@@ -12,7 +12,7 @@ from rich.console import Console
 from agents.core.board import Board
 from agents.core.policy import StageFacts
 from agents.live.metrics import StageMetrics
-from agents.supervise.plan_table import plan_line, plan_rows, plan_table
+from agents.supervise.plan_table import plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.scrape import parse
 from lineage.message import PlanWord
 
@@ -62,6 +62,14 @@ def test_whoever_fell_silent_is_said_to_be():
     Console(file=text, width=200).print(plan_table(rows))
     assert "silent for 7." in text.getvalue()
     assert "ago" in text.getvalue()
+
+
+def test_how_often_they_speak_is_said_where_it_is_known():
+    assert plan_title(0.1) == "as the stages tell one another, every 0.1 s"
+    assert plan_title(None) == "as the stages tell one another"
+    text = io.StringIO()
+    Console(file=text, width=200).print(plan_table(plan_rows([reading(word("a", 0, 0.2))]), 1.0))
+    assert "every 1 s" in text.getvalue()
 
 
 def test_a_process_that_knows_nothing_shows_nothing():

@@ -162,4 +162,7 @@ def test_the_supervisors_entry_is_written_whole(tmp_path):
     assert ServeEntry.read(tmp_path, "p") == entry
     assert entry.alive()
     assert ServeEntry.read(tmp_path, "q") is None
+    assert entry.plan_period is None  # as in an entry that an earlier version wrote
+    replace(entry, plan_period=0.1).write(tmp_path)
+    assert ServeEntry.read(tmp_path, "p").plan_period == 0.1
     assert entries(tmp_path, "p") == []

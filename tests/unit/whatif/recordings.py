@@ -20,8 +20,16 @@ UNIX = 1_700_000_000.0
 class Taken:
     """Writes a recording, query by query. Times in seconds from its start."""
 
-    def __init__(self, directory: Path, spec: str, *, name: str = "small", policies: dict[str, str] | None = None):
-        about = About(name, spec, f"{name}.ingress", f"{name}.egress", {}, policies or {}, UNIX)
+    def __init__(
+        self,
+        directory: Path,
+        spec: str,
+        *,
+        name: str = "small",
+        policies: dict[str, str] | None = None,
+        period: float | None = 1.0,
+    ):
+        about = About(name, spec, f"{name}.ingress", f"{name}.egress", {}, policies or {}, UNIX, period)
         self._writer = RecordingWriter(directory, about)
         self._name = name
         self._offset = 0

@@ -67,6 +67,24 @@ def test_json_tells_the_same(files, capsys):
     assert own["drops_per_stage"]["a"] == own["dropped"]
 
 
+@pytest.mark.parametrize(
+    ("recorded", "options", "predicted"),
+    [(0.2, (), 0.2), (0.2, ("--plan-period", "0.5"), 0.2), (None, ("--plan-period", "0.5"), 0.5), (None, (), 0.1)],
+)
+def test_the_recorded_configuration_keeps_its_period_and_each_policy_has_its_own(
+    files, capsys, recorded, options, predicted
+):
+    with Taken(files / "taken", SPEC, policies={"a": "spillway"}, period=recorded) as taken:
+        served(taken, bursty(count=300), 0.01, 0.1)
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--policy", "pard", "--policy", "spillway", *options, "--json")
+    told = json.loads(out)
+    assert told["recorded"]["plan_period_s"] == recorded
+    assert told["predicted"]["plan_period_s"] == predicted
+    assert [row["plan_period_s"] for row in told["alternatives"]] == ([0.5, 0.5] if options else [1.0, 0.1])
+    unknown = [note for note in told["notes"] if "does not say how often the stages told one another" in note]
+    assert len(unknown) == (recorded is None)
+
+
 def test_a_wrong_profile_is_found_out_and_the_recordings_durations_put_it_right(files, capsys):
     with Taken(files / "taken", SPEC.replace("10ms", "5ms"), policies={"a": "expired"}) as taken:
         served(taken, bursty(), 0.01, 0.1)
