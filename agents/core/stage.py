@@ -28,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agents.core.actions import DROPPED, FAILED, Loss, Ok, Work
+from agents.core.gauges import Gauges
 from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
 from agents.core.outbox import Outbox
 from agents.core.policy import Shortfall
@@ -42,13 +43,12 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch, Batcher
     from agents.core.joins import Entry
     from agents.core.paths import PathPredictor
-    from agents.core.policy import Load, Refusal, StageState
+    from agents.core.policy import Refusal, StageState
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
     from topology.routing import Graph
 
 QUEUE_LIMIT = 1_024
-_UNSETTLED_PER_QUEUED = 4  # requests that may be under way in all, per place in the queue
 
 _ENDS = {
     Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
@@ -56,7 +56,7 @@ _ENDS = {
 }
 
 
-class StageCore:
+class StageCore(Gauges):
     """One replica of one stage."""
 
     share_type = Share
@@ -81,19 +81,15 @@ class StageCore:
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
+        super().__init__(batcher, Outbox(graph, stage, epoch), {}, queue_limit)
         self.stage = stage
         self.epoch = epoch
-        self.queue_limit = queue_limit
         self._expected = partial(graph.expected, stage)  # whom a request with a given path is heard from
-        self._batcher = batcher
         self._rule = rule if graph.is_join(stage) else None
         self._waiting_limit = waiting_limit
         self._window = window
         self._paths = paths
-        self._shares: dict[int, Share] = {}
         self._runs: list[Batch] = []
-        self._outbox = Outbox(graph, stage, epoch)
-        self.stats = self._outbox.stats
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -241,48 +237,6 @@ class StageCore:
         """Give the policy the newest states of all stages, once a period; a silent stage is missing."""
         self._batcher.tick(now, states)
         self._drain()
-
-    @property
-    def reports(self) -> bool:
-        """Whether the policy has a state of its own to tell."""
-        return self._batcher.reports
-
-    def load(self) -> Load:
-        """Count what has come to the queue, gone and stayed so far."""
-        return self._batcher.load()
-
-    # What the driver looks at ----------------------------------------------------------------------------------
-
-    @property
-    def room(self) -> bool:
-        """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
-        limit = self.queue_limit
-        return self._batcher.depth < limit and self._outbox.unsettled < _UNSETTLED_PER_QUEUED * limit
-
-    @property
-    def depth(self) -> int:
-        """How many requests wait for an instance."""
-        return self._batcher.depth
-
-    @property
-    def unsettled(self) -> int:
-        """How many requests are under way: queued, running, or with messages not yet acknowledged."""
-        return self._outbox.unsettled
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a part."""
-        return sum(share.waiting for share in self._shares.values())
-
-    @property
-    def partitions(self) -> tuple[int, ...]:
-        """The partitions that are ours at present."""
-        return tuple(self._shares)
-
-    @property
-    def evicted(self) -> int:
-        """How many times memory was bounded at the cost of recognising a repetition."""
-        return sum(share.evicted for share in self._shares.values())
 
     # Inside ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import JournaledStage
 from agents.core.paths import PathPredictor
-from agents.core.policies import DEFAULT, make
+from agents.core.policies import DEFAULT, make, period_of
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
 from agents.live.stage.batch_work import BatchWork
@@ -79,12 +79,15 @@ def build_core(
     policy: str | None,
     journal: Callable[[str], object] | None = None,
     *,
-    period: float = 1.0,
+    period: float | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
-    With a `journal` the core writes every call into it, a line each. `period`: see `build_view`.
+    With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
+    without one it is as the policies say.
     """
+    if period is None:
+        period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
     view = build_view(pipeline, spec, replica, period, paths)
     batcher = Batcher(

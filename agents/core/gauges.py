@@ -1,0 +1,68 @@
+"""What can be seen of a stage's core from outside: how much waits and is under way. Looking changes nothing.
+
+The driver reads it for back-pressure, metrics and what is told to the other stages; it is in no journal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agents.core.batching import Batcher
+    from agents.core.outbox import Outbox
+    from agents.core.policy import Load
+    from agents.core.share import Share
+
+_UNSETTLED_PER_QUEUED = 4  # requests that may be under way in all, per place in the queue
+
+
+class Gauges:
+    """The readings of one replica of one stage."""
+
+    def __init__(self, batcher: Batcher, outbox: Outbox, shares: dict[int, Share], queue_limit: int) -> None:
+        """Look at these parts, which the core goes on to use. `queue_limit`: requests that may wait."""
+        self._batcher = batcher
+        self._outbox = outbox
+        self._shares = shares
+        self.queue_limit = queue_limit
+        self.stats = outbox.stats
+
+    @property
+    def room(self) -> bool:
+        """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
+        limit = self.queue_limit
+        return self._batcher.depth < limit and self._outbox.unsettled < _UNSETTLED_PER_QUEUED * limit
+
+    @property
+    def depth(self) -> int:
+        """How many requests wait for an instance."""
+        return self._batcher.depth
+
+    @property
+    def unsettled(self) -> int:
+        """How many requests are under way: queued, running, or with messages not yet acknowledged."""
+        return self._outbox.unsettled
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a part."""
+        return sum(share.waiting for share in self._shares.values())
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are ours at present."""
+        return tuple(self._shares)
+
+    @property
+    def evicted(self) -> int:
+        """How many times memory was bounded at the cost of recognising a repetition."""
+        return sum(share.evicted for share in self._shares.values())
+
+    @property
+    def reports(self) -> bool:
+        """Whether the policy has a state of its own to tell."""
+        return self._batcher.reports
+
+    def load(self) -> Load:
+        """Count what has come to the queue, gone and stayed so far."""
+        return self._batcher.load()
