@@ -114,6 +114,7 @@ def test_one_command_serves_with_a_kafka_of_its_own_and_takes_it_along(project, 
         status = spillway(project, "status", "--json")
         assert status.returncode == 0, status.stderr
         pipeline = json.loads(status.stdout)["pipelines"][unique_name]
+        assert pipeline["plan_period"] == 1.0
         assert pipeline["bootstrap"] == kafka.bootstrap
         assert {name: process["state"] for name, process in pipeline["processes"].items()} == {
             "greet.0": "running",

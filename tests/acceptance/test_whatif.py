@@ -36,7 +36,9 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
         return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
 
     taken, run_dir = tmp_path / "taken", str(tmp_path / "run")
-    with serving(file, unique_name, broker, tmp_path, "--policy", "expired"):
+    with serving(file, unique_name, broker, tmp_path, "--policy", "expired", "--plan-period", "0.2"):
+        status = subprocess.run([SPILLWAY, "status", "--run-dir", run_dir], capture_output=True, text=True, check=False)
+        assert "as the stages tell one another, every 0.2 s" in status.stdout
         recorder = subprocess.Popen([SPILLWAY, "record", file, "-o", taken, "--run-dir", run_dir], cwd=tmp_path)
         try:
             until(lambda: any(taken.glob("*.avro")), 30, "the recorder writes")
@@ -53,6 +55,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
             )
             replayed = spillway("replay", *load)
             assert replayed.returncode == 0, replayed.stderr
+            assert "is served under expired, its stages speak every 0.2 s" in replayed.stderr
             report = json.loads(replayed.stdout)
             # What lies on the egress reaches the recorder's file a second later or so.
             until(lambda: len(read_recording(taken).outcomes()) == report["requests"], 20, "all outcomes recorded")
@@ -68,6 +71,8 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
     told = json.loads(tried.stdout)
     recorded, predicted = told["recorded"], told["predicted"]
     assert recorded["policy"] == predicted["policy"] == "expired"  # as it was served, not as the file says
+    assert recorded["plan_period_s"] == predicted["plan_period_s"] == 0.2
+    assert [row["plan_period_s"] for row in told["alternatives"]] == [1.0] * 4
     assert recorded["requests"] == predicted["requests"] == report["requests"]
     assert recorded["dropped"] == report["outcomes"]["dropped"]
     # The recording's latency runs from sending, the replay's from when a query was due.
