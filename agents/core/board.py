@@ -41,7 +41,7 @@ SILENT_GRACE: Final = 0.5  # seconds beyond: a collection of garbage, or a broke
 
 _LONGEST: Final = 3600.0
 _MOST: Final = 1e9
-_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest")
+_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest", "transfer")
 _AMOUNTS: Final = (
     *("entered", "waits_seen", "batch", "recent_batch", "arrival_rate", "completion_rate", "backlog"),
     "replica",
@@ -86,6 +86,7 @@ def word_of(state: StageState, began_us: int) -> PlanWord:
         state.backlog,
         state.hbf,
         state.longest,
+        state.transfer,
     )
 
 
@@ -110,6 +111,7 @@ def state_of(word: PlanWord) -> StageState:
         hbf=word.hbf,
         span=word.span,
         longest=word.longest,
+        transfer=word.transfer,
     )
 
 

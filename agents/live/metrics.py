@@ -198,6 +198,7 @@ class GateMetrics(Collector):
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
         self.latency = Distribution()
+        self.intake = Distribution()
         self.transaction = Distribution()
 
     def collect(self) -> Iterator[Metric]:
@@ -215,6 +216,7 @@ class GateMetrics(Collector):
         )
         yield make.gauge(names.HELD, "Outcomes held back", self.held())
         yield make.distribution(names.LATENCY_SECONDS, "From the query's sending to its release", self.latency)
+        yield make.distribution(names.INTAKE_SECONDS, "From an outcome's timestamp to the gate", self.intake)
         yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
         yield _committed(make, self.committed)
 

@@ -8,26 +8,28 @@ which they were planned, after the arrivals of that instant.
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agents.core.joins import Rule, Verdict
+from agents.core.policy import StageState
 from agents.sim.choices import Crossroads
 from agents.sim.meeting import Meeting
 from agents.sim.resizing import Resizing
 from agents.sim.travel import NEVER, StageRun, Station, Traveller
+from lineage.metric_names import GATE
 from producers.report import DROPPED, PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from agents.core.batching import Batch
-    from agents.core.policy import StageState
     from agents.sim.observe import Observer
     from agents.sim.plan import Plan
 
@@ -54,6 +56,7 @@ class Engine:
         self._observer = observer
         self._budgets = budgets
         self._hops = hops
+        self._transfer = sum(hops) / len(hops) if hops else plan.hop_delay  # that stages tell of
         self._partitions = partitions if plan.partitions else ()
         self._progress = progress
         facts = plan.facts()
@@ -280,10 +283,17 @@ class Engine:
                 states[station.run.name].append(state)
         if self._observer is not None:
             self._observer.synchronised(now, states)
+        if self._transfer:
+            states = self._with_transfers(now, states)
         for station in stations:
             station.tick(now, states)
             self._settle(now, station)
         self._again(now + self.plan.period, self._synchronise)
+
+    def _with_transfers(self, now: float, states: Mapping[str, list[StageState]]) -> dict[str, list[StageState]]:
+        """Let every stage, and the gate, tell how long a hop takes, as the live ones do."""
+        told = {stage: [replace(state, transfer=self._transfer) for state in each] for stage, each in states.items()}
+        return told | {GATE: [StageState(GATE, 0, now, transfer=self._transfer)]}
 
     # Scaling ---------------------------------------------------------------------------------------------------
 

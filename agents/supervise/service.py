@@ -160,7 +160,8 @@ def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
             if settings.policy is not None:
                 what += ["--policy", settings.policy]
             plans.append(ChildPlan(stage.name, replica, "stage", _command(settings, what), settings.environment))
-    return [*plans, ChildPlan(GATE, 0, GATE, _command(settings, ["--gate"]), settings.environment)]
+    gate = _command(settings, ["--gate", "--plan-period", period])
+    return [*plans, ChildPlan(GATE, 0, GATE, gate, settings.environment)]
 
 
 def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:

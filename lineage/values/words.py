@@ -25,7 +25,7 @@ MAX_WAITS: Final = 64
 WAIT_STEP: Final = 1e-5
 _floats_of_mean = struct.Struct("<fff").unpack_from
 _floats_of_rates = struct.Struct("<ffffff").unpack_from
-_float = struct.Struct("<f").unpack_from
+_floats = struct.Struct("<ff").unpack_from
 _FLOAT_BYTES: Final = 4
 _INT_LEAST, _INT_MOST = -(1 << 31), (1 << 31) - 1
 
@@ -57,9 +57,9 @@ def read_word(buffer: bytes, at: int, limits: Limits) -> tuple[PlanWord, int]:
     hbf = buffer[at]
     if hbf > 1:
         raise WireError(reasons.CORRUPT, "a boolean is neither 0 nor 1")
-    (longest,) = _float(buffer, at + 1)
+    longest, transfer = _floats(buffer, at + 1)
     fields = (stage, replica, began_us, at_us, span, queueing, entered, waits, waits_seen, batch, *rates)
-    return PlanWord(*fields, backlog, hbf == 1, longest), at + 1 + _FLOAT_BYTES  # type: ignore[call-arg]
+    return PlanWord(*fields, backlog, hbf == 1, longest, transfer), at + 1 + 2 * _FLOAT_BYTES  # type: ignore[call-arg]
 
 
 def word_of(record: dict[str, Any], limits: Limits) -> PlanWord:

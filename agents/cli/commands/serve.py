@@ -123,11 +123,17 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
 
 
 def _run_gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> int:
-    from agents.live.gate import process as gate_process  # noqa: PLC0415 - imports what the supervisor does without
+    from agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
+    from agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
 
+    period = options["plan_period"] or period_of(options["policy"] or stage.policy for stage in pipeline.spec.stages)
     return gate_process.run(
         gate_process.GateProcessConfig(
-            pipeline=pipeline, replica=options["replica"], settings=settings, run_dir=options["run_dir"]
+            pipeline=pipeline,
+            replica=options["replica"],
+            settings=settings,
+            run_dir=options["run_dir"],
+            plan_period=period,
         )
     )
 

@@ -28,6 +28,7 @@ class _OtherWaits(Pard):
                         sum(outlook.duration(each) for each in path),
                         0.0,
                         path,
+                        outlook.transfers(path),
                     )
                 )
                 for path in outlook.paths(stage, choices)

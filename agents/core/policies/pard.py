@@ -93,6 +93,7 @@ class Pard(Adaptive):
             queueing=later.queueing,
             execution=later.execution,
             waits=later.waits,
+            transfers=later.transfers,
         )
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:

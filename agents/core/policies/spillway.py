@@ -91,7 +91,7 @@ class Spillway(Pard):
         """Seconds from the start of its batch to its end for a request that never waits and is alone in each batch."""
         facts = self.view.facts
         ways = (self.view.stage, *later.path)
-        return sum(facts[stage].duration(1) for stage in ways if stage in facts)
+        return later.transfers + sum(facts[stage].duration(1) for stage in ways if stage in facts)
 
     # What passes between stages --------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class Means:
     memory: Memory
     metrics: GateMetrics
     core: Callable[[], GateCore]  # a new one for each beginning
+    tell: Callable[[float], None] = lambda _now: None  # called every round
 
 
 class Gate:
@@ -76,6 +77,7 @@ class Gate:
         self._memory = means.memory
         self._metrics = means.metrics
         self._new_core = means.core
+        self._tell = means.tell
         self._clock = clock
         self._core = means.core()
         self._duplicates = 0  # of earlier cores
@@ -125,6 +127,7 @@ class Gate:
         quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
         if releases or self._letters or not quiet:
             self._write(releases)
+        self._tell(now)
 
     # Reading ---------------------------------------------------------------------------------------------------
 
@@ -151,6 +154,7 @@ class Gate:
         if message.partition() not in self._standing:
             return  # revoked while it was in hand
         self._metrics.received += 1
+        self._metrics.intake.observe(max(0.0, now - message.timestamp()[1] / 1000))
         taken = self._wire.read(message)
         if not isinstance(taken, Poison):
             self._core.deliver(now, taken)

@@ -31,6 +31,7 @@ from agents.core.gate import GateCore
 from agents.live.gate import group as gate_group
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
+from agents.live.gate.teller import Teller
 from agents.live.gate.transaction import OustedError, TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import instance_id
@@ -66,6 +67,7 @@ class GateProcessConfig:
     settings: ClientSettings
     run_dir: Path
     replica: int = 0
+    plan_period: float = 1.0  # seconds between two of its words to the stages
 
 
 def run(config: GateProcessConfig) -> int:
@@ -95,7 +97,8 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     metrics = GateMetrics(name, config.replica)
     membership = _Membership(config)
     writer = transactional_writer(config)
-    gate = build(config, membership.consumer, writer, metrics)
+    teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)
+    gate = build(config, membership.consumer, writer, metrics, teller.tell)
     try:
         gate.start()
         registration = serve_metrics(config.run_dir, metrics)
@@ -104,6 +107,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         log.info("gate %s.%d: serving", name, config.replica)
         membership.work(gate, stopping)
     finally:
+        teller.close()
         writer.close()
         member_id = membership.consumer.memberid()
         membership.consumer.close()
@@ -136,8 +140,14 @@ class _Membership:
                 return
 
 
-def build(config: GateProcessConfig, consumer: Consumer, writer: Writer, metrics: GateMetrics) -> Gate:
-    """Put a gate together around the consumer and the writer that are given."""
+def build(
+    config: GateProcessConfig,
+    consumer: Consumer,
+    writer: Writer,
+    metrics: GateMetrics,
+    tell: Callable[[float], None] = lambda _now: None,
+) -> Gate:
+    """Put a gate together around the consumer and the writer that are given; `tell` is called every round."""
     pipeline, settings = config.pipeline, config.settings
     spec, limits = pipeline.spec, limits_of(pipeline)
     schemas = SchemaLog(settings, spec.name)
@@ -159,6 +169,7 @@ def build(config: GateProcessConfig, consumer: Consumer, writer: Writer, metrics
         memory=memory,
         metrics=metrics,
         core=lambda: GateCore(pipeline.graph, sinks=spec.sinks),
+        tell=tell,
     )
     return Gate(f"{spec.name}.{config.replica}", names, means)
 

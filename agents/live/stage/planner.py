@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agents.core.board import UNREADABLE, Board, silence_of, word_of
 from agents.core.estimates.observed import Observed
+from agents.core.estimates.transfer import Transfer
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.metric_names import GATE
 from lineage.values.codec import encode_word
 from topology import topics
 
@@ -72,7 +75,8 @@ class Planner:
         self._key = key_of(view.stage, view.replica)
         self._topic = topics.plan(spec.name)
         self._under_way = False
-        self.board = Board([stage.name for stage in spec.stages], spec.partitions, silence_of(view.period))
+        self._transfer = Transfer()
+        self.board = Board([*(stage.name for stage in spec.stages), GATE], spec.partitions, silence_of(view.period))
         metrics.plan = self.board
         metrics.plan_facts = view.facts
 
@@ -149,7 +153,8 @@ class Planner:
         if state is None:
             self.observed = self.observed or Observed(self._view)
             state = self.observed.report(now, self._core.load())
-        return state
+        self._transfer.hear(self._metrics.intake.total, sum(self._metrics.intake.counts))
+        return replace(state, transfer=self._transfer.seconds)
 
     def _duration(self, state: StageState) -> float:
         """Seconds that the others expect of a batch here: as measured, or as in the profile."""

@@ -66,6 +66,7 @@ plan_words = st.builds(
     ints,
     st.booleans(),
     floats,
+    floats,
 )
 
 

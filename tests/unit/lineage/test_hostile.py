@@ -154,12 +154,12 @@ HOSTILE = {
     "a bool tensor with a 2": (query(tensor(b"bool", [2], b"\x01\x02")), reasons.CORRUPT),
     "a word with 2**62 waits": (HEADERS[PLAN_WORD] + b"\0" * 16 + varint(BOMB), reasons.TOO_LARGE),
     "a word with too many blocks of waits": (
-        HEADERS[PLAN_WORD] + b"\0" * 16 + (varint(40) + b"\2" * 40) * 2 + b"\0" * 33,
+        HEADERS[PLAN_WORD] + b"\0" * 16 + (varint(40) + b"\2" * 40) * 2 + b"\0" * 37,
         reasons.TOO_LARGE,
     ),
-    "a word of a stage with a long name": (HEADERS[PLAN_WORD] + text(b"n" * 257) + b"\0" * 48, reasons.TOO_LARGE),
+    "a word of a stage with a long name": (HEADERS[PLAN_WORD] + text(b"n" * 257) + b"\0" * 52, reasons.TOO_LARGE),
     "a word of a stage that is no UTF-8": (HEADERS[PLAN_WORD] + text(b"\xff") + b"\0" * 60, reasons.CORRUPT),
-    "a word with a boolean of 2": (HEADERS[PLAN_WORD] + b"\0" * 44 + b"\2" + b"\0" * 4, reasons.CORRUPT),
+    "a word with a boolean of 2": (HEADERS[PLAN_WORD] + b"\0" * 44 + b"\2" + b"\0" * 8, reasons.CORRUPT),
     "bytes behind a word": (encode_word(PlanWord("s", 0, 0, 0)) + b"\0", reasons.CORRUPT),
     "a dead letter with 2**62 headers": (
         encode_dead_letter(DeadLetter("t", 0, 0, "s", "r", "", 0))[:-1] + varint(BOMB),
