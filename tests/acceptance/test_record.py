@@ -52,7 +52,7 @@ def test_what_passes_while_it_runs_is_recorded_until_ctrl_c(pipeline, broker, tm
     recording = read_recording(tmp_path / "r")
     assert recording.about.spec == pipeline.read_text()
     assert recording.about.replicas == {"a": 2}
-    assert recording.about.policies == {"a": "naive"}
+    assert recording.about.policies == {"a": "pard"}
     assert sorted(q.value for q in recording.queries()) == sorted(b"q%d" % number for number in range(20))
 
 
