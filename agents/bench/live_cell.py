@@ -1,9 +1,10 @@
 """One pipeline of emulated accelerators under one policy: live on Kafka, then the same arrivals simulated.
 
 A stage is one process with one queue for all its instances, as the live driver has it, so the simulation dispatches
-`shared`. What the simulation does not know is measured in the live run itself and handed to it: what is left of a
-prediction's latency after queueing, batch waits and executions along its longest path, shared out over the hops (one
-before each stage, and the way through the gate).
+`shared`. What the simulation does not know is measured in the live run itself and handed to it, for each query: what is
+left of a prediction's latency after queueing, batch waits and executions along its longest path, shared out over the
+hops (one before each stage, and the way through the gate). How long those took that were dropped is not known; they get
+the hops of others, drawn at random.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Cell:
 
     live: Report
     simulated: Report
-    hop: float  # seconds
+    hop: float  # median seconds
     intake: float  # mean seconds from a message's timestamp in its topic to the stage's queue
     handoff: float  # mean seconds from the end of an execution to the production of its messages
     slip_p99: float  # seconds by which the sender was late
@@ -118,9 +119,10 @@ def run_cell(
         stages=stages,
         emulated=True,
     )
-    hop = _hop(result, inside, pipeline)
-    simulated = simulate(pipeline, arrivals, dispatch="shared", policy=policy, hop_delay=hop).report("simulated")
-    return Cell(live, simulated, hop, intake, handoff, float(np.quantile(result.sent - result.due, 0.99)))
+    hops = _hops(result, inside, pipeline)
+    simulated = simulate(pipeline, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
+    slip = float(np.quantile(result.sent - result.due, 0.99))
+    return Cell(live, simulated, float(np.median(hops)), intake, handoff, slip)
 
 
 def _mean(run_dir: Path, pipeline: str, name: str) -> float:
@@ -133,15 +135,17 @@ def _mean(run_dir: Path, pipeline: str, name: str) -> float:
     return sum(each.total for each in found) / max(1.0, sum(each.count for each in found))
 
 
-def _hop(result: LoadResult, inside: Mapping[int, float], pipeline: Pipeline) -> float:
+def _hops(result: LoadResult, inside: Mapping[int, float], pipeline: Pipeline) -> NDArray[np.float64]:
+    """Seconds of a hop for every query: its own where it was predicted, else that of one which was, drawn at random."""
     if not inside:
-        return 0.0
+        return np.zeros(len(result.due))
     ids = np.fromiter(inside, np.int64)
-    between = (result.finished - result.due)[ids] - np.fromiter(inside.values(), np.float64)
-    depth = longest_path(
-        [StageTiming(name, 1.0, 0.0, 0.0, 1) for name in pipeline.graph.order], pipeline.graph.predecessors
-    )
-    return max(0.0, float(np.median(between))) / (depth + 1)
+    ways = [StageTiming(name, 1.0, 0.0, 0.0, 1) for name in pipeline.graph.order]
+    count = longest_path(ways, pipeline.graph.predecessors) + 1
+    measured = (result.finished - result.due)[ids] - np.fromiter(inside.values(), np.float64)
+    hops = np.random.default_rng(0).choice(measured, len(result.due))
+    hops[ids] = measured
+    return np.maximum(0.0, hops / count)
 
 
 def longest_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
