@@ -1,8 +1,8 @@
 """`spillway bench policies`: every policy on applications, traces and dispatches, beside the clairvoyant bound.
 
 Ends in a verdict on each claim made of the policy `spillway`, and in a table that shows whether its constants depend on
-the traces: each is chosen on all traces but one and applied to that one. The policies
-of the paper synchronise once a second, as there; ours as often as `--period` says.
+the traces: each is chosen on all traces but one and applied to that one. The policies of the paper synchronise once a
+second, as there; ours as often as `--period` says. `--reference` takes the cases of the independent reference instead.
 """
 
 from __future__ import annotations
@@ -15,48 +15,57 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from agents.bench import policies_reference
 from agents.bench.pard.applications import APPLICATIONS
 from agents.bench.policies_cells import Cell, bound_of, outcome
-from agents.bench.policies_verdicts import OURS, Row, Verdict, left_out, verdicts
-from agents.bench.policies_workloads import traces
+from agents.bench.policies_verdicts import OURS, THEIRS, Row, Verdict, left_out, verdicts
+from agents.bench.policies_workloads import DEVELOPED, DEVELOPMENT, traces
+from agents.bench.reference import TABLE, folder
 from agents.cli.options import json_option
 from agents.core.policies import POLICIES
 from agents.sim.plan import Dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _APART = ("expired", OURS)  # not in the paper; ours, which comes last
-_SETTINGS = ("spillway:quantile=.5", "spillway:quantile=.7", "spillway:quantile=.9", "spillway:overload=9")
+_SETTINGS = tuple(f"spillway:quantile={share}" for share in (".7", ".8", ".85", ".95"))
 _QUICK = (("tm", "lv"), ("tweet-like", "on-off", "poisson"), 40)
 
 
 def measure(
-    apps: Sequence[str], names: Sequence[str], dispatches: Sequence[Dispatch], load: float, seconds: int, period: float
+    cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch], period: float
 ) -> Iterator[Row]:
-    """Run every policy, and the settings of ours, in every cell."""
-    policies = (*(name for name in POLICIES if name not in _APART), OURS, *_SETTINGS)
-    for trace in names:
-        for app in apps:
-            cell = Cell(app, trace, seconds, load)
-            least = bound_of(cell)
-            for dispatch in dispatches:
-                found = {
-                    policy: outcome(cell, policy, dispatch, period if policy.startswith(OURS) else 1.0)
-                    for policy in policies
-                }
-                shares = {policy: (each.drop, each.invalid) for policy, each in found.items()}
-                yield Row(app, trace, load, dispatch, least, shares)
+    """Run every policy in every cell."""
+    for cell in cells:
+        least = bound_of(cell)
+        for dispatch in dispatches:
+            found = {
+                policy: outcome(cell, policy, dispatch, period if policy.startswith(OURS) else 1.0)
+                for policy in policies
+            }
+            shares = {policy: (each.drop, each.invalid) for policy, each in found.items()}
+            yield Row(cell.app, cell.trace, cell.load, dispatch, least, shares, cell.seed)
 
 
 def judged(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold the rows of each dispatch to the claims, and ours with one queue per stage to pard with one per worker."""
-    by: dict[str, list[Row]] = {}
-    for row in rows:
-        by.setdefault(row.dispatch, []).append(row)
-    found = [verdict for dispatch, some in by.items() for verdict in verdicts(some, dispatch)]
-    if "shared" in by and "worker" in by:
-        found += verdicts(by["shared"], "shared against pard on worker", by["worker"])
+    """Hold the rows to the claims: all, and apart those on which it was developed and those on which it was not."""
+    halves = {
+        "": rows,
+        "development, ": [row for row in rows if row.trace in DEVELOPMENT and row.app in DEVELOPED and not row.seed],
+        "held out, ": [row for row in rows if row.trace not in DEVELOPMENT],
+    }
+    found = []
+    for half, some in halves.items():
+        if half and len(some) in {0, len(rows)}:
+            continue
+        by: dict[str, list[Row]] = {}
+        for row in some:
+            by.setdefault(row.dispatch, []).append(row)
+        for dispatch, these in by.items():
+            found += verdicts(these, f"{half}{dispatch}")
+        if "shared" in by and "worker" in by:
+            found += verdicts(by["shared"], f"{half}shared against pard on worker", by["worker"])
     return found
 
 
@@ -64,19 +73,25 @@ def judged(rows: Sequence[Row]) -> list[Verdict]:
 @click.option("--app", "apps", multiple=True, type=click.Choice(APPLICATIONS), help="[default: all]")
 @click.option("--trace", "names", multiple=True, type=click.Choice(traces()), help="[default: all]")
 @click.option("--dispatch", "dispatches", multiple=True, type=click.Choice(get_args(Dispatch)), help="How queued.")
-@click.option("--load", default=1.2, show_default=True, help="Requests, over what the workers are planned for.")
+@click.option("--policy", "others", multiple=True, metavar="NAME", help="Beside pard and spillway.  [default: all]")
+@click.option("--load", default=1.0, show_default=True, help="Requests, over what the workers are planned for.")
 @click.option("--seconds", type=click.IntRange(10), default=120, show_default=True, help="Length of each trace.")
+@click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
 @click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
+@click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
 @click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
 @json_option
 def policies(
     apps: tuple[str, ...],
     names: tuple[str, ...],
     dispatches: tuple[Dispatch, ...],
+    others: tuple[str, ...],
     load: float,
     seconds: int,
+    seeds: tuple[int, ...],
     period: float,
     *,
+    beside: bool,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -85,19 +100,38 @@ def policies(
     \b
     Example: spillway bench policies --quick
     """  # noqa: D301 - click's own marks
-    everything = (APPLICATIONS, traces(), seconds)
-    some_apps, some_traces, length = _QUICK if quick else everything
-    chosen = dispatches or ("worker", "shared")
+    chosen: Sequence[Dispatch] = dispatches or ("shared", "worker")
+    wanted = tuple(dict.fromkeys((THEIRS, *(others or [name for name in POLICIES if name not in _APART]), OURS)))
+    settings = () if beside else _SETTINGS
+    if beside:
+        reference = folder()
+        if not (reference / TABLE).is_file():
+            click.echo(f"skipped: there is no {TABLE} in {reference}; SPILLWAY_REFERENCE names another", err=True)
+            return
+        found = policies_reference.measure(reference, apps, wanted, chosen, period)
+    else:
+        some_apps, some_traces, length = _QUICK if quick else (APPLICATIONS, traces(), seconds)
+        cells = [
+            Cell(app, trace, length, load, seed)
+            for seed in seeds
+            for trace in names or some_traces
+            for app in apps or some_apps
+        ]
+        found = measure(cells, (*wanted, *settings), chosen, period)
+    _tell(found, settings, as_json=as_json)
+
+
+def _tell(found: Iterable[Row], settings: Sequence[str], *, as_json: bool) -> None:
     rows = []
-    for row in measure(apps or some_apps, names or some_traces, chosen, load, length, period):
+    for row in found:
         rows.append(row)
         if as_json:
             click.echo(json.dumps(asdict(row)))
-    found, left = judged(rows), left_out(rows, (OURS, *_SETTINGS))
+    claims, left = judged(rows), left_out(rows, (OURS, *settings)) if settings else []
     if as_json:
-        click.echo(json.dumps({"verdicts": [asdict(each) for each in found], "left_out": left}))
+        click.echo(json.dumps({"verdicts": [asdict(each) for each in claims], "left_out": left}))
         return
-    for table in (_cells(rows), _claims(found), _left(left)):
+    for table in (_cells(rows), _claims(claims), *([_left(left)] if left else [])):
         Console(width=150).print(table)
 
 

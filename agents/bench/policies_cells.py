@@ -2,8 +2,7 @@
 
 Workers follow from the trace by the rule of `agents.bench.pard.cases`: with full batches, every stage serves all but
 1 % of the requests at the rate per second at which they come. So the load is above capacity in the worst seconds of
-every trace, and the traces differ in how long and how far. `load` multiplies the requests on the same workers. A trace
-without peaks (`poisson`, `gamma-*`) has the mean rate for its capacity.
+every trace, and the traces differ in how long and how far. `load` multiplies the requests on the same workers.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from agents.sim.simulation import simulate
 from producers.load import schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from agents.sim.plan import Dispatch
-
-_FLAT = ("poisson", "gamma-2", "gamma-3")
+    from topology.load import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Cell:
     trace: str
     seconds: int = 120
     load: float = 1.0
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,11 @@ class Outcome:
 def prepared(cell: Cell) -> tuple[NDArray[np.float64], tuple[int, ...]]:
     """Give a cell's arrivals and workers."""
     spec = application(cell.app).spec
-    due = arrivals(cell.trace, cell.seconds)
-    flat = cell.trace in _FLAT
-    needed = len(due) / cell.seconds if flat else max(1.0, needed_capacity(due))
+    due = arrivals(cell.trace, cell.seconds, cell.seed)
+    needed = max(1.0, needed_capacity(due))
     workers = tuple(provision(spec, needed, {}))
     load = cell.load * capacity_of(spec, workers, {}) / needed
-    return schedule.scaled(due, load, np.random.default_rng(0)), workers
+    return schedule.scaled(due, load, np.random.default_rng(cell.seed)), workers
 
 
 def bound_of(cell: Cell) -> float:
@@ -68,7 +68,19 @@ def bound_of(cell: Cell) -> float:
 def outcome(cell: Cell, policy: str, dispatch: Dispatch, period: float = 1.0) -> Outcome:
     """Run a policy in a cell, synchronised once a `period` in seconds."""
     due, workers = prepared(cell)
-    result = simulate(application(cell.app), due, workers=workers, dispatch=dispatch, policy=policy, period=period)
+    return run(application(cell.app), due, workers, policy, dispatch, period)
+
+
+def run(
+    pipeline: Pipeline,
+    due: NDArray[np.float64],
+    workers: Sequence[int],
+    policy: str,
+    dispatch: Dispatch,
+    period: float = 1.0,
+) -> Outcome:
+    """Run a policy on arrivals, with these workers by stage."""
+    result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=policy, period=period)
     good = good_of(result)
     spent = float(result.spent.sum())
     wasted = float(result.spent[~good].sum()) / spent if spent else 0.0

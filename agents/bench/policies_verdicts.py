@@ -30,6 +30,7 @@ class Row:
     dispatch: str
     bound: float
     outcomes: Mapping[str, tuple[float, float]]
+    seed: int = 0
 
     def drop(self, policy: str) -> float:
         """The drop rate of a policy."""

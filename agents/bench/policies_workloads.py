@@ -2,10 +2,14 @@
 
 A generated trace is a rate per second (`producers.load.shapes` has three more), or gaps drawn from a gamma
 distribution. All have about `RATE` requests a second in the mean; the comparison scales them to the load that it wants.
+
+`DEVELOPMENT` are those that the rules and constants of `spillway` were chosen on, with the applications of
+`DEVELOPED`; all others, and all other applications, were looked at only when it was done.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +17,7 @@ import numpy as np
 from agents.bench.pard.cases import arrivals_of, real_traces
 from producers.load import schedule
 from producers.load.shapes import RATE, SHAPES
+from producers.load.traces import Counts, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +54,10 @@ def _on_off(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 _RATES: dict[str, Rates] = {"mmpp": _switching, "flash-crowd": _flash, "ramp": _ramp, "on-off": _on_off}
 _GAPS = {"poisson": 1.0, "gamma-2": 2.0, "gamma-3": 3.0}  # the coefficient of variation of the gaps
-GENERATED = (*SHAPES, *_RATES, *_GAPS)
+GENERATED = (*SHAPES, "bursty", *_RATES, *_GAPS)
+DEVELOPMENT = ("tweet-like", "on-off", "poisson", "gamma-3", "real-bursty")
+DEVELOPED = ("tm", "lv")
+_BURSTY = Path(__file__).parents[2] / "traces" / "bursty.csv"
 
 
 def traces() -> tuple[str, ...]:
@@ -65,4 +73,8 @@ def arrivals(trace: str, seconds: int, seed: int = 0) -> NDArray[np.float64]:
     if trace in _RATES:
         levels = _RATES[trace](seconds, rng)
         return schedule.from_counts(np.arange(seconds), rng.poisson(RATE * levels / levels.mean()), rng)
+    if trace == "bursty":
+        whole = read_trace(_BURSTY)
+        assert isinstance(whole, Counts)  # it is in the repository
+        return schedule.from_counts(np.arange(seconds), np.resize(whole.requests, seconds), rng)
     return arrivals_of(trace, seed, seconds, None)
