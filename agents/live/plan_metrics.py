@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 QUEUEING, BATCH, RECENT_BATCH = "queueing", "batch", "recent-batch"
 PROFILE, DURATION, LOAD, HBF, AGE = "profile", "duration", "load", "hbf", "age"
-ARRIVALS, COMPLETIONS, DROPS, BACKLOG = "arrivals", "completions", "drops", "backlog"
+ARRIVALS, COMPLETIONS, DROPS, BACKLOG, TRANSFER = "arrivals", "completions", "drops", "backlog", "transfer"
 TOLD: Final = (
     *(QUEUEING, BATCH, RECENT_BATCH, PROFILE, DURATION, LOAD, HBF, AGE),
-    *(ARRIVALS, COMPLETIONS, DROPS, BACKLOG),
+    *(ARRIVALS, COMPLETIONS, DROPS, BACKLOG, TRANSFER),
 )
 
 _REPLICA = (names.OF_STAGE, names.OF_REPLICA)
@@ -78,6 +78,7 @@ def _told(one: Heard, facts: Mapping[str, StageFacts], loads: Mapping[str, float
         COMPLETIONS: state.completion_rate,
         DROPS: state.drop_rate,
         BACKLOG: state.backlog,
+        TRANSFER: state.transfer,
     }
 
 

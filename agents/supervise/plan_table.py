@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     *("replica", "last word", "queueing ms", "batch", "recent", "profile ms", "measured ms"),
-    *("load", "order", "in/s", "out/s", "dropped", "backlog"),
+    *("load", "order", "in/s", "out/s", "dropped", "backlog", "transfer ms"),
 )
 _TEXTS = frozenset({"replica", "last word", "order"})
 
@@ -40,6 +40,7 @@ class PlanRow:
     completions: float
     drops: float
     backlog: float
+    transfer: float = 0.0  # that a message takes into its queue; of the gate, through it
 
     def as_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -74,6 +75,7 @@ def _row(stage: str, replica: int, word: Mapping[str, float], *, silent: bool) -
         completions=word.get(told.COMPLETIONS, 0.0),
         drops=word.get(told.DROPS, 0.0),
         backlog=word.get(told.BACKLOG, 0.0),
+        transfer=word.get(told.TRANSFER, 0.0),
     )
 
 
@@ -96,13 +98,13 @@ def plan_table(rows: Sequence[PlanRow], period: float | None = None) -> Table:
 
 def plan_line(row: PlanRow) -> str:
     """One replica on one line, for logs and pipes."""
-    name, said, queueing, batch, recent, profile, measured, load, order, arrivals, completions, drops, backlog = _cells(
-        row
+    name, said, queueing, batch, recent, profile, measured, load, order, arrivals, completions, drops, backlog, way = (
+        _cells(row)
     )
     return (
         f"{name}: {said}, queueing {queueing} ms, batch {batch} (recent {recent}), batch takes {measured} ms "
         f"(profile {profile}), load {load}, order {order}, {arrivals}/s in, {completions}/s out, dropped {drops}, "
-        f"backlog {backlog}"
+        f"backlog {backlog}, transfer {way} ms"
     )
 
 
@@ -121,4 +123,5 @@ def _cells(row: PlanRow) -> tuple[str, ...]:
         f"{row.completions:.1f}",
         f"{row.drops:.1%}",
         f"{row.backlog:g}",
+        f"{1000 * row.transfer:.1f}",
     )
