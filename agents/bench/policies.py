@@ -79,6 +79,7 @@ def judged(rows: Sequence[Row]) -> list[Verdict]:
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
 @click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
 @click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
+@click.option("--constants/--no-constants", default=True, help="Run spillway with other constants, too.")
 @click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
 @json_option
 def policies(
@@ -92,6 +93,7 @@ def policies(
     period: float,
     *,
     beside: bool,
+    constants: bool,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -102,7 +104,7 @@ def policies(
     """  # noqa: D301 - click's own marks
     chosen: Sequence[Dispatch] = dispatches or ("shared", "worker")
     wanted = tuple(dict.fromkeys((THEIRS, *(others or [name for name in POLICIES if name not in _APART]), OURS)))
-    settings = () if beside else _SETTINGS
+    settings = _SETTINGS if constants and not beside else ()
     if beside:
         reference = folder()
         if not (reference / TABLE).is_file():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from agents.bench.policies import judged, policies
 from agents.bench.policies_cells import Cell, bound_of, outcome, prepared
 from agents.bench.policies_verdicts import Row, left_out, ratio, verdicts
 from agents.bench.policies_workloads import GENERATED, arrivals
@@ -71,3 +76,46 @@ def test_a_cell_can_be_run():
     assert len(workers) == 3
     assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
     assert len(due) > 1000
+
+
+def test_seeds_make_other_cells():
+    cells = [prepared(Cell("tm", "poisson", 10, seed=seed))[0] for seed in (0, 1)]
+    assert not np.array_equal(*(cell[:50] for cell in cells))
+
+
+def test_what_was_developed_on_is_told_from_what_was_held_out():
+    rows = [
+        row("on-off", pard=0.1, spillway=0.01),
+        row("ramp", pard=0.1, spillway=0.09),
+    ]
+    found = {each.claim.partition(": ")[0]: each.measured for each in judged(rows) if "geometric" in each.claim}
+    assert found == {"worker": "0.300", "development, worker": "0.100", "held out, worker": "0.900"}
+    assert len(judged(rows[:1])) == 4
+
+
+def test_without_the_reference_its_cases_are_skipped(tmp_path):
+    result = CliRunner().invoke(policies, ["--reference"], env={"SPILLWAY_REFERENCE": str(tmp_path)})
+    assert result.exit_code == 0
+    assert "skipped" in result.stderr
+
+
+def test_the_cases_of_a_reference(tmp_path):
+    folder, apps = tmp_path / "reference", tmp_path / "apps"
+    for each in (folder, apps):
+        each.mkdir()
+    module = {"name": "only", "id": 0, "pres": [], "subs": [], "alpha_ms": 5.0, "beta_ms": 5.0, "batch": 4}
+    (apps / "one.json").write_text(json.dumps({"pipeline": "one", "slo_ms": 100.0, "modules": [module]}))
+    with gzip.open(folder / "arrivals.csv.gz", "wt") as file:
+        file.write("t\n" + "".join(f"{number / 200:.6f}\n" for number in range(200)))
+    (folder / "pard-reference.csv").write_text(
+        "trace,app,policy,workers,requests,good,drop_pct,invalid_pct,late,mean_batch,clairvoyant_drop_pct\n"
+        "arrivals,one,clipper++,1,200,150,25.0,1.0,0,4,20.0\narrivals,one,pard,1,200,140,30.0,2.0,0,4,20.0\n"
+    )
+    options = ["--reference", "--policy", "clipper++", "--json"]
+    result = CliRunner().invoke(policies, options, env={"SPILLWAY_REFERENCE": str(folder)})
+    shared, worker, claims = (json.loads(line) for line in result.stdout.splitlines())
+    assert worker["outcomes"]["pard"] == [0.3, 0.02]  # theirs
+    assert shared["outcomes"]["pard"] != [0.3, 0.02]  # they say nothing of it
+    assert {shared["dispatch"], worker["dispatch"]} == {"shared", "worker"}
+    assert worker["bound"] <= worker["outcomes"]["spillway"][0] < 0.5
+    assert claims["left_out"] == []
