@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _APART = ("expired", OURS)  # not in the paper; ours, which comes last
-_SETTINGS = tuple(f"spillway:quantile={share}" for share in (".7", ".8", ".85", ".95"))
+_SETTINGS = tuple(
+    f"spillway:{constant}"
+    for constant in ("quantile=.8", "quantile=.95", "at_first=.5", "at_first=.9", "lasting=.2", "lasting=1")
+)
 _QUICK = (("tm", "lv"), ("tweet-like", "on-off", "poisson"), 40)
 
 

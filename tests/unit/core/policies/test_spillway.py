@@ -25,16 +25,29 @@ def policy(stage="a", setting="spillway", **more):
     return made
 
 
-def latest(made, waiting):
-    """The latest t_e, in ms after t_s, that is let in."""
+def latest(made, waiting, since=99.0):
+    """The latest t_e, in ms after t_s, that is let in; `since`: when the others came to wait."""
     if waiting:
-        made.push(100.0, request("other", sent=101.0))
+        made.push(since, request("other", sent=101.0))
     return next(ms for ms in range(500, 0, -1) if made.judge(100.0, 100.0 + ms / 1000, request()) is None)
 
 
 def test_strict_where_others_wait():
     # 500 - 50 at a - 17 of queues - 14 of batches of one - 25 of delays
     assert latest(policy(), waiting=True) == pytest.approx(500 - 50 - 56, abs=1)
+
+
+def test_less_strict_as_long_as_a_burst_is_young():
+    # b and c: spread evenly over [0, 30] and [0, 2] ms; .9 of the sums are below 28, .7 below 22.
+    there = states()
+    there["b"] = [told("b", waits=[(i + 0.5) * 0.0003 for i in range(100)])]
+    there["c"] = [told("c", waits=[(i + 0.5) * 0.00002 for i in range(100)])]
+    found = []
+    for since in (99.0, 99.6):
+        made = policy()
+        made.tick(3.0, IDLE, there)
+        found.append(latest(made, waiting=True, since=since))
+    assert found == pytest.approx([500 - 50 - 14 - 28, 500 - 50 - 14 - 22], abs=2)
 
 
 def test_lenient_where_none_waits():
