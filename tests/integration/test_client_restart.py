@@ -42,7 +42,10 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
                 time.sleep(0.01)
             own_broker.stop()
             own_broker.start()
-            while not futures[-1].done():  # something asked after the restart is answered
+            asked = len(futures)
+            until = time.monotonic() + 120
+            while len(futures) <= asked or not futures[asked].done():  # something asked after the restart is answered
+                assert time.monotonic() < until
                 time.sleep(0.05)
         finally:
             stop.set()
