@@ -33,7 +33,7 @@ _SETTINGS = tuple(
     f"spillway:{constant}"
     for constant in ("quantile=.8", "quantile=.95", "at_first=.5", "at_first=.9", "lasting=.2", "lasting=1")
 )
-_QUICK = (("tm", "lv"), ("tweet-like", "on-off", "poisson"), 40)
+_QUICK = (("tm", "lv"), ("wiki-like", "gamma-3", "poisson"), 40)
 
 
 def measure(
