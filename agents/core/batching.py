@@ -36,6 +36,7 @@ class Batcher:
     __slots__ = (
         "_admit",
         "_alone",
+        "_began",
         "_delay",
         "_duration",
         "_expires",
@@ -82,6 +83,7 @@ class Batcher:
         self._fill = policy.fill
         self._admit = policy.admit if kind.admit is not Policy.admit else None
         self._judge = policy.judge if kind.judge is not Policy.judge else None
+        self._began = policy.started if kind.started is not Policy.started else None
         self._expires = kind.expire is not Policy.expire
         self._wakes = kind.next_expiry is not Policy.next_expiry
         self.timed = delay > 0 or self._wakes  # whether `next_wake` can ever be anything but None
@@ -140,7 +142,8 @@ class Batcher:
             self.busy += executed
             if self._observe is not None:
                 self._measured = True
-                self._observe(count, executed)
+                # The time that the instance was taken up: what is behind it waits for its hand-overs, too.
+                self._observe(count, now - batch.started)
         forming = slot.forming
         if not forming and self._alone is None:
             self._take_over(slot)
@@ -250,6 +253,8 @@ class Batcher:
         instance.ends = ends
         self.starts.append(batch)
         self.started += count
+        if self._began is not None:
+            self._began(now, requests)
         forming: list[Request] = []
         instance.forming = forming
         if len(self._policy):

@@ -183,7 +183,7 @@ class Policy:
     """Base of all policies: drops nothing, tells nothing. A subclass gives the order and overrides what it needs.
 
     One policy belongs to one queue. The batcher leaves out calls to hooks that a subclass does not override, so
-    `admit`, `judge`, `expire` and `next_expiry` cost nothing where they are not there.
+    `admit`, `judge`, `started`, `expire` and `next_expiry` cost nothing where they are not there.
     """
 
     __slots__ = ("view",)
@@ -225,6 +225,9 @@ class Policy:
         Called exactly once for every request that was not expired or removed. None lets it in.
         """
         return None
+
+    def started(self, now: float, requests: Sequence[Request]) -> None:
+        """Hear that a batch of these starts at `now`, the real t_e; `judge` was told the expected one."""
 
     def fill(
         self, now: float, starts: float, room: int, batch: list[Request], drops: list[tuple[Request, Refusal]]

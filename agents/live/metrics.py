@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogram
+from agents.core.estimates.transfer import Transfer
 from agents.live.plan_metrics import plan_families
 from lineage import metric_names as names
 
@@ -113,6 +114,7 @@ class StageMetrics(Collector):
         self.waited = Distribution()
         self.executed = Distribution()
         self.intake = Distribution()
+        self.transfer = Transfer()
         self.handoff = Distribution()
         self.calibration = Calibration()
         self.budgets = Budgets()
@@ -199,6 +201,7 @@ class GateMetrics(Collector):
         self.committed: dict[int, int] = {}
         self.latency = Distribution()
         self.intake = Distribution()
+        self.transfer = Transfer()  # from an outcome's timestamp to its commit
         self.transaction = Distribution()
 
     def collect(self) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from agents.core.estimates.transfer import Transfer
 from agents.core.joins import Rule, Verdict
 from agents.core.policy import StageState
 from agents.sim.choices import Crossroads
@@ -47,7 +48,7 @@ class Engine:
         *,
         budgets: Sequence[float] = (),
         partitions: Sequence[int] = (),
-        hops: Sequence[float] = (),
+        hops: Mapping[str, Sequence[float]] | None = None,
         classes: Sequence[str] = (),
         observer: Observer | None = None,
     ) -> None:
@@ -55,8 +56,9 @@ class Engine:
         self.plan = plan
         self._observer = observer
         self._budgets = budgets
-        self._hops = hops
-        self._transfer = sum(hops) / len(hops) if hops else plan.hop_delay  # that stages tell of
+        self._hops = hops or {}  # by stage, and of the gate: what each request takes there
+        places = (*(stage.name for stage in plan.stages), GATE)
+        self._transfers = {name: Transfer() for name in places} if self._hops or plan.hop_delay else {}
         self._partitions = partitions if plan.partitions else ()
         self._progress = progress
         facts = plan.facts()
@@ -210,11 +212,19 @@ class Engine:
         self._send(sent, roots[0], request)
 
     def _send(self, now: float, name: str, request: Traveller) -> None:
-        delay = self._hops[request.index] if self._hops else self.plan.hop_delay
+        delay = self._hop(now, name, request)
         if delay:
             self._plan(now + delay, lambda at: self._deliver(at, name, request))
         else:
             self._deliver(now, name, request)
+
+    def _hop(self, now: float, name: str, request: Traveller) -> float:
+        """Give, and note, what a request takes into a stage, or through the gate."""
+        if not self._transfers:
+            return 0.0
+        delay = self._hops[name][request.index] if self._hops else self.plan.hop_delay
+        self._transfers[name].hear(now, delay)
+        return delay
 
     def _deliver(self, now: float, name: str, request: Traveller) -> None:
         """Bring one branch's result to a stage; a join may have to wait for the other branches."""
@@ -263,8 +273,7 @@ class Engine:
             verdict = self._gate.hear(request.index, expected, results=results, losses=losses)
         if verdict is Verdict.READY or verdict is Verdict.LOST:
             self.kinds[request.index] = PREDICTION if verdict is Verdict.READY else DROPPED
-            hop = self._hops[request.index] if self._hops else self.plan.hop_delay
-            self.finished[request.index] = now + hop
+            self.finished[request.index] = now + self._hop(now, GATE, request)
 
     # Synchronisation of the policies ---------------------------------------------------------------------------
 
@@ -283,7 +292,7 @@ class Engine:
                 states[station.run.name].append(state)
         if self._observer is not None:
             self._observer.synchronised(now, states)
-        if self._transfer:
+        if self._transfers:
             states = self._with_transfers(now, states)
         for station in stations:
             station.tick(now, states)
@@ -292,8 +301,9 @@ class Engine:
 
     def _with_transfers(self, now: float, states: Mapping[str, list[StageState]]) -> dict[str, list[StageState]]:
         """Let every stage, and the gate, tell how long a hop takes, as the live ones do."""
-        told = {stage: [replace(state, transfer=self._transfer) for state in each] for stage, each in states.items()}
-        return told | {GATE: [StageState(GATE, 0, now, transfer=self._transfer)]}
+        ways = {name: transfer.seconds(now) for name, transfer in self._transfers.items()}
+        told = {stage: [replace(state, transfer=ways[stage]) for state in each] for stage, each in states.items()}
+        return told | {GATE: [StageState(GATE, 0, now, transfer=ways[GATE])]}
 
     # Scaling ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +12,11 @@ from agents.sim.engine import Engine
 from agents.sim.plan import plan_of
 from agents.sim.result import SimulationResult
 from lineage.errors import UsageError
+from lineage.metric_names import GATE
 from producers.report import StageTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -44,7 +46,7 @@ def simulate(
     observer: Observer | None = None,
     budgets: ArrayLike | None = None,
     partitions: ArrayLike | None = None,
-    hops: ArrayLike | None = None,
+    hops: ArrayLike | Mapping[str, ArrayLike] | None = None,
     classes: Sequence[str] = (),
     progress: Callable[[int], None] = lambda _arrived: None,
 ) -> SimulationResult:
@@ -59,7 +61,8 @@ def simulate(
     `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: seconds of
     the policies' synchronisation (None: as the policies say).
     `budgets`, `partitions` and `hops`: each request's own, where known: seconds to its deadline in place of the SLO,
-    its partition in place of a drawn one (used where requests are dispatched by partition), and its `hop_delay`.
+    its partition in place of a drawn one (used where requests are dispatched by partition), and its `hop_delay`, the
+    same everywhere or by the stage that it leads to (`GATE` for the last).
     `batches`: by stage, the planned size instead of the spec's. `scaling`: adds and takes away workers at run time,
     starting from `workers`; only under dispatch worker. `observer`: records what happens; see `agents.sim.observe`.
     `progress` hears now and then how many requests have arrived. The same arguments give the same result.
@@ -88,7 +91,7 @@ def simulate(
         due,
         progress,
         budgets=_budgets(budgets, due),
-        hops=_hops(hops, due),
+        hops=_hops(hops, due, plan),
         partitions=_partitions(partitions, due, plan),
         classes=classes,
         observer=observer,
@@ -120,10 +123,23 @@ def _budgets(given: ArrayLike | None, due: NDArray[np.float64]) -> list[float]:
     return [float(seconds) for seconds in budgets]
 
 
-def _hops(given: ArrayLike | None, due: NDArray[np.float64]) -> list[float]:
-    hops = np.array([] if given is None else given, np.float64)
-    if given is not None and (len(hops) != len(due) or not (np.isfinite(hops) & (hops >= 0)).all()):
-        raise UsageError(f"{len(hops)} hop delays for {len(due)} arrivals; give one each, at least 0")
+def _hops(
+    given: ArrayLike | Mapping[str, ArrayLike] | None, due: NDArray[np.float64], plan: Plan
+) -> dict[str, list[float]]:
+    if given is None:
+        return {}
+    places = [*(stage.name for stage in plan.stages), GATE]
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(places, _way("each request", given, due))
+    if set(given) != set(places):
+        raise UsageError(f"hop delays into {', '.join(sorted(given))}; give them for {', '.join(places)}")
+    return {place: _way(place, given[place], due) for place in places}
+
+
+def _way(place: str, given: ArrayLike, due: NDArray[np.float64]) -> list[float]:
+    hops = np.array(given, np.float64)
+    if len(hops) != len(due) or not (np.isfinite(hops) & (hops >= 0)).all():
+        raise UsageError(f"{len(hops)} hop delays of {place} for {len(due)} arrivals; give one each, at least 0")
     return [float(seconds) for seconds in hops]
 
 

@@ -84,6 +84,7 @@ class Gate:
         self._standing: dict[int, tuple[int, str]] = {}  # what is committed for each of our partitions
         self._letters: list[tuple[Record, str]] = []  # to write, with their reasons
         self._paused = False
+        self._ways: list[float] = []  # to here, of what was taken since the last transaction
         self._committed_at = time.monotonic()
         self._written_at = 0.0  # when the last transaction ended
         means.metrics.duplicates = lambda: self._duplicates + self._core.stats.duplicates
@@ -154,7 +155,9 @@ class Gate:
         if message.partition() not in self._standing:
             return  # revoked while it was in hand
         self._metrics.received += 1
-        self._metrics.intake.observe(max(0.0, now - message.timestamp()[1] / 1000))
+        way = max(0.0, now - message.timestamp()[1] / 1000)
+        self._metrics.intake.observe(way)
+        self._ways.append(way)
         taken = self._wire.read(message)
         if not isinstance(taken, Poison):
             self._core.deliver(now, taken)
@@ -222,6 +225,9 @@ class Gate:
         metrics.emitted += len(releases)
         metrics.dead_letters.update((reason,) for reason in reasons)
         now = self._clock()  # from now on readers see them
+        for way in self._ways:
+            metrics.transfer.hear(now, way + seconds)
+        self._ways.clear()
         for release in releases:
             outcome = release.outcome
             metrics.outcomes[outcome.kind, outcome.reason] += 1
@@ -271,4 +277,5 @@ class Gate:
         self._core = self._new_core()
         self._standing.clear()
         self._letters.clear()
+        self._ways.clear()
         self._paused = False

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, Producer
 
 from agents.core.board import word_of
-from agents.core.estimates.transfer import Transfer
 from agents.core.policy import StageState
 from lineage.metric_names import GATE
 from lineage.values.codec import encode_word
@@ -41,8 +40,6 @@ class Teller:
         self._period = period
         self._began_us = time.time_ns() // 1000
         self._said = 0.0  # unix seconds
-        self._way = Transfer()  # from a stage's production to this gate
-        self._writing = Transfer()  # a transaction
         self._producer = Producer(
             {**settings.confluent(), "linger.ms": 0, "message.timeout.ms": _LOST_AFTER_MS}, logger=log
         )
@@ -52,10 +49,7 @@ class Teller:
         if now - self._said < self._period:
             return
         span, self._said = min(now - self._said, self._period), now
-        way, writing = self._metrics.intake, self._metrics.transaction
-        self._way.hear(way.total, sum(way.counts))
-        self._writing.hear(writing.total, sum(writing.counts))
-        transfer = self._way.seconds + self._writing.seconds
+        transfer = self._metrics.transfer.seconds(now)
         word = word_of(StageState(GATE, self._replica, now, span=span, transfer=transfer), self._began_us)
         try:
             self._producer.produce(self._topic, encode_word(word), self._key, partition=0)

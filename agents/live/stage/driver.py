@@ -144,7 +144,9 @@ class StageDriver:
             return True
         now = self._clock()
         self._core.deliver(now, delivery)
-        self._metrics.intake.observe(now - record.timestamp / 1000)
+        took = now - record.timestamp / 1000
+        self._metrics.intake.observe(took)
+        self._metrics.transfer.hear(now, took)
         return True
 
     async def _retry_with_new_schemas(self, record: ConsumerRecord) -> None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.board import UNREADABLE, Board, silence_of, word_of
 from agents.core.estimates.observed import Observed
-from agents.core.estimates.transfer import Transfer
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.metric_names import GATE
@@ -75,7 +74,6 @@ class Planner:
         self._key = key_of(view.stage, view.replica)
         self._topic = topics.plan(spec.name)
         self._under_way = False
-        self._transfer = Transfer()
         self.board = Board([*(stage.name for stage in spec.stages), GATE], spec.partitions, silence_of(view.period))
         metrics.plan = self.board
         metrics.plan_facts = view.facts
@@ -153,8 +151,7 @@ class Planner:
         if state is None:
             self.observed = self.observed or Observed(self._view)
             state = self.observed.report(now, self._core.load())
-        self._transfer.hear(self._metrics.intake.total, sum(self._metrics.intake.counts))
-        return replace(state, transfer=self._transfer.seconds)
+        return replace(state, transfer=self._metrics.transfer.seconds(now))
 
     def _duration(self, state: StageState) -> float:
         """Seconds that the others expect of a batch here: as measured, or as in the profile."""
