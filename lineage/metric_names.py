@@ -30,6 +30,7 @@ QUEUE_SECONDS: Final = "spillway_queue_seconds"
 BATCH_WAIT_SECONDS: Final = "spillway_batch_wait_seconds"
 EXECUTION_SECONDS: Final = "spillway_execution_seconds"
 INTAKE_SECONDS: Final = "spillway_intake_seconds"  # from a message's timestamp in the input topic to the queue
+OVERHEAD_SECONDS: Final = "spillway_batch_overhead_seconds"  # that an instance was taken up beyond its model
 HANDOFF_SECONDS: Final = "spillway_handoff_seconds"  # from the end of a batch's execution to its messages' production
 BUSY_SECONDS_TOTAL: Final = "spillway_busy_seconds_total"
 EMITTED_TOTAL: Final = "spillway_emitted_total"

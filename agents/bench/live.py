@@ -22,6 +22,7 @@ from agents.bench.live_cell import Cell, run_cell, sized
 from agents.broker import EmbeddedBroker
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import cache_dir, json_option
+from lineage.metric_names import GATE
 from producers.connection import ClientSettings
 from producers.load import traces
 
@@ -119,9 +120,10 @@ def row(app: str, policy: str, repeat: int, cell: Cell) -> dict[str, Any]:
         "simulated_drop": round(100 * cell.simulated.drop_rate, 3),
         "live_invalid": round(100 * cell.live.invalid_rate, 3),
         "simulated_invalid": round(100 * cell.simulated.invalid_rate, 3),
-        "hop_ms": round(1000 * cell.hop, 2),
+        "hops_ms": {place: round(1000 * seconds, 2) for place, seconds in cell.hops.items()},
         "intake_ms": round(1000 * cell.intake, 2),
         "handoff_ms": round(1000 * cell.handoff, 2),
+        "overhead_ms": round(1000 * cell.overhead, 2),
         "slip_p99_ms": round(1000 * cell.slip_p99, 2),
         "agrees": agrees(cell.live.drop_rate, cell.simulated.drop_rate),
         "emulated": True,
@@ -149,7 +151,8 @@ def line(cell: dict[str, Any]) -> str:
     return (
         f"{cell['app']:4} {cell['policy']:10} drop live {cell['live_drop']:7.3f} % simulated "
         f"{cell['simulated_drop']:7.3f} %, invalid {cell['live_invalid']:6.3f} / {cell['simulated_invalid']:6.3f} %, "
-        f"hop {cell['hop_ms']:5.2f} ms (intake {cell['intake_ms']:.2f}, hand-off {cell['handoff_ms']:.2f}), "
+        f"hops {sum(cell['hops_ms'].values()):5.2f} ms in all (gate {cell['hops_ms'][GATE]:.2f}), intake "
+        f"{cell['intake_ms']:.2f}, hand-off {cell['handoff_ms']:.2f}, overhead {cell['overhead_ms']:.2f} ms, "
         f"slip p99 {cell['slip_p99_ms']:.1f} ms  "
         f"{'agrees' if cell['agrees'] else 'DIFFERS'} (emulated)"
     )

@@ -1,29 +1,27 @@
 """One pipeline of emulated accelerators under one policy: live on Kafka, then the same arrivals simulated.
 
 A stage is one process with one queue for all its instances, as the live driver has it, so the simulation dispatches
-`shared`. What the simulation does not know is measured in the live run itself and handed to it, for each query: what is
-left of a prediction's latency after queueing, batch waits and executions along its longest path, shared out over the
-hops (one before each stage, and the way through the gate). How long those took that were dropped is not known; they get
-the hops of others, drawn at random.
+`shared`. What the simulation does not know is measured in the live run itself and handed to it: of each query, every
+hop (`agents.bench.live_hops`); of each stage, by how much a batch takes its instance up for longer than the model.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
 
+from agents.bench.live_hops import measured_hops, read_ways
 from agents.cli.metering import StageMeter
 from agents.sim.simulation import simulate
 from agents.supervise.registry import entries
 from agents.supervise.scrape import scrape
 from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
-from lineage.message import PREDICTION, StageTiming
-from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS
+from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
 from producers.client.exchange import Exchange
 from producers.load import generated
 from producers.load.generator import Pace, run_load
@@ -32,14 +30,13 @@ from producers.report import Report
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from lineage.message import Outcome
     from producers.connection import ClientSettings
-    from producers.load.tally import LoadResult
     from topology.load import Pipeline
 
 _LINGER = 0.001
@@ -53,9 +50,10 @@ class Cell:
 
     live: Report
     simulated: Report
-    hop: float  # median seconds
+    hops: Mapping[str, float]  # median seconds by stage, and of the gate
     intake: float  # mean seconds from a message's timestamp in its topic to the stage's queue
     handoff: float  # mean seconds from the end of an execution to the production of its messages
+    overhead: float  # mean seconds by which a batch takes its instance up for longer than the model; the worst stage's
     slip_p99: float  # seconds by which the sender was late
 
 
@@ -84,12 +82,7 @@ def run_cell(
 ) -> Cell:
     """Serve, send, stop; then simulate. The broker at `settings` must be up."""
     spec = pipeline.spec
-    inside: dict[int, float] = {}  # by query, seconds in stages
-
-    def observe(index: int, outcome: Outcome) -> None:
-        if outcome.kind == PREDICTION:
-            inside[index] = longest_path(outcome.timings, pipeline.graph.predecessors)
-
+    outcomes: dict[int, Outcome] = {}
     run_dir = folder / "run"
     service = ServiceSettings(pipeline, settings, run_dir, policy=policy, environment=environment)
     with served(service, say=say):
@@ -97,9 +90,10 @@ def run_cell(
         try:
             meter = StageMeter(run_dir, spec)
             queries = generated(arrivals, signature_payload(spec), seed=0)
-            result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=observe))
+            result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=outcomes.__setitem__))
             stages = meter.totals()
             intake, handoff = (_mean(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
+            overheads = {stage.name: _mean(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
         finally:
             exchange.close()
     if stages is None:
@@ -119,43 +113,33 @@ def run_cell(
         stages=stages,
         emulated=True,
     )
-    hops = _hops(result, inside, pipeline)
-    simulated = simulate(pipeline, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
+    hops = measured_hops(read_ways(settings, pipeline), outcomes, result, pipeline, overheads)
+    slowed = replace(pipeline, durations=_slowed(pipeline.durations, overheads))
+    simulated = simulate(slowed, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
     slip = float(np.quantile(result.sent - result.due, 0.99))
-    return Cell(live, simulated, float(np.median(hops)), intake, handoff, slip)
+    return Cell(live, simulated, _medians(hops), intake, handoff, max(overheads.values()), slip)
 
 
-def _mean(run_dir: Path, pipeline: str, name: str) -> float:
-    """The mean of a distribution over all stage processes, since their start."""
+def _slowed(
+    durations: Mapping[str, Callable[[int], float]], overheads: Mapping[str, float]
+) -> dict[str, Callable[[int], float]]:
+    """Durations by which an instance is taken up: the model's, and what was measured on top of it."""
+
+    def longer(duration: Callable[[int], float], overhead: float) -> Callable[[int], float]:
+        return lambda count: duration(count) + overhead
+
+    return {stage: longer(duration, overheads[stage]) for stage, duration in durations.items()}
+
+
+def _medians(hops: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    return {place: float(np.median(seconds)) for place, seconds in hops.items()}
+
+
+def _mean(run_dir: Path, pipeline: str, name: str, stage: str | None = None) -> float:
+    """The mean of a distribution over the processes of a stage, or of all stages, since their start."""
     found = [
         snapshot.distribution(name)
         for entry in entries(run_dir, pipeline)
-        if entry.role == "stage" and (snapshot := scrape(entry, 0.0)) is not None
+        if entry.role == "stage" and stage in (None, entry.stage) and (snapshot := scrape(entry, 0.0)) is not None
     ]
     return sum(each.total for each in found) / max(1.0, sum(each.count for each in found))
-
-
-def _hops(result: LoadResult, inside: Mapping[int, float], pipeline: Pipeline) -> NDArray[np.float64]:
-    """Seconds of a hop for every query: its own where it was predicted, else that of one which was, drawn at random."""
-    if not inside:
-        return np.zeros(len(result.due))
-    ids = np.fromiter(inside, np.int64)
-    ways = [StageTiming(name, 1.0, 0.0, 0.0, 1) for name in pipeline.graph.order]
-    count = longest_path(ways, pipeline.graph.predecessors) + 1
-    measured = (result.finished - result.due)[ids] - np.fromiter(inside.values(), np.float64)
-    hops = np.random.default_rng(0).choice(measured, len(result.due))
-    hops[ids] = measured
-    return np.maximum(0.0, hops / count)
-
-
-def longest_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
-    """Seconds that a query spent in stages along the longest of its paths: queued, waiting, executing."""
-    spent = {timing.stage: timing.queued + timing.waited + timing.executed for timing in timings}
-    ends: dict[str, float] = {}
-
-    def end(stage: str) -> float:
-        if stage not in ends:
-            ends[stage] = spent[stage] + max((end(name) for name in predecessors[stage] if name in spent), default=0.0)
-        return ends[stage]
-
-    return max((end(stage) for stage in spent), default=0.0)

@@ -12,7 +12,7 @@ The live stage and the simulator drive the same object; it is written for the la
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agents.core.instances import IDLE, Batch, Instance
 from agents.core.policy import Load, Policy, Refusal, StageState
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from agents.core.request import Request
 
 __all__ = ["Batch", "Batcher"]
+
+
+_WEIGHT: Final = 0.1  # of the newest batch
 
 
 class Batcher:
@@ -46,6 +49,7 @@ class Batcher:
         "_max_batch",
         "_measured",
         "_observe",
+        "_overhead",
         "_policy",
         "_target",
         "_told",
@@ -75,6 +79,7 @@ class Batcher:
         self._duration: Duration = duration if duration is not None else _unknown
         self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
         self._measured = False  # whether `duration` has learnt anything that is not in doubt
+        self._overhead = 0.0  # by which an instance is taken up for longer than its model runs, a batch
         self._told = (0, 0)  # what had been started and dropped at the last report
         self._instances = [Instance(index) for index in range(instances)]
         self._alone = self._instances[0] if instances == 1 else None
@@ -142,8 +147,8 @@ class Batcher:
             self.busy += executed
             if self._observe is not None:
                 self._measured = True
-                # The time that the instance was taken up: what is behind it waits for its hand-overs, too.
-                self._observe(count, now - batch.started)
+                self._observe(count, executed)
+            self._overhead += _WEIGHT * (max(0.0, now - batch.started - executed) - self._overhead)
         forming = slot.forming
         if not forming and self._alone is None:
             self._take_over(slot)
@@ -223,7 +228,7 @@ class Batcher:
             queued=len(self._policy),
             forming=sum(len(slot.forming) for slot in self._instances),
             running=self.started - self.completed,
-            duration=self._duration(self._max_batch) if self._measured else 0.0,
+            duration=self._duration(self._max_batch) + self._overhead if self._measured else 0.0,
         )
 
     @property
@@ -248,7 +253,7 @@ class Batcher:
         for request in requests:
             request.started = now
         count = len(requests)
-        ends = now + self._duration(count)
+        ends = now + self._duration(count) + self._overhead
         batch = instance.running = Batch(instance.index, requests, now, ends)
         instance.ends = ends
         self.starts.append(batch)

@@ -116,6 +116,7 @@ class StageMetrics(Collector):
         self.intake = Distribution()
         self.transfer = Transfer()
         self.handoff = Distribution()
+        self.overhead = Distribution()
         self.calibration = Calibration()
         self.budgets = Budgets()
         self.plan: Board | None = None  # what is known of all replicas, and what was planned of their stages
@@ -150,6 +151,9 @@ class StageMetrics(Collector):
         yield make.distribution(names.INTAKE_SECONDS, "From a message's timestamp to the stage's queue", self.intake)
         yield make.distribution(
             names.HANDOFF_SECONDS, "From the end of a batch's execution to its messages' production", self.handoff
+        )
+        yield make.distribution(
+            names.OVERHEAD_SECONDS, "By which a batch took its instance up for longer than the model", self.overhead
         )
         yield from self._estimates(make)
         yield from self._plan(make)

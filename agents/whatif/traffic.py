@@ -10,6 +10,7 @@ import numpy as np
 
 from agents.whatif.alternatives import resized
 from agents.whatif.durations import measured
+from agents.whatif.gaps import filled
 from lineage.errors import SpecError, UsageError
 from producers.load import traces
 from producers.recording import is_recording, read_recording
@@ -156,14 +157,7 @@ def _choices(pipeline: Pipeline, past: History) -> tuple[dict[str, dict[str, flo
 
 def _hops(past: History) -> NDArray[np.float64] | None:
     """What a hop took each query: as recorded, or, where that is not known, as the nearest query before or after."""
-    known = np.flatnonzero(~np.isnan(past.hop))
-    if not len(known):
-        return None
-    after = np.minimum(np.searchsorted(past.due[known], past.due), len(known) - 1)
-    before = np.maximum(after - 1, 0)
-    nearer = np.abs(past.due[known[before]] - past.due) <= np.abs(past.due[known[after]] - past.due)
-    nearest = past.hop[known[np.where(nearer, before, after)]]
-    return np.where(np.isnan(past.hop), nearest, past.hop)
+    return None if np.isnan(past.hop).all() else filled(past.due, past.hop, 0.0)
 
 
 def _doubts(past: History, name: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Final
 LENGTH: Final = 5.0  # seconds that are remembered
 SILENCE: Final = 1.0  # seconds
 COVERED: Final = 0.9
+FEW: Final = 50  # ways; of fewer only the median counts, as those of a pipeline that has just begun are slow
 _MANY: Final = 1_000
 _MOST: Final = 1.0  # seconds: more is a backlog after an outage, or a clock that is off, and no way that lies ahead
 
@@ -42,4 +43,5 @@ class Transfer:
             ways.popleft()
         if not ways:
             return 0.0
-        return sorted(way for _, way in ways)[math.ceil(COVERED * len(ways)) - 1]
+        covered = COVERED if len(ways) >= FEW else 0.5
+        return sorted(way for _, way in ways)[math.ceil(covered * len(ways)) - 1]

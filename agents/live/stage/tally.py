@@ -30,6 +30,7 @@ class Tally:
         metrics.batched += len(batch.requests)
         metrics.busy += seconds
         metrics.executed.observe(seconds)
+        metrics.overhead.observe(max(0.0, now - batch.started - seconds))
         for request in batch.requests:
             queued, waited = request.entered - request.arrived, request.started - request.entered
             metrics.queued.observe(queued)

@@ -1,14 +1,17 @@
-"""What `spillway bench live` makes of its runs: paths, arrivals, verdicts."""
+"""What `spillway bench live` makes of its runs: hops, arrivals, verdicts."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from agents.bench.live import agrees, repeated, swapped
-from agents.bench.live_cell import longest_path, sized
-from lineage.message import StageTiming
+from agents.bench.live_cell import sized
+from agents.bench.live_hops import Way, measured_hops
+from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
+from lineage.metric_names import GATE
 from topology.load import load
 
-DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 APPLICATION = """\
 name: app
 slo: 400ms
@@ -22,13 +25,29 @@ def timing(stage, queued, waited, executed):
     return StageTiming(stage, queued, waited, executed, 1)
 
 
-def test_the_longest_path_counts_each_part_of_its_stages():
-    timings = [timing("a", 1, 2, 4), timing("b", 0, 0, 8), timing("c", 16, 0, 0), timing("d", 0, 32, 0)]
-    assert longest_path(timings, DIAMOND) == 7 + 16 + 32
+def outcome(*timings, kind=PREDICTION):
+    return Outcome(kind, stage="b", timings=list(timings))
 
 
-def test_a_branch_that_was_not_taken_counts_nothing():
-    assert longest_path([timing("a", 1, 0, 0), timing("b", 2, 0, 0), timing("d", 4, 0, 0)], DIAMOND) == 7
+def test_a_hop_is_what_the_topics_say_less_what_the_stage_says(tmp_path):
+    file = tmp_path / "app.yaml"
+    file.write_text(APPLICATION)
+    ways = [
+        Way(100.0, 100.01, {"b": 100.1}, 100.2, {"a": 100.1, "b": 100.2}),
+        Way(101.0, 101.01, {"b": 101.2}, 101.2, {"a": 101.2}),  # dropped at b
+        Way(109.0, 109.01, {}, 109.1, {}),  # dropped at a
+    ]
+    outcomes = {
+        0: outcome(timing("a", 0.01, 0.02, 0.04), timing("b", 0.0, 0.0, 0.05)),
+        1: outcome(timing("a", 0.01, 0.02, 0.04), StageTiming("b", 0.02, 0.0, 0.0, 0), kind=DROPPED),
+        2: outcome(StageTiming("a", 0.01, 0.0, 0.0, 0), kind=DROPPED),
+    }
+    due = np.array([0.0, 1.0, 9.0])
+    result = SimpleNamespace(due=due, finished=due + 0.25)
+    hops = measured_hops(ways, outcomes, result, load(file), {"a": 0.01, "b": 0.0})
+    assert hops["a"] == pytest.approx([0.02, 0.12, 0.12])  # from when it was due
+    assert hops["b"] == pytest.approx([0.05, 0.05, 0.05])
+    assert hops[GATE] == pytest.approx([0.05, 0.05, 0.05])  # to when it was heard
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,20 @@ def test_a_way_is_remembered_for_five_seconds_and_none_is_longer_than_one():
     assert way.seconds(0.0) == 1.0
     for number in range(1, 11):
         way.hear(number / 2, 0.01)
-    assert way.seconds(5.0) == pytest.approx(0.01)  # one in eleven is not covered
-    way.hear(5.1, -0.5)  # a clock that was set back
-    assert way.seconds(5.1) == pytest.approx(0.01)
+    assert way.seconds(5.0) == pytest.approx(0.01)
+    for number in range(11):
+        way.hear(5.1, -0.5)  # a clock that was set back
+    assert way.seconds(5.1) == 0.0
+
+
+def test_a_few_slow_ways_at_first_are_not_taken_for_the_rule():
+    way = Transfer()
+    for number in range(40):
+        way.hear(number / 100, 0.2 if number < 15 else 0.01)
+    assert way.seconds(0.4) == pytest.approx(0.01)
+    for number in range(40, 60):
+        way.hear(number / 100, 0.01)
+    assert way.seconds(0.6) == pytest.approx(0.2)  # fifteen of sixty
 
 
 def test_where_none_comes_for_a_second_nothing_is_known():
