@@ -41,17 +41,6 @@ BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "reference"
 TABLE = "pard-reference.csv"
 _TIGHT = frozenset({"naive", "nexus", "clipper++", "fcfs", "lbf", "hbf"})
 _SHIFT = 1e-6  # seconds
-_ORDER = (
-    "the model leaves the order of simultaneous ends open, and nexus, which keeps nothing for later stages, carries it "
-    "on: one late request delays the next as long as an overload lasts (on da one overload, seconds 30 to 210, has all "
-    "drops). With every stage's durations moved by up to 1 us (--shifts) ours is {}; theirs {}. The same judgement in "
-    "another order (back), the same order with another judgement (fcfs, clipper++), and nexus in six other cases agree"
-)
-# Cells that differ by more, with the reason: (policy, app, trace) -> why.
-KNOWN: dict[tuple[str, str, str], str] = {
-    ("nexus", "lv", "arrivals_at_246430"): _ORDER.format("5.25 to 5.85 % in 6 runs", "5.24 %"),
-    ("nexus", "da", "arrivals_at_246430"): _ORDER.format("2.86 to 3.18 % in 16 runs", "2.65 %, below all of them"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +63,9 @@ class Cell:
         return self._near(self.drop, self.drop_reference) and self._near(self.invalid, self.invalid_reference)
 
     @property
-    def known(self) -> str:
-        """Why ours is right, where it differs."""
-        return KNOWN.get((self.policy, self.app, self.trace), "")
-
-    @property
     def verdict(self) -> str:
         """In a word."""
-        return "agrees" if self.agrees else "known difference" if self.known else "DIFFERS"
+        return "agrees" if self.agrees else "DIFFERS"
 
     def _near(self, ours: float, theirs: float) -> bool:
         share, points = (0.05, 0.05) if self.policy in _TIGHT else (0.1, 0.1)
@@ -175,7 +159,7 @@ def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...]
         click.echo(json.dumps([_said(cell) for cell in cells], indent=2))
     else:
         _show(cells)
-    return 0 if all(cell.agrees or cell.known for cell in cells) else 1
+    return 0 if all(cell.agrees for cell in cells) else 1
 
 
 def _cells(reference: Path, wanted: Sequence[dict[str, str]], shifts: int) -> Iterator[Cell]:
@@ -186,7 +170,7 @@ def _cells(reference: Path, wanted: Sequence[dict[str, str]], shifts: int) -> It
 
 
 def _said(cell: Cell) -> dict[str, Any]:
-    return {**asdict(cell), "verdict": cell.verdict, "known": cell.known}
+    return {**asdict(cell), "verdict": cell.verdict}
 
 
 def _show(cells: Sequence[Cell]) -> None:
@@ -205,8 +189,6 @@ def _show(cells: Sequence[Cell]) -> None:
         console.width = 140
     console.print(table)
     for cell in cells:
-        if cell.verdict == "known difference":
-            console.print(f"{cell.policy} {cell.app}@{cell.trace}: {cell.known}")
         if cell.shifted:
             span = f"{min(cell.shifted):.3f} to {max(cell.shifted):.3f}"
             console.print(f"{cell.policy} {cell.app}@{cell.trace}: {span} % dropped with shifted durations")

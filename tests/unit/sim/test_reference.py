@@ -69,11 +69,11 @@ def test_naive_agrees_with_the_reference(trace, app):
     assert means == pytest.approx([float(mean) for mean in row["mean_batch"].split()], abs=0.011)
 
 
-def cell(policy):
-    """The shortest case, simulated."""
+def cell(policy, case="tm@arrivals_conv_221667"):
+    """A case, simulated; the shortest, if none is named."""
     if not (REFERENCE / TABLE).is_file():
         pytest.skip(f"no reference in {REFERENCE}; SPILLWAY_REFERENCE names another folder")
-    (row,) = rows(REFERENCE, [policy], ["tm@arrivals_conv_221667"])
+    (row,) = rows(REFERENCE, [policy], [case])
     return compare(REFERENCE, row)
 
 
@@ -81,6 +81,15 @@ def test_pard_agrees_with_the_reference():
     found = cell("pard")
     assert found.agrees, found
     assert found.drop == pytest.approx(found.drop_reference, abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["lv@arrivals_conv_212800", "da@arrivals_at_246430"])
+def test_nexus_agrees_where_queues_fill_behind_the_first_stage(case):
+    """Where requests wait in another order than they were sent in, its window drops more than the head of the queue."""
+    found = cell("nexus", case)
+    assert found.drop == pytest.approx(found.drop_reference, abs=0.001)
+    assert found.invalid == pytest.approx(found.invalid_reference, abs=0.001)
 
 
 def test_the_reference_sees_an_inverted_order(monkeypatch):
