@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.metering import StageMeter
 from agents.pages import comparison_page, live, run_report
 from agents.pages.comparison import Curve
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
     from producers.load.tally import LoadResult
     from topology.load import Pipeline
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 HEADINGS = ("policy", "good/s", "drop rate", "dropped", "late", "wasted", "p50 ms", "p99 ms", "read right")
 FOOT = "Drop rate: what got no answer in time. Wasted: the models' time that went into those queries."
-WARM = 200  # queries before a measurement: first batches are slow
+WARM = 64  # queries before a measurement: first batches are slow
+AT_ONCE = 64  # queries in flight while it is measured what the pipeline answers
+GENTLY = 4  # and while it warms up: policies shall not begin with the memory of a queue
+MEASURE = 5.0  # seconds, by the profiles: for how long what the pipeline answers is measured
 GRACE = 20.0  # seconds: without drops, a queue that a burst left behind takes a while
 
 
@@ -91,15 +94,14 @@ class Contest:
             cluster=self.settings,
             run_dir=run_dir,
             policy=policy,
-            environment={**ONE_THREAD, **os.environ},
+            environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
         )
         with ExitStack() as stack:
             stack.enter_context(served(service, say=self.say, show=self.show))
+            answer(self.pipeline, self.settings, WARM, GENTLY)
             if not self.rate:
                 self.rate = capacity(self.pipeline, self.settings)
                 self.say(f"this machine answers {self.rate:.0f} queries/s")
-            else:
-                answer(self.pipeline, self.settings, WARM)
             due = load(self.rate)
             self.say(f"{policy}: replaying {trace}, {len(due)} queries in {due.max():.0f} s")
             exchange = Exchange(self.settings, self.pipeline.spec.name)
@@ -151,20 +153,21 @@ class Contest:
         return path
 
 
-def answer(pipeline: Pipeline, settings: ClientSettings, queries: int) -> float:
-    """Let so many queries be answered, 64 always in flight; returns the seconds that it took."""
+def answer(pipeline: Pipeline, settings: ClientSettings, queries: int, at_once: int) -> float:
+    """Let so many queries be answered, `at_once` always in flight; returns the seconds that it took."""
     inputs = [payload.scene(index, np.random.default_rng(0)) for index in range(queries)]
     with Client(pipeline.spec, settings, slo=60) as client:
         start = time.monotonic()
-        for _ in client.outcomes(inputs, window=64):
+        for _ in client.outcomes(inputs, window=at_once):
             pass
         return time.monotonic() - start
 
 
-def capacity(pipeline: Pipeline, settings: ClientSettings, queries: int = 1500) -> float:
-    """Queries per second that the pipeline answers when 64 are always in flight."""
-    answer(pipeline, settings, WARM)
-    return queries / answer(pipeline, settings, queries)
+def capacity(pipeline: Pipeline, settings: ClientSettings) -> float:
+    """Queries per second that the pipeline answers when there are always some to take."""
+    stages = [(stage.batch_size, pipeline.durations[stage.name](stage.batch_size)) for stage in pipeline.spec.stages]
+    queries = max(WARM, int(MEASURE * min(batch / seconds for batch, seconds in stages)))
+    return queries / answer(pipeline, settings, queries, AT_ONCE)
 
 
 def cells(run: Run) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from examples.plates.networks import Calibrator, Detector, QualityNet, Recogniser, crop, peaks
+from examples.plates.networks import Calibrator, Detector, QualityNet, Readers, all_looks, crop, judge, peaks
 from examples.plates.training import features, trained
 
 Batch = list[dict[str, Any]]
@@ -19,41 +19,47 @@ def stacked(batch: Batch) -> torch.Tensor:
 
 
 class Detect:
-    """Finds the digits: image -> crops (digits, 16, 16), boxes (digits, 2) as y, x of their centres."""
+    """Finds the digits: image -> patches (digits, PATCH, PATCH), centres (digits, 2) as y, x."""
 
     def __init__(self) -> None:
         self.net = trained(Detector(), "detect")
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> Batch:
-        images = stacked(batch)
-        found = peaks(self.net(images))
+        found = peaks(self.net(stacked(batch)))
         return [
-            {"image": query["image"], "crops": crop(image[0], centres).numpy(), "centres": centres.numpy()}
-            for query, image, centres in zip(batch, images, found, strict=True)
+            {
+                "image": query["image"],
+                "patches": crop(torch.from_numpy(query["image"]), centres).numpy(),
+                "centres": centres.numpy(),
+            }
+            for query, centres in zip(batch, found, strict=True)
         ]
 
 
 def share(outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each successor of detect gets only what it needs."""
-    return {"recognise": {"crops": outputs["crops"]}, "quality": {"image": outputs["image"]}}
+    return {"recognise": {"patches": outputs["patches"]}, "quality": {"image": outputs["image"]}}
 
 
 class Recognise:
-    """Reads the digits: crops -> digits (n,) and the probability of each. One forward pass for the whole batch."""
+    """Reads the digits: patches -> digits (n,) and the probability of each, looking at every digit many times.
+
+    This is where the pipeline's time goes.
+    """
 
     def __init__(self) -> None:
-        self.net = trained(Recogniser(), "recognise")
+        self.net = trained(Readers(), "recognise")
+        self.looks = all_looks()
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> Batch:
-        counts = [len(query["crops"]) for query in batch]
-        crops = torch.from_numpy(np.concatenate([query["crops"] for query in batch])).unsqueeze(1)
-        best = torch.softmax(self.net(crops), 1).max(1)
-        return [
-            {"digits": digits.numpy().astype(np.int8), "probabilities": probabilities.numpy()}
-            for digits, probabilities in zip(best.indices.split(counts), best.values.split(counts), strict=True)
-        ]
+        read = []
+        for query in batch:
+            patches = torch.from_numpy(query["patches"]).float().div(255)
+            best = judge(self.net, patches, self.looks).max(1)
+            read.append({"digits": best.indices.numpy().astype(np.int8), "probabilities": best.values.numpy()})
+        return read
 
 
 class Quality:

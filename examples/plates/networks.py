@@ -1,4 +1,4 @@
-"""The four networks of the pipeline: small enough to train in seconds on a CPU, and really trained."""
+"""The networks of the pipeline: small enough to train in seconds on a CPU, and really trained."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from torch.nn import functional
 from examples.plates.scenes import DIGIT, HEIGHT, WIDTH
 
 STRIDE = 4  # of the detector's heat map
+PATCH = 24  # pixels: what is cut out for a digit, so that it can be looked at shifted and turned
+SHIFTS = (-1.0, 0.0, 1.0)  # pixels, by y and by x: how far the detector may be out
+TURNS = (-7.0, 0.0, 7.0)  # degrees
+READERS = 2
 
 
 class Detector(nn.Module):
@@ -29,19 +33,31 @@ class Detector(nn.Module):
 
 
 class Recogniser(nn.Module):
-    """Crops (n, 1, DIGIT, DIGIT) in 0..1 -> logits of the ten digits."""
+    """Views (n, 1, DIGIT, DIGIT) in 0..1 -> logits of the ten digits."""
 
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(1, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(24, 48, 3, padding=1), nn.BatchNorm2d(48), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Dropout(0.2), nn.Linear(48 * (DIGIT // 4) ** 2, 64), nn.ReLU(), nn.Linear(64, 10),
+            nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Dropout(0.3), nn.Linear(64 * (DIGIT // 4) ** 2, 96), nn.ReLU(), nn.Linear(96, 10),
         )  # fmt: skip
 
-    def forward(self, crops: Tensor) -> Tensor:
+    def forward(self, views: Tensor) -> Tensor:
         """(n, 10)."""
-        return self.body(crops)
+        return self.body(views)
+
+
+class Readers(nn.Module):
+    """Recognisers that were trained apart: views -> probabilities of the ten digits, the mean of what each says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(Recogniser() for _ in range(READERS))
+
+    def forward(self, views: Tensor) -> Tensor:
+        """(n, 10)."""
+        return torch.stack([torch.softmax(reader(views), 1) for reader in self.each]).mean(0)
 
 
 class QualityNet(nn.Module):
@@ -86,9 +102,40 @@ def peaks(maps: Tensor, threshold: float = 0.5) -> list[Tensor]:
 
 
 def crop(images: Tensor, centres: Tensor) -> Tensor:
-    """One scene (HEIGHT, WIDTH) and its centres (n, 2) -> crops (n, DIGIT, DIGIT)."""
-    half = DIGIT // 2
-    top = (centres[:, 0] - half).round().long().clamp(0, HEIGHT - DIGIT)
-    left = (centres[:, 1] - half).round().long().clamp(0, WIDTH - DIGIT)
-    steps = torch.arange(DIGIT)
-    return images[(top[:, None] + steps)[:, :, None], (left[:, None] + steps)[:, None, :]]
+    """One scene (HEIGHT, WIDTH), centres (n, 2) -> patches (n, PATCH, PATCH); outside, it goes on as at its edge."""
+    steps = torch.arange(PATCH)
+    top, left = ((centres - PATCH // 2).round().long()).unbind(1)
+    y, x = (top[:, None] + steps).clamp(0, HEIGHT - 1), (left[:, None] + steps).clamp(0, WIDTH - 1)
+    return images[y[:, :, None], x[:, None, :]]
+
+
+def looks(turns: Tensor, shifts: Tensor, zooms: Tensor | float = 1.0) -> Tensor:
+    """Turns (n) in degrees, shifts (n, 2) as y, x in pixels, zooms -> where each looks in a patch (n, DIGIT, DIGIT, 2).
+
+    Without a turn, a shift and a zoom it is the patch's middle, pixel by pixel.
+    """
+    span = zooms * DIGIT / PATCH
+    cosine, sine = span * torch.cos(torch.deg2rad(turns)), span * torch.sin(torch.deg2rad(turns))
+    y, x = (shifts * 2 / PATCH).unbind(1)
+    corners = torch.stack((torch.stack((cosine, -sine, x), 1), torch.stack((sine, cosine, y), 1)), 1)
+    return functional.affine_grid(corners, [len(turns), 1, DIGIT, DIGIT], align_corners=False)
+
+
+def view(patches: Tensor, grid: Tensor) -> Tensor:
+    """Patches (n, PATCH, PATCH) and where to look in each -> views (n, 1, DIGIT, DIGIT)."""
+    return functional.grid_sample(patches.unsqueeze(1), grid, align_corners=False)
+
+
+def all_looks() -> Tensor:
+    """Every shift with every turn: (looks, DIGIT, DIGIT, 2)."""
+    each = torch.cartesian_prod(torch.tensor(TURNS), torch.tensor(SHIFTS), torch.tensor(SHIFTS))
+    return looks(each[:, 0], each[:, 1:])
+
+
+def judge(readers: Readers, patches: Tensor, grid: Tensor) -> Tensor:
+    """Probabilities of the digits (n, 10), each the mean over all looks at a patch: what one misreads is outvoted.
+
+    One patch at a time: what the readers make of all looks at several does not fit into a processor's cache.
+    """
+    each = [readers(view(patch.expand(len(grid), -1, -1), grid)).mean(0) for patch in patches]
+    return torch.stack(each) if each else torch.empty(0, 10)

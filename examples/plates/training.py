@@ -1,4 +1,4 @@
-"""Trains the four networks in seconds, once, and keeps their weights in the user's cache folder."""
+"""Trains the networks in seconds, once, and keeps their weights in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from examples.plates import networks, scenes
-from examples.plates.networks import STRIDE, Calibrator, Detector, QualityNet, Recogniser, crop, peaks
+from examples.plates.networks import (
+    STRIDE,
+    Calibrator,
+    Detector,
+    QualityNet,
+    Readers,
+    all_looks,
+    crop,
+    judge,
+    looks,
+    peaks,
+    view,
+)
 from examples.plates.scenes import HEIGHT, NOISE, WIDTH, Scene
 
 SEED = 20
@@ -79,18 +92,21 @@ def train_detector(made: list[Scene], images: Tensor) -> Detector:
     return net
 
 
-def train_recogniser(made: list[Scene], images: Tensor) -> Recogniser:
-    """Cross entropy on crops around the true centres, shaken as the detector shakes them."""
-    crops, labels = [], []
-    for row, scene in enumerate(made):
-        for _ in range(2):
-            shaken = torch.from_numpy(scene.centres) + torch.randn(len(scene.text), 2) * 0.8
-            crops.append(crop(images[row, 0], shaken))
-            labels.extend(int(letter) for letter in scene.text)
-    inputs, wanted = torch.cat(crops).unsqueeze(1), torch.tensor(labels)
-    net = Recogniser()
-    fit(net, lambda index: functional.cross_entropy(net(inputs[index]), wanted[index]), len(wanted), size=128, epochs=5)
-    return net
+def train_readers(made: list[Scene], images: Tensor) -> Readers:
+    """Cross entropy on the digits, each time looked at anew: shifted as the detector shifts them, turned and zoomed."""
+    patches = torch.cat([crop(images[row, 0], torch.from_numpy(scene.centres)) for row, scene in enumerate(made)])
+    wanted = torch.tensor([int(letter) for scene in made for letter in scene.text])
+    readers = Readers()
+    for net in readers.each:
+        fit(net, partial(misread, net, patches, wanted), len(wanted), size=128, epochs=6)
+    return readers
+
+
+def misread(net: nn.Module, patches: Tensor, wanted: Tensor, index: Tensor) -> Tensor:
+    """The cross entropy of one reader on a batch of random looks."""
+    turns, zooms = (torch.rand(len(index)) - 0.5) * 20, 1 + (torch.rand(len(index)) - 0.5) * 0.2
+    grid = looks(turns, torch.randn(len(index), 2) * 1.2, zooms)
+    return functional.cross_entropy(net(view(patches[index], grid)), wanted[index])
 
 
 def train_quality(made: list[Scene], images: Tensor) -> QualityNet:
@@ -108,13 +124,13 @@ def features(probabilities: Tensor, noise: float) -> Tensor:
     return torch.tensor([float(probabilities.min()), float(probabilities.mean()), noise, len(probabilities) / 6])
 
 
-def read(detector: Detector, recogniser: Recogniser, quality: QualityNet, images: Tensor) -> list[tuple[str, Tensor]]:
+def read(detector: Detector, readers: Readers, quality: QualityNet, images: Tensor) -> list[tuple[str, Tensor]]:
     """Images -> per scene the text that the first three networks read, and the calibrator's features."""
     with torch.inference_mode():
-        noises = quality(images).tolist()
+        noises, grid = quality(images).tolist(), all_looks()
         out = []
         for row, centres in enumerate(peaks(detector(images))):
-            best = torch.softmax(recogniser(crop(images[row, 0], centres).unsqueeze(1)), 1).max(1)
+            best = judge(readers, crop(images[row, 0], centres), grid).max(1)
             out.append(("".join(str(int(digit)) for digit in best.indices), features(best.values, noises[row])))
         return out
 
@@ -143,14 +159,14 @@ def train(report: Report = lambda _: None) -> dict[str, dict[str, Tensor]]:
     images = stack(made)
     report("detect: finding digits in 1,600 scenes")
     detector = train_detector(made, images)
-    report("recognise: telling digits apart")
-    recogniser = train_recogniser(made, images)
+    report("recognise: telling digits apart, two networks")
+    readers = train_readers(made, images)
     report("quality: judging the noise")
     quality = train_quality(made, images)
     report("assemble: calibrating the confidence on digits kept aside")
-    apart = scenes.scenes(600, "calibrate", SEED + 1)
-    calibrator = train_calibrator(read(detector, recogniser, quality, stack(apart)), apart)
-    nets = {"detect": detector, "recognise": recogniser, "quality": quality, "assemble": calibrator}
+    apart = scenes.scenes(250, "calibrate", SEED + 1)
+    calibrator = train_calibrator(read(detector, readers, quality, stack(apart)), apart)
+    nets = {"detect": detector, "recognise": readers, "quality": quality, "assemble": calibrator}
     return {name: net.state_dict() for name, net in nets.items()}
 
 
