@@ -46,6 +46,11 @@ class Depq:
         waiting = self._waiting
         return waiting.pop(0)[2] if waiting and waiting[0][0] < now else None
 
+    @property
+    def latest(self) -> float:
+        """The deadline of the request with the largest budget; of an empty queue, for ever ago."""
+        return self._waiting[-1][0] if self._waiting else float("-inf")
+
     def __len__(self) -> int:
         return len(self._waiting)
 

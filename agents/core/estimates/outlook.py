@@ -19,7 +19,7 @@ One outlook serves all queues of a process, or of a simulation: it works out eac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from agents.core.estimates.waits import NONE, Sampler, pool, quantile, uniform
 from lineage.errors import UsageError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ANY: Path = {}  # nothing is known of the choices
 MOST_PATHS = 1_000
-_REDRAWN = 1.0 - 1e-6  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,8 @@ class Outlook:
         "_waits",
     )
 
+    redrawn: ClassVar[float] = 1.0 - 1e-6  # seconds after which waits are drawn anew
+
     def __init__(self, view: StageView, share: float, draws: int) -> None:
         """`share`: lambda, the quantile of the summed batch waits. `draws`: M."""
         self._facts = view.facts
@@ -91,7 +92,7 @@ class Outlook:
         self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Later] = {}
         self._queueing: dict[str, float] = {}
         self._durations: dict[str, float] = {}
-        # Of the batch waits, which change slowly: drawn anew once a second, or when a stage falls silent or speaks.
+        # Of the batch waits: drawn anew after `redrawn`, or when a stage falls silent or speaks.
         self._drawn = float("-inf")
         self._speaking: frozenset[str] = frozenset()
         self._draws: dict[str, NDArray[np.float64] | None] = {}
@@ -105,7 +106,7 @@ class Outlook:
         self._anything = self._anything or any(states.values())
         self._forget()
         speaking = frozenset(stage for stage, told in states.items() if told)
-        if now - self._drawn >= _REDRAWN or speaking != self._speaking:
+        if now - self._drawn >= self.redrawn or speaking != self._speaking:
             self._drawn, self._speaking = now, speaking
             self._draws.clear()
             self._waits.clear()

@@ -13,13 +13,18 @@ on behalf of a later one's queue, which is better judged there, when it is known
   fuller batch together (`agents.core.policies.spillway_times`). PARD's full batches and waits are too long for every
   stage behind the slowest, and a queue kept short by what never happens is drops.
 * These delays are remembered from the times in which requests waited somewhere, as the estimate is for such times.
-  Calm ones would let a burst begin with far too short delays. Before any were seen they are reckoned.
-* The quantile is lower as long as requests have waited for less than `lasting`: most bursts are over soon, and what is
-  let in at their end finds the later stages idle. The longer one lasts, the more of what is doubtful is wasted.
+  Calm ones would let a burst begin with far too short delays. Before any were seen they are reckoned. A wait counts
+  as it was when the batch really started: what was expected of it errs on one side when batches take longer.
+* The quantile follows from the whole waiting line (`Spillway.fill`). As long as the last in it will be in time if all
+  before it are served, a drop saves nothing but doubtful places: the quantile is low while requests have waited for
+  less than `lasting`, as most bursts are over soon and what is let in at their end finds the later stages idle. Where
+  the last will be late some have to be dropped anyway, so let it be the doubtful ones; and where it will be late by
+  more than `deep`, or the line has not been empty for `long`, all that have the least doubt: LBF serves everybody at
+  the edge of what is let in, and a quantile of .9 would waste a tenth of all work for as long as the overload lasts.
 * Low Budget First always: what is kept waiting is served after the burst.
 
-Seconds throughout. A decision is one addition, one comparison and a look into a dictionary; memory is the queue, the
-forming batches and the samples.
+Seconds throughout. A decision is one addition and one comparison, and once a batch a look at the end of the line;
+memory is the queue and the samples.
 """
 
 from __future__ import annotations
@@ -32,15 +37,18 @@ from pydantic import Field
 from agents.core.estimates.outlook import ANY
 from agents.core.policies.adaptive import LOW
 from agents.core.policies.pard import Pard, PardParameters
-from agents.core.policies.spillway_times import Delays, Forming, expected
+from agents.core.policies.spillway_times import Delays, expected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agents.core.estimates.outlook import Later
     from agents.core.policies.parameters import Parameters
-    from agents.core.policy import Load, Refusal, StageState, StageView
+    from agents.core.policy import Load, Refusal, Shortfall, StageState, StageView
     from agents.core.request import Request
+
+_RECKONED = 100  # delays of a stage that stand for those seen, before there are any
+_SURE = 1.0  # the quantile where an overload is deep or long: the longest delays there were
 
 
 class SpillwayParameters(PardParameters):
@@ -52,6 +60,12 @@ class SpillwayParameters(PardParameters):
     """The same in the beginning."""
     lasting: float = Field(0.5, ge=0)
     """Seconds that the beginning lasts, from when the first one had to wait."""
+    short: float = Field(0.97, ge=0, le=1)
+    """The same where the last of those that wait would be late."""
+    deep: float = Field(0.05, ge=0)
+    """Seconds; where it would be late by more, the estimate covers all delays."""
+    long: float = Field(2.0, ge=0)
+    """Seconds of waiting after which it does, too."""
     samples: int = Field(1_000, ge=1, le=1_000_000)
     """Delays of a stage that are remembered, and draws from them."""
 
@@ -59,7 +73,7 @@ class SpillwayParameters(PardParameters):
 class Spillway(Pard):
     """See the module."""
 
-    __slots__ = ("_alone", "_brief", "_briefly", "_forming", "_full", "_lasting", "_least", "_pressed", "_since")
+    __slots__ = ("_alone", "_delays", "_full", "_least", "_longer", "_pressed", "_set", "_share", "_shares", "_since")
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
     order: ClassVar[str] = LOW
@@ -68,17 +82,21 @@ class Spillway(Pard):
     def __init__(self, view: StageView, parameters: SpillwayParameters) -> None:
         super().__init__(view, parameters)
         facts = self.facts
-        self._outlook = _delays(view, parameters.quantile, parameters.samples)
-        self._brief = _delays(view, parameters.at_first, parameters.samples)
-        self._lasting = parameters.lasting
+        key = (Delays, parameters.quantile, parameters.samples)
+        self._delays: Delays = view.shared.get(key) or Delays(view, parameters.quantile, parameters.samples)
+        self._outlook = view.shared[key] = self._delays
+        self._set = parameters
+        self._share = parameters.quantile  # the quantile that counts now
+        self._shares: dict[float, float] = {}  # by quantile, seconds needed from t_e on where others wait
         self._since = 0.0  # when the first of those that wait came to wait
+        alone = facts.duration(1)
         self._full = facts.duration(facts.batch)  # as profiled
-        self._alone = facts.duration(1) / self._full if self._full > 0 else 1.0  # a batch of one, over a full one
+        self._alone = alone / self._full if self._full > 0 else 1.0  # a batch of one, over a full one
+        self._longer = [facts.duration(max(1, size)) - alone for size in range(facts.batch + 1)]
         self._pressed = False  # whether requests wait anywhere
-        self._forming = Forming(facts, view.instances)
         if view.stage in view.facts:
-            share = max(1, parameters.samples * view.instances // max(1, facts.workers))
-            self._seen.waits += expected(view, view.stage, share).tolist()
+            reckoned = max(1, _RECKONED * view.instances // max(1, facts.workers))
+            self._seen.waits += expected(view, view.stage, reckoned).tolist()
         self._renew()
 
     def push(self, now: float, request: Request) -> None:
@@ -89,43 +107,65 @@ class Spillway(Pard):
 
     # The decision ----------------------------------------------------------------------------------------------
 
+    def fill(
+        self, now: float, starts: float, room: int, batch: list[Request], drops: list[tuple[Request, Refusal]]
+    ) -> None:
+        """Look at the end of the line, then move over what is let in."""
+        self._share = self._strictness(now, starts)
+        super().fill(now, starts, room, batch, drops)
+
+    def _strictness(self, now: float, starts: float) -> float:
+        """Choose the quantile: by how long they have waited, and whether the last one would be late."""
+        of, waited = self._set, now - self._since
+        share = of.quantile if waited >= of.lasting else of.at_first
+        turn = starts + len(self._waiting) * self._duration / (self.facts.batch * self.view.instances)
+        late = turn + self._shares[share] - self._waiting.latest
+        if late <= 0:
+            return share
+        return _SURE if late > of.deep or waited >= of.long else of.short
+
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         """Refuse what would end too late: by eq. 3 where others wait here, else only what surely would."""
-        if self._predict is not None:
-            needed = self._foretold(now, request)
-        elif not len(self._waiting):
-            needed = self._least
+        if not len(self._waiting):
+            needed = self._least if self._predict is None else self._at_least(self.needs(request))
+        elif self._predict is None:
+            needed = self._shares[self._share]
         else:
-            needed = self._needed if now - self._since >= self._lasting else self._briefly
+            needed = self._duration + self.needs(request).total
         if starts + needed > request.deadline:
             return self._short(now, starts, request)
         self._seen.delays.append(now - request.arrived)
-        delays = self._forming.enter(now, starts)
-        if self._pressed:
-            self._seen.waits += delays
         return None
 
-    def _foretold(self, now: float, request: Request) -> float:
-        """Seconds from t_e on for a request whose path is foretold."""
-        assert self._predict is not None
-        later = self.needs(request)
-        if not len(self._waiting):
-            return self._at_least(later)
-        if now - self._since < self._lasting:
-            later = self._brief.later(self.view.stage, {**self._predict(request), **request.path})
-        return self._duration + later.total
+    def needs(self, request: Request) -> Later:
+        """Give the terms of the later stages for one request, with the quantile that counts now."""
+        choices = ANY if self._predict is None else {**self._predict(request), **request.path}
+        return self._delays.covering(self._share, self.view.stage, choices)
 
     def _at_least(self, later: Later) -> float:
         """Seconds from the start of its batch on for a request that never waits and is alone in each batch."""
         return self._duration * self._alone + later.execution + later.transfers
 
+    def _short(self, now: float, starts: float, request: Request) -> Shortfall:
+        """Say what the decision reckoned with."""
+        refusal = super()._short(now, starts, request)
+        if not len(self._waiting):
+            refusal.duration *= self._alone
+            refusal.queueing = refusal.waits = 0.0
+        return refusal
+
     # What passes between stages --------------------------------------------------------------------------------
+
+    def started(self, now: float, requests: Sequence[Request]) -> None:
+        """Note the delays of a batch that starts."""
+        if self._pressed:
+            longer = self._longer[min(len(requests), len(self._longer) - 1)]
+            if self._full > 0:
+                longer *= self._duration / self._full
+            self._seen.waits += [now - request.entered + longer for request in requests]
 
     def report(self, now: float, load: Load) -> StageState | None:
         """Tell what this queue saw, and for q how long what waits now will take."""
-        delays = self._forming.started(now)
-        if self._pressed:
-            self._seen.waits += delays
         state = self._seen.report(now, load)
         queueing = load.queued * self._duration / (self.facts.batch * self.view.instances)
         return replace(state, queueing=queueing, entered=float(self.view.instances))
@@ -133,23 +173,14 @@ class Spillway(Pard):
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
         """Find the estimate, and whether requests wait anywhere, anew."""
         super().tick(now, load, states)
-        self._brief.hear(now, states)
         self._pressed = any(state.queueing > 0 for stage in states.values() for state in stage)
         self._renew()
 
     def _renew(self) -> None:
         """Work out what is needed from t_e on, with others waiting and without."""
-        self._later = self.later(ANY)
-        self._needed = self._duration + self._later.total
-        self._briefly = self._duration + self._brief.later(self.view.stage, ANY).total
+        of, stage = self._set, self.view.stage
+        self._shares = {
+            share: self._duration + self._delays.covering(share, stage).total
+            for share in (of.at_first, of.quantile, of.short, _SURE)
+        }
         self._least = self._at_least(self._later)
-        self._forming.scale = self._duration / self._full if self._full > 0 else 1.0
-
-
-def _delays(view: StageView, share: float, samples: int) -> Delays:
-    """Give the process's outlook for a quantile."""
-    key = (Delays, share, samples)
-    found = view.shared.get(key)
-    if found is None:
-        found = view.shared[key] = Delays(view, share, samples)
-    return found

@@ -6,17 +6,19 @@ request, its *delay* at the stage: t_e - t_b, and by how much its batch took lon
 the batches of one for sum d_i, and for w_k a quantile of the summed delays. How queries are spread over the workers,
 how full batches become and how they come in clumps is all in what was observed, and nothing of it has to be known.
 
-The size of a batch is found without asking anybody: the requests that are let in for the same t_e run together.
+One set of draws serves all quantiles. It is renewed with every synchronisation: most bursts are over in a few seconds.
 Seconds throughout.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agents.core.estimates.outlook import Later, Outlook
+from agents.core.estimates.outlook import ANY, Later, Outlook
+from agents.core.estimates.waits import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,59 +26,54 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agents.core.policy import StageFacts, StageView
-
-
-class Forming:
-    """The requests of the batches that form, by t_e, until these start and their size is known."""
-
-    __slots__ = ("_batches", "_longer", "_most", "scale")
-
-    def __init__(self, facts: StageFacts, instances: int) -> None:
-        """`instances`: how many batches can form at a time."""
-        self.scale = 1.0  # durations as measured, over those profiled
-        alone = facts.duration(1)
-        self._longer = [facts.duration(max(1, size)) - alone for size in range(facts.batch + 1)]
-        self._most = 2 * instances
-        self._batches: dict[float, list[float]] = {}
-
-    def enter(self, now: float, starts: float) -> list[float]:
-        """Let a request in at t_b = `now`; give the delays that are known by that."""
-        entered = self._batches.get(starts)
-        if entered is not None:
-            entered.append(now)
-            return []
-        if starts <= now:
-            return [0.0]  # an idle instance runs it alone, at once
-        delays = self.started(now) if len(self._batches) >= self._most else []
-        if len(self._batches) >= self._most:  # the expected ends keep moving: nothing can be learned
-            self._batches.clear()
-        self._batches[starts] = [now]
-        return delays
-
-    def started(self, now: float) -> list[float]:
-        """Give the delays of the requests whose batches have started."""
-        delays: list[float] = []
-        largest = len(self._longer) - 1
-        for starts in [starts for starts in self._batches if starts <= now]:
-            entered = self._batches.pop(starts)
-            longer = self.scale * self._longer[min(len(entered), largest)]
-            delays += [starts - each + longer for each in entered]
-        return delays
+    from agents.core.request import Path
 
 
 class Delays(Outlook):
-    """An outlook in which d is that of a batch of one, and the waits are delays."""
+    """An outlook in which d is that of a batch of one, and the waits are delays, of any quantile."""
 
-    __slots__ = ("_expected",)
+    __slots__ = ("_expected", "_levels", "_sums")
+
+    redrawn: ClassVar[float] = 0.0
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
+        """`share`: the quantile where none is asked for."""
         super().__init__(view, share, draws)
         self._expected = {stage: expected(view, stage, draws) for stage in view.facts}
+        self._levels: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...], float], Later] = {}
+        self._sums: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
-    def _along(self, path: tuple[str, ...]) -> Later:
+    def later(self, stage: str, choices: Path = ANY) -> Later:
+        """Give the terms for the stages behind `stage`, along the worst path that `choices` leave open."""
+        return self.covering(self._quantile, stage, choices)
+
+    def covering(self, share: float, stage: str, choices: Path = ANY) -> Later:
+        """Give the same with this quantile of the delays."""
+        key = (stage, tuple(sorted(choices.items())) if choices else (), share)
+        found = self._levels.get(key)
+        if found is None:
+            paths = self.paths(stage, choices)
+            found = max((self._reckoned(path, share) for path in paths), key=lambda later: later.total)
+            self._levels[key] = found
+        return found
+
+    def _reckoned(self, path: tuple[str, ...], share: float) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         alone = sum(self._alone(stage) for stage in path)
-        return Later(queueing, alone, self._waiting(path), path, self.transfers(path))
+        return Later(queueing, alone, self._delay(path, share), path, self.transfers(path))
+
+    def _delay(self, path: tuple[str, ...], share: float) -> float:
+        """Give the quantile of the sum of the delays along the path."""
+        sums = self._sums.get(path)
+        if sums is None:
+            draws = [each for each in map(self._drawn_waits, path) if each is not None]
+            sums = self._sums[path] = np.sort(np.sum(draws, axis=0)) if draws else NONE
+        return float(sums[max(0, ceil(share * len(sums)) - 1)]) if len(sums) else 0.0
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._levels.clear()
+        self._sums.clear()
 
     def _alone(self, stage: str) -> float:
         """Seconds of a batch of one; where there is no profile, of any batch."""

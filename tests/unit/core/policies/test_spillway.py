@@ -25,33 +25,95 @@ def policy(stage="a", setting="spillway", **more):
     return made
 
 
-def latest(made, waiting, since=99.0):
-    """The latest t_e, in ms after t_s, that is let in; `since`: when the others came to wait."""
-    if waiting:
-        made.push(since, request("other", sent=101.0))
-    return next(ms for ms in range(500, 0, -1) if made.judge(100.0, 100.0 + ms / 1000, request()) is None)
+def latest(made, waiting=0, since=99.0, deadline=101.0):
+    """The latest t_e, in ms after t_s, that is let in; `waiting` others came at `since`, and have until `deadline`."""
+    if not waiting:
+        return next(ms for ms in range(500, 0, -1) if made.judge(100.0, 100.0 + ms / 1000, request()) is None)
+    return next(ms for ms in range(500, 0, -1) if filled(made, ms, waiting, since, deadline))
+
+
+def filled(made, ms, waiting, since, deadline):
+    """Whether one request enters the batch of t_e = `ms` after t_s, with others behind it in the line."""
+    made.remove(lambda _: True)
+    made.push(since, request())
+    for _ in range(waiting):
+        made.push(since, request("other", sent=deadline - 0.5))
+    batch, drops = [], []
+    made.fill(100.0, 100.0 + ms / 1000, 1, batch, drops)
+    return batch[0].request_id == "r"
+
+
+def spread():
+    """Let b and c have delays of [0, 30] and [0, 2] ms, evenly: .7 of the sums are below 22, .9 below 28."""
+    there = states()
+    there["b"] = [told("b", waits=[(i + 0.5) * 0.0003 for i in range(100)])]
+    there["c"] = [told("c", waits=[(i + 0.5) * 0.00002 for i in range(100)])]
+    return there
 
 
 def test_strict_where_others_wait():
     # 500 - 50 at a - 17 of queues - 14 of batches of one - 25 of delays
-    assert latest(policy(), waiting=True) == pytest.approx(500 - 50 - 56, abs=1)
+    assert latest(policy(), waiting=1) == pytest.approx(500 - 50 - 56, abs=1)
 
 
-def test_less_strict_as_long_as_a_burst_is_young():
-    # b and c: spread evenly over [0, 30] and [0, 2] ms; .9 of the sums are below 28, .7 below 22.
-    there = states()
-    there["b"] = [told("b", waits=[(i + 0.5) * 0.0003 for i in range(100)])]
-    there["c"] = [told("c", waits=[(i + 0.5) * 0.00002 for i in range(100)])]
-    found = []
-    for since in (99.0, 99.6):
-        made = policy()
-        made.tick(3.0, IDLE, there)
-        found.append(latest(made, waiting=True, since=since))
-    assert found == pytest.approx([500 - 50 - 14 - 28, 500 - 50 - 14 - 22], abs=2)
+@pytest.mark.parametrize(
+    ("since", "delays", "why"),
+    [
+        (99.0, 28, "they have waited for a second"),
+        (99.6, 22, "the burst is young"),
+    ],
+)
+def test_less_strict_as_long_as_a_burst_is_young(since, delays, why):
+    made = policy()
+    made.tick(3.0, IDLE, spread())
+    assert latest(made, waiting=1, since=since) == pytest.approx(500 - 50 - 14 - delays, abs=2), why
+
+
+def strictness(setting="spillway", *, since=99.9, late=0.0, waiting=1):
+    """The quantile with which a batch of t_e = 100 is filled, `late` being what the last in line would be late by."""
+    made = policy(setting=setting)
+    needed = waiting * 0.05 / 5 + made._shares[0.7 if 100.0 - since < 0.5 else 0.9]
+    for _ in range(waiting):
+        made.push(since, request(sent=100.0 + needed - late - 0.5))
+    made.fill(100.0, 100.0, 0, [], [])
+    return made._share
+
+
+def test_strict_as_soon_as_the_last_in_line_would_be_late():
+    assert strictness(late=-0.001) == 0.7
+    assert strictness(late=0.001) == 0.97
+    assert strictness(late=0.001, waiting=20) == 0.97  # 20 take 200 ms
+    assert strictness(late=-0.001, waiting=20) == 0.7
+    assert strictness(late=0.001, since=99.0) == 0.97
+    assert strictness(late=-0.001, since=99.0) == 0.9
+
+
+def test_strictest_in_a_deep_or_a_long_overload():
+    assert strictness(late=0.051) == 1.0
+    assert strictness(late=0.049) == 0.97
+    assert strictness(late=0.001, since=97.9) == 1.0
+    assert strictness(late=-0.001, since=90.0) == 0.9  # long, but nothing would be late
+
+
+def test_the_time_of_waiting_begins_anew_when_the_line_was_empty():
+    made = policy()
+    made.push(90.0, request())
+    made.pop(91.0)
+    made.push(99.9, request())
+    made.fill(100.0, 100.0, 0, [], [])
+    assert made._share == 0.7
+
+
+def test_several_instances_get_through_the_line_sooner():
+    made = policy(instances=2)
+    for _ in range(20):
+        made.push(99.9, request(sent=100.0 + 20 * 0.05 / 10 + made._shares[0.7] + 0.001 - 0.5))
+    made.fill(100.0, 100.0, 0, [], [])
+    assert made._share == 0.7
 
 
 def test_lenient_where_none_waits():
-    assert latest(policy(), waiting=False) == pytest.approx(500 - 1000 * ALONE, abs=1)
+    assert latest(policy()) == pytest.approx(500 - 1000 * ALONE, abs=1)
 
 
 def test_what_is_refused_says_why():
@@ -59,6 +121,23 @@ def test_what_is_refused_says_why():
     made.push(100.0, request("other", sent=101.0))
     refusal = made.judge(100.0, 100.45, request())
     assert "later queueing 17.0" in refusal.text
+    assert refusal.remaining == pytest.approx(0.45 + 0.05 + 0.056)
+
+
+def test_where_none_waits_it_says_what_that_request_alone_needs():
+    refusal = policy().judge(100.0, 100.48, request())
+    assert refusal.remaining == pytest.approx(0.48 + ALONE)
+    assert (refusal.queueing, refusal.waits) == (0.0, 0.0)
+
+
+def test_what_is_refused_in_a_deep_overload_says_so():
+    made = policy()
+    made.tick(3.0, IDLE, spread())
+    for _ in range(100):
+        made.push(99.9, request())
+    drops = []
+    made.fill(100.0, 100.42, 1, [], drops)
+    assert drops[0][1].waits == pytest.approx(0.032, abs=0.001)  # the longest
 
 
 def test_it_tells_what_waits_now_not_what_waited():
@@ -78,57 +157,76 @@ def test_delays_of_calm_times_do_not_count():
     calm = {name: [replace(state, queueing=0.0) for state in some] for name, some in states().items()}
     made.tick(3.0, IDLE, calm)
     for _ in range(3000):
-        made.judge(103.0, 103.0, request(sent=103.0))
+        run(made, [0.0])
     assert sorted(made.report(4.0, IDLE).waits) == before
 
 
-def test_delays_under_load_do():
-    made = policy()
-    for _ in range(3000):
-        made.judge(100.0, 100.0, request())
-    assert set(made.report(3.0, IDLE).waits) == {0.0}
+def run(made, waits, now=100.0):
+    """Start a batch of requests that waited so long in it, in seconds."""
+    batch = [request(sent=now - 0.1) for _ in waits]
+    for each, wait in zip(batch, waits, strict=True):
+        each.entered = now - wait
+    made.started(now, batch)
 
 
-def seen(made, entries, at):
-    """The newest delays that are told at `at`, once the requests of (t_b, t_e) are let in."""
+def seen(made, *batches):
+    """The newest delays that are told after these batches."""
     told_before = sorted(made.report(99.0, IDLE).waits)
-    for now, starts in entries:
-        assert made.judge(now, starts, request(sent=now)) is None
-    told_now = sorted(made.report(at, IDLE).waits)
+    for waits in batches:
+        run(made, waits)
+    told_now = sorted(made.report(101.0, IDLE).waits)
     for each in told_before:
         if each in told_now:
             told_now.remove(each)
     return told_now
 
 
+def test_delays_under_load_do():
+    made = policy()
+    for _ in range(3000):
+        run(made, [0.0])
+    assert set(made.report(3.0, IDLE).waits) == {0.0}
+
+
 def test_a_delay_is_the_wait_and_what_a_fuller_batch_takes_longer():
     # Three share a batch of 30 ms, which is 20 more than one alone takes.
-    entries = [(100.0, 100.04), (100.01, 100.04), (100.02, 100.04)]
-    assert seen(policy(), entries, 100.1) == pytest.approx([0.02 + 0.02, 0.03 + 0.02, 0.04 + 0.02])
+    assert seen(policy(), [0.02, 0.03, 0.04]) == pytest.approx([0.02 + 0.02, 0.03 + 0.02, 0.04 + 0.02])
+    assert seen(policy(), [0.01]) == pytest.approx([0.01])
 
 
-def test_a_delay_is_known_when_the_batch_has_started():
-    assert seen(policy(), [(100.0, 100.04)], 100.03) == []
-    assert seen(policy(), [(100.0, 100.04)], 100.04) == pytest.approx([0.04])
-
-
-def test_batches_of_several_instances_are_told_apart():
-    entries = [(100.0, 100.02), (100.0, 100.04), (100.01, 100.04)]
-    assert seen(policy(instances=2), entries, 100.1) == pytest.approx([0.02, 0.03 + 0.01, 0.04 + 0.01])
-
-
-def test_what_forms_is_not_remembered_for_ever():
+def test_a_wait_counts_as_it_was_not_as_it_was_expected():
     made = policy()
-    for turn in range(1000):
-        made.judge(100.0, 101.0 + turn / 1e6, request())
-    assert len(made._forming._batches) <= 2
+    made.report(99.0, IDLE)
+    batcher = Batcher(made, 5, duration=FACTS["a"].duration)
+    batcher.push(100.0, request(sent=100.0))  # alone: 10 ms
+    batcher.push(100.004, request(sent=100.0))  # is to start at 100.010
+    batcher.complete(100.013, 0)  # 3 ms over
+    delays = list(made.report(101.0, IDLE).waits)
+    assert delays[-2:] == pytest.approx([0.0, 0.009])
+
+
+def test_a_burst_soon_outweighs_what_was_reckoned_with():
+    # 100 delays of the stage, over its workers; seen ones take their place as soon as there are more of them
+    made = policy()
+    assert len(made.report(3.0, IDLE).waits) == 50
+    run(made, [0.0] * 5)
+    assert len(made.report(3.1, IDLE).waits) == 55
+
+
+def test_delays_are_drawn_anew_at_every_synchronisation():
+    made = policy()
+    before = made._shares[0.9]
+    there = states()
+    there["c"] = [told("c", waits=[0.1] * 8, queueing=0.002, entered=1.0)]
+    made.tick(2.1, IDLE, there)
+    assert made._shares[0.9] == pytest.approx(before + 0.095)
 
 
 def test_measured_durations_stand_in_for_profiled_ones():
     made = policy()
     made.tick(3.0, replace(IDLE, duration=0.1), states())  # twice as long
-    assert latest(made, waiting=False) == pytest.approx(500 - 20 - 14, abs=1)
-    assert seen(made, [(100.0, 100.04), (100.0, 100.04)], 100.1) == pytest.approx([0.04 + 0.02] * 2)
+    assert latest(made) == pytest.approx(500 - 20 - 14, abs=1)
+    assert seen(made, [0.04, 0.04]) == pytest.approx([0.04 + 0.02] * 2)
 
 
 def test_the_smallest_budgets_come_first_however_long_an_overload_lasts():
@@ -156,13 +254,13 @@ def test_a_silent_stage_is_taken_for_what_is_expected():
     there = {name: some for name, some in states().items() if name != "b"}
     made.tick(3.0, IDLE, there)
     # b: 8 ms alone, waits of up to one of these, .9 of them below 7 ms; c: 2 ms of queue, 6 ms alone, 5 ms of delays
-    assert latest(made, waiting=True) == pytest.approx(500 - 50 - 8 - 7 - 2 - 6 - 5, abs=1)
+    assert latest(made, waiting=1) == pytest.approx(500 - 50 - 8 - 7 - 2 - 6 - 5, abs=1)
 
 
 def test_it_works_where_nobody_speaks():
     made = make("spillway", view("a"))
     made.tick(1.0, IDLE, {})
-    assert latest(made, waiting=False) == pytest.approx(500 - 1000 * ALONE, abs=1)
+    assert latest(made) == pytest.approx(500 - 1000 * ALONE, abs=1)
     made.tick(2.0, IDLE, {"a": [told("a", arrival_rate=1.0)]})
     made.push(100.0, request("other", sent=101.0))
     assert made.judge(100.0, 100.1, request()) is None
