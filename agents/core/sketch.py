@@ -5,7 +5,7 @@ stands for the same share of them and whoever draws from the values evenly draws
 
 The error: at no point do the shares at or below it differ by more than 1/(2n) + 1/(2N). A sum of k independent draws
 is then off by at most k times that: the lambda quantile of the sum lies between its true quantiles at lambda minus and
-plus so much. With the 24 values that travel that is 2.1 % a stage at worst, where all values lie apart.
+plus so much. With the 20 values that travel that is 2.5 % a stage at worst, where all values lie apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-QUANTILES: Final = 24
+QUANTILES: Final = 20
 
 
 def sketch(durations: Iterable[float], size: int = QUANTILES) -> tuple[float, ...]:

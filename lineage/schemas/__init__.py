@@ -4,13 +4,22 @@ A schema changes by new fields with defaults only: readers of the version before
 fill them in. `lineage.values.decoding` reads the current version's fields in order, so it changes with the schema;
 the version that was goes to the tests' recorded ones, which must stay readable. A new branch of a union, or a new
 symbol of an enum, comes one release after the readers that know it: until then a book refuses its writers' schema.
+
+What must take another form is a new type, and the type that was stays readable: `PLAN_WORD` became `WORD`, of which a
+reader of the version before says that it cannot read it.
 """
 
 from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, SchemaBook, WriterSchema
 from lineage.schemas.own import (
+    BASE,
+    BEAT,
+    CLAIM,
+    CONTENTS,
     DEAD_LETTER,
+    FENCE,
     FINGERPRINT_BYTES,
     HEADER_BYTES,
+    MANIFEST,
     MARKER,
     OUTCOME,
     OWN_FINGERPRINTS,
@@ -19,14 +28,22 @@ from lineage.schemas.own import (
     OWN_TEXTS,
     PLAN_WORD,
     QUERY,
+    REPLICATION,
+    WORD,
     fingerprint_of,
 )
 
 __all__ = [
+    "BASE",
+    "BEAT",
+    "CLAIM",
+    "CONTENTS",
     "DEAD_LETTER",
     "FAST_READERS",
+    "FENCE",
     "FINGERPRINT_BYTES",
     "HEADER_BYTES",
+    "MANIFEST",
     "MARKER",
     "MAX_SCHEMAS",
     "MAX_SCHEMA_BYTES",
@@ -37,6 +54,8 @@ __all__ = [
     "OWN_TEXTS",
     "PLAN_WORD",
     "QUERY",
+    "REPLICATION",
+    "WORD",
     "SchemaBook",
     "WriterSchema",
     "fingerprint_of",

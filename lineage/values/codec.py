@@ -22,8 +22,8 @@ from lineage.schemas import (
     MARKER,
     OUTCOME,
     OWN_FINGERPRINTS,
-    PLAN_WORD,
     QUERY,
+    WORD,
     SchemaBook,
 )
 from lineage.values.decoding import OwnDecoder
@@ -38,7 +38,7 @@ _MAX_TEXT: Final = 4_096  # characters of an explanation
 _HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 _QUERY_HEADER: Final = _HEADERS[QUERY]
 _OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
-_WORD_HEADER: Final = _HEADERS[PLAN_WORD]
+_WORD_HEADER: Final = _HEADERS[WORD]
 
 
 def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -79,7 +79,7 @@ def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> b
 def encode_word(word: PlanWord, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """A replica's word for the others as a message's value."""
     _check_names(limits, word.stage)
-    return _write(PLAN_WORD, pack_word(word), limits.max_message_bytes)
+    return _write(WORD, pack_word(word), limits.max_message_bytes)
 
 
 class Decoder:

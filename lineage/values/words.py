@@ -1,20 +1,26 @@
-"""A replica's word for the others (`spillway.PlanWord`) to a record and back.
+"""A replica's word for the others (`spillway.Word`) to a record and back.
 
-Batch waits travel as quantiles, ascending, in whole steps of 10 us, each as its difference from the one before, which
-takes a byte or two instead of eight: a wait is off by at most 5 us. The other durations and rates are floats of four
-bytes, off by at most 6e-8 of themselves. Whether what a word says is plausible is not judged here.
+A word is small, as every replica says one a period and every replica hears all of them. Its durations and rates are
+floats of two bytes: off by at most 1/2048 (.05 %) of themselves, or by 30 ns; what is above 65,504 is said as that.
+Batch waits travel as quantiles, a byte each, in 255ths of the largest of them: a wait is off by at most 1/510 (.2 %) of
+the largest, beyond what the largest is off by. When its process began is told as how long it has run, which takes fewer
+bytes.
+
+`spillway.PlanWord` is the form that words had first (floats of four bytes, waits as differences in 10 us). It is read,
+and no longer written. Whether what a word says is plausible is not judged here.
 """
 
 from __future__ import annotations
 
 import struct
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import too_large
 from lineage.message import PlanWord
-from lineage.values.decoding import read_count, read_length, read_long
+from lineage.values.decoding import read_length, read_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,11 +28,15 @@ if TYPE_CHECKING:
     from lineage.limits import Limits
 
 MAX_WAITS: Final = 64
-WAIT_STEP: Final = 1e-5
-_floats_of_mean = struct.Struct("<fff").unpack_from
-_floats_of_rates = struct.Struct("<ffffff").unpack_from
-_floats = struct.Struct("<ff").unpack_from
-_FLOAT_BYTES: Final = 4
+WAIT_STEPS: Final = 255  # of the largest wait
+FIRST_WAIT_STEP: Final = 1e-5  # seconds, of the first form
+# As they follow one another in `numbers`, before the longest of the waits.
+_NUMBERS: Final = (
+    *("span", "queueing", "entered", "recent_batch", "duration", "recent_duration"),
+    *("arrival_rate", "completion_rate", "drop_rate", "longest", "transfer"),
+)
+_numbers = struct.Struct(f"<{len(_NUMBERS) + 1}e")
+_MOST: Final = 65_504.0  # that two bytes hold
 _INT_LEAST, _INT_MOST = -(1 << 31), (1 << 31) - 1
 
 
@@ -34,75 +44,103 @@ def pack_word(word: PlanWord) -> dict[str, Any]:
     """The record of a word. Raises WireError(TOO_LARGE or NOT_ENCODABLE)."""
     if len(word.waits) > MAX_WAITS:
         raise too_large(f"a summary of {len(word.waits)} batch waits", MAX_WAITS)
-    record = {name: getattr(word, name) for name in PlanWord.__slots__}
-    record["waits"] = waits = _steps(word.waits)
-    for number in (word.replica, word.waits_seen, word.batch, word.backlog, *waits):
+    for number in (word.replica, word.waits_seen, word.batch, word.backlog):
         if not _INT_LEAST <= number <= _INT_MOST:  # fastavro would write it, as a long
             raise WireError(reasons.NOT_ENCODABLE, f"{number} does not fit 32 bits")
-    return record
+    longest, waits = _shares(word.waits)
+    return {
+        "stage": word.stage,
+        "replica": word.replica,
+        "at_us": word.at_us,
+        "up_us": word.at_us - word.began_us,
+        "numbers": _packed([*(getattr(word, name) for name in _NUMBERS), longest]),
+        "waits": waits,
+        "waits_seen": word.waits_seen,
+        "batch": word.batch,
+        "backlog": word.backlog,
+        "hbf": word.hbf,
+    }
 
 
 def read_word(buffer: bytes, at: int, limits: Limits) -> tuple[PlanWord, int]:
     """The word at `at`, with the position after it. Raises as the methods of `OwnDecoder` do."""
     stage, at = _text(buffer, at, limits.max_name_bytes)
     replica, at = read_long(buffer, at)
-    began_us, at = read_long(buffer, at)
     at_us, at = read_long(buffer, at)
-    span, queueing, entered = _floats_of_mean(buffer, at)
-    waits, at = _waits(buffer, at + 3 * _FLOAT_BYTES)
-    waits_seen, at = read_long(buffer, at)
+    up_us, at = read_long(buffer, at)
+    *numbers, longest = _numbers.unpack_from(buffer, at)
+    size, at = read_length(buffer, at + _numbers.size)
+    if size > MAX_WAITS:
+        raise too_large(f"a summary of {size} batch waits", MAX_WAITS)
+    waits = buffer[at : at + size]
+    waits_seen, at = read_long(buffer, at + size)
     batch, at = read_long(buffer, at)
-    rates = _floats_of_rates(buffer, at)
-    backlog, at = read_long(buffer, at + 6 * _FLOAT_BYTES)
+    backlog, at = read_long(buffer, at)
     hbf = buffer[at]
     if hbf > 1:
         raise WireError(reasons.CORRUPT, "a boolean is neither 0 nor 1")
-    longest, transfer = _floats(buffer, at + 1)
-    fields = (stage, replica, began_us, at_us, span, queueing, entered, waits, waits_seen, batch, *rates)
-    return PlanWord(*fields, backlog, hbf == 1, longest, transfer), at + 1 + 2 * _FLOAT_BYTES  # type: ignore[call-arg]
+    word = PlanWord(
+        *(stage, replica, at_us - up_us, at_us),
+        **dict(zip(_NUMBERS, numbers, strict=True)),
+        waits=_waits(waits, longest),
+        waits_seen=waits_seen,
+        batch=batch,
+        backlog=backlog,
+        hbf=hbf == 1,
+    )
+    return word, at + 1
 
 
 def word_of(record: dict[str, Any], limits: Limits) -> PlanWord:
     """The word in a record that was written with another version of the schema."""
-    differences = record["waits"]
-    if len(differences) > MAX_WAITS:
-        raise too_large(f"a summary of {len(differences)} batch waits", MAX_WAITS)
+    _check(record, limits)
+    *numbers, longest = _numbers.unpack(record["numbers"])
+    kept = {name: record[name] for name in ("stage", "replica", "at_us", "waits_seen", "batch", "backlog", "hbf")}
+    kept |= dict(zip(_NUMBERS, numbers, strict=True))
+    return PlanWord(began_us=record["at_us"] - record["up_us"], waits=_waits(record["waits"], longest), **kept)
+
+
+def first_word_of(record: dict[str, Any], limits: Limits) -> PlanWord:
+    """The word in a record of the first form."""
+    _check(record, limits)
+    return PlanWord(**{**record, "waits": _seconds(record["waits"])})
+
+
+def _check(record: dict[str, Any], limits: Limits) -> None:
+    if len(record["waits"]) > MAX_WAITS:
+        raise too_large(f"a summary of {len(record['waits'])} batch waits", MAX_WAITS)
     if len(record["stage"].encode()) > limits.max_name_bytes:
         raise too_large(f"a stage's name of {len(record['stage'])} characters", limits.max_name_bytes)
-    return PlanWord(**{**record, "waits": _seconds(differences)})
 
 
-def _steps(waits: Sequence[float]) -> list[int]:
-    differences, before = [], 0
+def _packed(numbers: Sequence[float]) -> bytes:
     try:
-        for wait in waits:
-            now = round(wait / WAIT_STEP)
-            differences.append(now - before)
-            before = now
+        return _numbers.pack(*(min(max(number, -_MOST), _MOST) if isfinite(number) else number for number in numbers))
+    except (TypeError, struct.error, OverflowError) as error:
+        raise WireError(reasons.NOT_ENCODABLE, f"not {len(_NUMBERS)} numbers: {str(error)[:200]}") from error
+
+
+def _shares(waits: Sequence[float]) -> tuple[float, bytes]:
+    """The largest wait, and each one's share of it in steps."""
+    try:
+        longest = max(waits, default=0.0)
+        if not longest:
+            return longest, bytes(len(waits))
+        return longest, bytes(round(WAIT_STEPS * wait / longest) for wait in waits)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(reasons.NOT_ENCODABLE, f"no batch wait: {str(error)[:200]}") from error
-    return differences
+
+
+def _waits(shares: bytes, longest: float) -> tuple[float, ...]:
+    return tuple(share * longest / WAIT_STEPS for share in shares)
 
 
 def _seconds(differences: Iterable[int]) -> tuple[float, ...]:
     seconds, steps = [], 0
     for difference in differences:
         steps += difference
-        seconds.append(steps * WAIT_STEP)
+        seconds.append(steps * FIRST_WAIT_STEP)
     return tuple(seconds)
-
-
-def _waits(buffer: bytes, at: int) -> tuple[tuple[float, ...], int]:
-    differences: list[int] = []
-    while True:
-        count, at = read_count(buffer, at)
-        if not count:
-            return _seconds(differences), at
-        if len(differences) + count > MAX_WAITS:
-            raise too_large(f"a summary of {len(differences) + count} batch waits", MAX_WAITS)
-        for _ in range(count):
-            difference, at = read_long(buffer, at)
-            differences.append(difference)
 
 
 def _text(buffer: bytes, at: int, most: int) -> tuple[str, int]:

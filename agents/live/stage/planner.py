@@ -7,7 +7,8 @@ Once a period, at a multiple of it by the clock, so that all replicas speak of t
 2. a moment later, when the others' words have come, `merge`: the policy gets the newest state of every replica that is
    not silent (`StageCore.tick`). That happens whether or not Kafka is there; then the others fall silent one by one.
 
-This replica's own state is merged as it was said, not as it came back; its echo only tells how long words take.
+This replica's own state is merged as the others read it, so that replicas that heard the same decide the same; it does
+not wait for its echo, which only tells how long words take.
 Everything here runs on the application's loop; nothing waits.
 """
 
@@ -120,7 +121,12 @@ class Planner:
         """Tell the others this replica's state."""
         now = self._clock()
         state = self._state(now)
-        word = word_of(state, self._began_us)
+        try:
+            said = encode_word(word_of(state, self._began_us))
+        except WireError as error:
+            log.warning("the policy of %s tells a state that cannot be said: %s", self._view.stage, error)
+            return
+        word = self._decoder.word(said)
         if (reason := self.board.hear(now, word)) is not None:
             log.warning("the policy of %s tells a state that is refused: %s: %r", self._view.stage, reason, word)
             return
@@ -130,7 +136,7 @@ class Planner:
             self._metrics.plan_unsaid += 1
             return
         self._under_way = True
-        output.send(self._topic, 0, self._key, encode_word(word), [], self, vital=False)
+        output.send(self._topic, 0, self._key, said, [], self, vital=False)
 
     def merge(self, tick: Tick) -> None:
         """Give the policy what is known of all."""

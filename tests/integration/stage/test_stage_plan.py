@@ -124,7 +124,7 @@ def test_lies_are_refused_and_counted_and_change_nothing(chain, until):
     lies = {
         "negative": replace(truth, queueing=-1.0),
         "not-a-number": replace(truth, duration=float("nan")),
-        "too-much": replace(truth, arrival_rate=1e12),
+        "too-much": replace(truth, duration=1e4),
         "future": replace(truth, at_us=truth.at_us + 3_600_000_000),
         "unknown-stage": replace(truth, stage="three"),
         "outdated": replace(truth, began_us=1, at_us=1),

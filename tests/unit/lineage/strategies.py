@@ -52,12 +52,13 @@ dead_letters = st.builds(
 
 ints = st.integers(-(2**31), 2**31 - 1)
 floats = st.floats(width=32)
+times = st.integers(0, 2**62)
 plan_words = st.builds(
     PlanWord,
     names,
     ints,
-    longs,
-    longs,
+    times,
+    times,
     *[floats] * 3,
     st.lists(st.integers(0, 2**26), max_size=24).map(lambda steps: tuple(step * 1e-5 for step in sorted(steps))),
     ints,
