@@ -11,15 +11,9 @@ reader of the version before says that it cannot read it.
 
 from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, SchemaBook, WriterSchema
 from lineage.schemas.own import (
-    BASE,
-    BEAT,
-    CLAIM,
-    CONTENTS,
     DEAD_LETTER,
-    FENCE,
     FINGERPRINT_BYTES,
     HEADER_BYTES,
-    MANIFEST,
     MARKER,
     OUTCOME,
     OWN_FINGERPRINTS,
@@ -28,22 +22,15 @@ from lineage.schemas.own import (
     OWN_TEXTS,
     PLAN_WORD,
     QUERY,
-    REPLICATION,
     WORD,
     fingerprint_of,
 )
 
 __all__ = [
-    "BASE",
-    "BEAT",
-    "CLAIM",
-    "CONTENTS",
     "DEAD_LETTER",
     "FAST_READERS",
-    "FENCE",
     "FINGERPRINT_BYTES",
     "HEADER_BYTES",
-    "MANIFEST",
     "MARKER",
     "MAX_SCHEMAS",
     "MAX_SCHEMA_BYTES",
@@ -54,7 +41,6 @@ __all__ = [
     "OWN_TEXTS",
     "PLAN_WORD",
     "QUERY",
-    "REPLICATION",
     "WORD",
     "SchemaBook",
     "WriterSchema",

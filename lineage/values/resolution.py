@@ -9,7 +9,7 @@ letters.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lineage.limits import Limits
     from lineage.schemas import WriterSchema
 
-_Built = TypeVar("_Built")
 _PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
@@ -39,16 +38,6 @@ _STEPS_EACH: Final = 32
 
 def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter | PlanWord:
     """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
-    build = _BUILDERS.get(schema.name)
-    if build is None:
-        raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is no message of this topic")
-    return read_as(schema, buffer, at, limits, build)
-
-
-def read_as(
-    schema: WriterSchema, buffer: bytes, at: int, limits: Limits, build: Callable[[dict[str, Any], Limits], _Built]
-) -> _Built:
-    """What `build` makes of the record at `at`, written with `schema`. Raises WireError only, whatever the bytes."""
     end = _Scan(schema, limits).scan(buffer, at)
     if end != len(buffer):
         raise WireError(reasons.CORRUPT, f"the message has {len(buffer)} bytes, but by its schema it ends at {end}")
@@ -56,7 +45,7 @@ def read_as(
     stream.seek(at)
     try:
         record = fastavro.schemaless_reader(stream, schema.fast, FAST_READERS[schema.name], return_record_name=True)
-        return build(record, limits)
+        return _BUILDERS[schema.name](record, limits)
     except WireError:
         raise
     # fastavro's errors have no common root, and a foreign writer's schema can make many of them.
@@ -138,19 +127,20 @@ class _Scan:
 
 
 def _query(record: dict[str, Any], limits: Limits) -> Query:
-    inputs, parameters = values_of(record["inputs"], limits), values_of(record["parameters"], limits)
-    return Query(inputs, parameters, _timings(record["timings"], limits))
+    return Query(
+        _map(record["inputs"], limits, 0), _map(record["parameters"], limits, 0), _timings(record["timings"], limits)
+    )
 
 
 def _outcome(record: dict[str, Any], limits: Limits) -> Outcome:
     return Outcome(
         record["kind"],
-        values_of(record["outputs"], limits),
+        _map(record["outputs"], limits, 0),
         _text(record["reason"], limits.max_name_bytes),
         _text(record["text"], limits.max_string_bytes),
         _text(record["stage"], limits.max_name_bytes),
         _timings(record["timings"], limits),
-        values_of(record["flags"], limits),
+        _map(record["flags"], limits, 0),
     )
 
 
@@ -169,8 +159,7 @@ _BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome
 }
 
 
-def values_of(entries: dict[str, Any], limits: Limits, depth: int = 0) -> dict[str, Any]:
-    """The values in a record's map of them. Raises WireError for what is over a limit."""
+def _map(entries: dict[str, Any], limits: Limits, depth: int) -> dict[str, Any]:
     if len(entries) > limits.max_entries:
         raise too_large(f"a map of {len(entries)} entries", limits.max_entries)
     return {
@@ -193,7 +182,7 @@ def _value(value: Any, limits: Limits, depth: int) -> Any:
         if depth == limits.max_depth:
             raise too_large("the message's nesting", limits.max_depth)
         if isinstance(value, dict):
-            return values_of(value, limits, depth + 1)
+            return _map(value, limits, depth + 1)
         return [_value(item["of"], limits, depth + 1) for item in value]
     return value
 
