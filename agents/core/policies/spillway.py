@@ -21,6 +21,7 @@ on behalf of a later one's queue, which is better judged there, when it is known
   the last will be late some have to be dropped anyway, so let it be the doubtful ones; and where it will be late by
   more than `deep`, or the line has not been empty for `long`, all that have the least doubt: LBF serves everybody at
   the edge of what is let in, and a quantile of .9 would waste a tenth of all work for as long as the overload lasts.
+  Each drop shortens the line, so it is looked at again: as few are dropped as have to be.
 * Low Budget First always: what is kept waiting is served after the burst.
 
 Seconds throughout. A decision is one addition and one comparison, and once a batch a look at the end of the line;
@@ -73,7 +74,22 @@ class SpillwayParameters(PardParameters):
 class Spillway(Pard):
     """See the module."""
 
-    __slots__ = ("_alone", "_delays", "_full", "_least", "_longer", "_pressed", "_set", "_share", "_shares", "_since")
+    __slots__ = (
+        "_alone",
+        "_calm",
+        "_delays",
+        "_each",
+        "_full",
+        "_late",
+        "_least",
+        "_longer",
+        "_pressed",
+        "_set",
+        "_share",
+        "_shares",
+        "_since",
+        "_tense",
+    )
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
     order: ClassVar[str] = LOW
@@ -86,7 +102,10 @@ class Spillway(Pard):
         self._delays: Delays = view.shared.get(key) or Delays(view, parameters.quantile, parameters.samples)
         self._outlook = view.shared[key] = self._delays
         self._set = parameters
-        self._share = parameters.quantile  # the quantile that counts now
+        self._share = self._calm = parameters.quantile  # that counts now; and where nothing in the line would be late
+        self._tense = parameters.short  # where something would be, a little
+        self._late = 0.0  # seconds by which the last of the line would be late
+        self._each = 0.0  # seconds by which each request in it lets those behind it wait longer
         self._shares: dict[float, float] = {}  # by quantile, seconds needed from t_e on where others wait
         self._since = 0.0  # when the first of those that wait came to wait
         alone = facts.duration(1)
@@ -111,29 +130,36 @@ class Spillway(Pard):
         self, now: float, starts: float, room: int, batch: list[Request], drops: list[tuple[Request, Refusal]]
     ) -> None:
         """Look at the end of the line, then move over what is let in."""
-        self._share = self._strictness(now, starts)
+        of, waited = self._set, now - self._since
+        self._calm = of.quantile if waited >= of.lasting else of.at_first
+        self._tense = of.short if waited < of.long else _SURE
+        turn = starts + len(self._waiting) * self._each
+        self._late = turn + self._shares[self._calm] - self._waiting.latest
+        self._choose()
         super().fill(now, starts, room, batch, drops)
 
-    def _strictness(self, now: float, starts: float) -> float:
-        """Choose the quantile: by how long they have waited, and whether the last one would be late."""
-        of, waited = self._set, now - self._since
-        share = of.quantile if waited >= of.lasting else of.at_first
-        turn = starts + len(self._waiting) * self._duration / (self.facts.batch * self.view.instances)
-        late = turn + self._shares[share] - self._waiting.latest
-        if late <= 0:
-            return share
-        return _SURE if late > of.deep or waited >= of.long else of.short
+    def _choose(self) -> None:
+        """Choose the quantile, by what the last of the line would be late by."""
+        if self._late <= 0:
+            self._share = self._calm
+        else:
+            self._share = self._tense if self._late <= self._set.deep else _SURE
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         """Refuse what would end too late: by eq. 3 where others wait here, else only what surely would."""
-        if not len(self._waiting):
+        others = len(self._waiting)
+        if not others:
             needed = self._least if self._predict is None else self._at_least(self.needs(request))
         elif self._predict is None:
             needed = self._shares[self._share]
         else:
             needed = self._duration + self.needs(request).total
         if starts + needed > request.deadline:
-            return self._short(now, starts, request)
+            refusal = self._short(now, starts, request)
+            if others:
+                self._late -= self._each
+                self._choose()
+            return refusal
         self._seen.delays.append(now - request.arrived)
         return None
 
@@ -167,8 +193,7 @@ class Spillway(Pard):
     def report(self, now: float, load: Load) -> StageState | None:
         """Tell what this queue saw, and for q how long what waits now will take."""
         state = self._seen.report(now, load)
-        queueing = load.queued * self._duration / (self.facts.batch * self.view.instances)
-        return replace(state, queueing=queueing, entered=float(self.view.instances))
+        return replace(state, queueing=load.queued * self._each, entered=float(self.view.instances))
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
         """Find the estimate, and whether requests wait anywhere, anew."""
@@ -179,6 +204,7 @@ class Spillway(Pard):
     def _renew(self) -> None:
         """Work out what is needed from t_e on, with others waiting and without."""
         of, stage = self._set, self.view.stage
+        self._each = self._duration / (self.facts.batch * self.view.instances)
         self._shares = {
             share: self._duration + self._delays.covering(share, stage).total
             for share in (of.at_first, of.quantile, of.short, _SURE)

@@ -95,6 +95,19 @@ def test_strictest_in_a_deep_or_a_long_overload():
     assert strictness(late=-0.001, since=90.0) == 0.9  # long, but nothing would be late
 
 
+def test_no_more_are_dropped_than_have_to_be():
+    # Each of whom lets the others wait 10 ms longer; without two of them the last, 15 ms late, is in time.
+    made = policy()
+    made.tick(3.0, IDLE, spread())
+    for number in range(10):
+        made.push(99.9, request(str(number), sent=100.0 + made._shares[0.7] + 0.001 - 0.5))
+    made.push(99.9, request("last", sent=100.0 + 11 * 0.01 + made._shares[0.7] - 0.015 - 0.5))
+    batch, drops = [], []
+    made.fill(100.0, 100.0, 5, batch, drops)
+    assert [each.request_id for each, _ in drops] == ["0", "1"]
+    assert [each.request_id for each in batch] == ["2", "3", "4", "5", "6"]
+
+
 def test_the_time_of_waiting_begins_anew_when_the_line_was_empty():
     made = policy()
     made.push(90.0, request())

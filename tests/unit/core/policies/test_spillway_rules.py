@@ -37,13 +37,13 @@ class LenientWhereOthersWait(Spillway):
 class BlindToTheLine(Spillway):
     """Strict after half a second, whether or not anything would be late."""
 
-    def _strictness(self, now, starts):
-        return self._set.quantile if now - self._since >= self._set.lasting else self._set.at_first
+    def _choose(self):
+        self._share = self._calm
 
 
 class AlwaysSure(Spillway):
-    def _strictness(self, now, starts):
-        return 1.0
+    def _choose(self):
+        self._share = 1.0
 
 
 class QueuesOfTheLastSeconds(Spillway):
