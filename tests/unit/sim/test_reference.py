@@ -127,6 +127,12 @@ def test_the_bench_fails_where_a_cell_is_outside(tmp_path, capsys):
     assert "DIFFERS" in capsys.readouterr().out
 
 
+def test_the_bench_says_what_hangs_on_the_last_bits(tmp_path, capsys):
+    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 0.05), "--json", "--shifts", "2"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert said["shifted"] == [0.0, 0.0]
+
+
 def test_the_bench_is_skipped_where_there_is_no_reference(tmp_path, capsys):
     assert run(["bench", "reference", "--folder", str(tmp_path)]) == 0
     assert "skipped" in capsys.readouterr().err
