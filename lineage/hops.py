@@ -1,7 +1,11 @@
-"""Hops: which stage sent a message, for which of its inputs, and what it can no longer repeat.
+"""Hops: which stage sent a message, for which of its inputs, what it can no longer repeat, and what states it rests on.
 
 On the wire (the header `spillway-hops`): a version byte, a count, and for each hop its stage's name (length, UTF-8)
-and four numbers; lengths and numbers are unsigned varints of at most 64 bits. Lists hold one hop today, the emitter's.
+and four numbers; lengths and numbers are unsigned varints of at most 63 bits. Lists hold one hop today, the emitter's.
+
+Version 2, used only where a hop has marks: behind each hop a count of marks, in their order, and for each mark its
+stage's name (length 0: the hop's stage), shard, epoch and n. So a pipeline without stateful stages writes and reads
+version 1 as ever. A header has at most `MAX_MARKS` marks: what they add to it is bounded, and `growth` tells it.
 """
 
 from __future__ import annotations
@@ -11,12 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.marks import Mark, Version, order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION: Final = 1
+VERSION_WITH_MARKS: Final = 2
 MAX_HOPS: Final = 64
+MAX_MARKS: Final = 64
 MAX_STAGE_BYTES: Final = 249  # the longest name of a Kafka topic
 _MOST: Final = (1 << 63) - 1
 _MAX_VARINT_BYTES: Final = 9  # of 63 bits
@@ -34,7 +41,7 @@ class Hop:
     `sequence` is the offset, in partition `partition` of the stage's input, of the message that this one answers (the
     first one to arrive, where several were joined: it is the same whatever came after it, also when a join runs out of
     time). `committed` is the input offset that the stage had committed on that partition when it produced: it cannot
-    repeat any sequence below it.
+    repeat any sequence below it. `marks` are the versions that the message rests on.
     """
 
     stage: str
@@ -42,13 +49,21 @@ class Hop:
     partition: int
     sequence: int
     committed: int
+    marks: tuple[Mark, ...] = ()
 
 
 def encode(hops: Sequence[Hop]) -> bytes:
-    """The header's bytes. Raises WireError for more than `MAX_HOPS`, a negative number or a name that is too long."""
+    """The header's bytes.
+
+    Raises WireError for more than `MAX_HOPS` or `MAX_MARKS`, a number that is negative or over 63 bits, a name that is
+    too long, or marks out of order.
+    """
     if len(hops) > MAX_HOPS:
         raise WireError(reasons.NOT_ENCODABLE, f"{len(hops)} hops are over the limit of {MAX_HOPS}")
-    out = bytearray((VERSION, len(hops)))
+    count = sum([len(hop.marks) for hop in hops])
+    if count > MAX_MARKS:
+        raise WireError(reasons.NOT_ENCODABLE, f"{count} marks are over the limit of {MAX_MARKS}")
+    out = bytearray((VERSION_WITH_MARKS if count else VERSION, len(hops)))
     for hop in hops:
         out += _prefixes.get(hop.stage) or _prefix(hop.stage)
         for number in (hop.epoch, hop.partition, hop.sequence, hop.committed):
@@ -59,26 +74,90 @@ def encode(hops: Sequence[Hop]) -> bytes:
                 out.append(rest & 0x7F | _MORE)
                 rest >>= 7
             out.append(rest)
+        if count:
+            _append_marks(out, hop)
     return bytes(out)
+
+
+def growth(hops: Sequence[Hop]) -> int:
+    """How many bytes the marks add to the header."""
+    if not any(hop.marks for hop in hops):
+        return 0
+    bare = [Hop(hop.stage, hop.epoch, hop.partition, hop.sequence, hop.committed) for hop in hops]
+    return len(encode(hops)) - len(encode(bare))
 
 
 def decode(data: bytes) -> tuple[Hop, ...]:
     """The hops in the header's bytes. Raises WireError(BAD_HEADERS) for anything that `encode` could not have made."""
     try:
-        if data[0] != VERSION:
-            raise _bad(f"their version is {data[0]}, not {VERSION}")
-        count = data[1]
+        version, count = data[0], data[1]
+        if version not in (VERSION, VERSION_WITH_MARKS):
+            raise _bad(f"their version is {version}, not {VERSION} or {VERSION_WITH_MARKS}")
         if count > MAX_HOPS:
             raise _bad(f"{count} are over the limit of {MAX_HOPS}")
-        hops, at = [], 2
+        hops, at, room = [], 2, MAX_MARKS
         for _ in range(count):
             hop, at = _hop(data, at)
+            if version == VERSION_WITH_MARKS:
+                marks, at = _marks(data, at, hop.stage, room)
+                room -= len(marks)
+                hop = Hop(hop.stage, hop.epoch, hop.partition, hop.sequence, hop.committed, marks)
             hops.append(hop)
     except IndexError as error:
         raise _bad("they end early") from error
     if at != len(data):
         raise _bad(f"{len(data) - at} bytes follow them")
+    if version == VERSION_WITH_MARKS and room == MAX_MARKS:
+        raise _bad(f"they have no marks, so their version is {VERSION}")
     return tuple(hops)
+
+
+def _append_marks(out: bytearray, hop: Hop) -> None:
+    marks = hop.marks
+    out.append(len(marks))
+    before: tuple[str, int, int] | None = None
+    for mark in marks:
+        place = order(mark)
+        if before is not None and before >= place:
+            raise WireError(reasons.NOT_ENCODABLE, f"the marks of {hop} are not in order")
+        before = place
+        version = mark.version
+        if not (0 <= mark.shard <= _MOST and 0 < version.epoch <= _MOST and 0 < version.n <= _MOST):
+            raise WireError(reasons.NOT_ENCODABLE, f"the mark {mark} has a number that is not positive or over 63 bits")
+        if mark.stage == hop.stage:
+            out.append(0)
+        else:
+            out += _prefixes.get(mark.stage) or _prefix(mark.stage)
+        for number in (mark.shard, version.epoch, version.n):
+            rest = number
+            while rest >= _MORE:
+                out.append(rest & 0x7F | _MORE)
+                rest >>= 7
+            out.append(rest)
+
+
+def _marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ...], int]:
+    count = data[at]
+    if count > room:
+        raise _bad(f"their marks are over the limit of {MAX_MARKS}")
+    at += 1
+    marks: list[Mark] = []
+    for _ in range(count):
+        size, at = _number(data, at)
+        if size > MAX_STAGE_BYTES:
+            raise _bad(f"a stage's name has {size} bytes")
+        name = data[at : at + size]
+        stage = (_names.get(name) or _name(name)) if size else sender
+        shard, at = _number(data, at + size)
+        epoch, at = _number(data, at)
+        n, at = _number(data, at)
+        if not (epoch and n):
+            raise _bad("a mark names no version")
+        mark = Mark(stage, shard, Version(epoch, n))
+        if marks and order(marks[-1]) >= order(mark):
+            raise _bad("their marks are not in order")
+        marks.append(mark)
+    return tuple(marks), at
 
 
 def _hop(data: bytes, at: int) -> tuple[Hop, int]:
