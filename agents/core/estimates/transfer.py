@@ -4,8 +4,10 @@ Not their mean: what is served at the edge of its deadline (Low Budget First ser
 not, with all the work on it lost, while a few milliseconds of caution cost nothing that an overload does not take
 anyway. Ways vary by more than their mean, as a broker answers in bursts.
 
-Where none came for a second, nothing is known. What was slow during an outage must not keep out for good what would
-show that it is over: a stage that lets nothing in brings no messages to those behind it.
+Remembered for two seconds: after a moment in which all were slow, everything may look late, and the longer that is
+remembered, the longer nothing is let in. Where none came for a second, nothing is known. What was slow during an outage
+must not keep out for good what would show that it is over: a stage that lets nothing in brings no messages to those
+behind it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import math
 from collections import deque
 from typing import Final
 
-LENGTH: Final = 5.0  # seconds that are remembered
+LENGTH: Final = 2.0  # seconds that are remembered
 SILENCE: Final = 1.0  # seconds
 COVERED: Final = 0.9
 FEW: Final = 50  # ways; of fewer only the median counts, as those of a pipeline that has just begun are slow
