@@ -55,10 +55,10 @@ def test_a_way_is_remembered_for_two_seconds_and_none_is_longer_than_one():
     for number in range(1, 5):
         way.hear(number / 2, 0.01)
     assert way.seconds(2.0) == pytest.approx(0.01)  # the median of a few
-    for number in range(50):
+    for _ in range(50):
         way.hear(2.1, 0.02)
     assert way.seconds(2.1) == pytest.approx(0.02)
-    for number in range(50):
+    for _ in range(50):
         way.hear(4.2, -0.5)  # a clock that was set back
     assert way.seconds(4.2) == 0.0
 
