@@ -1,0 +1,232 @@
+"""All version logs together: which versions are durable, which are dead, and what a primary may start from.
+
+A version's fate, by the log alone (rules 1, 2, 6 and 7; HAMS, Algorithm 2, whose line 8 prints <= and means >=):
+
+* DURABLE: it is on its shard's chain, a manifest at or above it is in the log, and every mark that this manifest and
+  the ones before it require is durable. INITIAL always is.
+* DEAD: the chain has been cut below it; or a manifest that it needs requires a dead mark. Then its shard has to go back
+  (`rollback`, rule 14), and a new base will cut it off.
+* OPEN: known, and neither yet. UNREAD: of an epoch that the log, as far as it was read, does not know; or the log was
+  not read up to where it ended when reading began. To both the answer is to wait.
+
+Invariants:
+
+* DURABLE and DEAD are final, and no two readers of the same logs, however far each has read, find one and the other of
+  the same mark. A base is never older than a durable version, as its claimant has read all that anyone can have judged
+  by; a log that says otherwise raises CheckpointError, for then a released outcome may rest on lost state.
+* What is missing in a compacted log was durable, or dead, when it went; but only a reader that has also read the base
+  by which it was can tell. So of a log that is still being caught up with nothing is found durable, nor dead by what
+  it requires. (A reader that falls back by more than min.compaction.lag.ms has to begin anew.)
+
+Memory: per shard its chain, and the backlog of complete versions that are not durable. Work: O(1) amortised for each
+mark of a manifest, times the shards that wait for the same one; a base looks through all backlogs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from checkpoint.backlog import Backlog
+from checkpoint.version_log import Manifest, VersionLog
+from checkpoint.versions import INITIAL
+from lineage.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from checkpoint.version_log import Record
+    from checkpoint.versions import Mark, Place, Version
+    from lineage.hops import Hop
+
+
+class Fate(Enum):
+    """What is known of a version, or of all that a message rests on."""
+
+    DURABLE = "durable"
+    DEAD = "dead"
+    OPEN = "open"
+    UNREAD = "unread"
+
+
+class _Shard:
+    """One shard: its log, and how far it is durable."""
+
+    __slots__ = ("awaited_by", "backlog", "current", "doomed", "durable", "log")
+
+    def __init__(self, log: VersionLog) -> None:
+        self.log = log
+        self.durable: Version = INITIAL  # the newest durable one; everything below it on the chain is durable too
+        self.backlog = Backlog()
+        self.doomed: int | None = None  # versions of the newest epoch from this n on are dead by what they require
+        self.current = False  # whether the log was read up to where it ended when reading began
+        self.awaited_by: set[Place] = set()  # whose oldest entry waits for a mark of this shard
+
+    @property
+    def candidate(self) -> Version:
+        """The newest version that is complete and not dead."""
+        return self.backlog.last or self.durable
+
+
+class Logs:
+    """The stateful shards of a pipeline. Answers the gate, backups, claimants and stages alike."""
+
+    log_type = VersionLog
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        """`places`: every shard of every stateful stage."""
+        self._shards = {place: _Shard(self.log_type()) for place in places}
+
+    # What was read ---------------------------------------------------------------------------------------------
+
+    def take(self, place: Place, record: Record) -> bool:
+        """Take the next record of a shard's log; False if it is void. Raises CheckpointError for one that cannot be."""
+        shard = self._at(place)
+        log = shard.log
+        before = log.history
+        if not log.take(record):
+            return False
+        if log.history is not before:
+            self._based(place, shard)
+        if isinstance(record, Manifest) and shard.doomed is None:
+            version = record.version
+            # An earlier version of its own chain is before it in the backlog anyhow.
+            others = [m for m in record.requires if m.place != place or not log.history.contains(version, m.version)]
+            shard.backlog.append(version, others)
+            if any(map(self.dead, others)):
+                self._bury([place])
+            self._advance([place])
+        return True
+
+    def caught_up(self, place: Place) -> None:
+        """Note that a shard's log was read up to the end that it had when reading began."""
+        shard = self._at(place)
+        if not shard.current:
+            shard.current = True
+            self._bury(list(self._shards))
+            self._advance([place, *self._woken(shard)])
+
+    # What is known ---------------------------------------------------------------------------------------------
+
+    def fate(self, mark: Mark) -> Fate:
+        """Judge one mark. Raises CheckpointError for a shard that the pipeline does not have."""
+        version = mark.version
+        if version == INITIAL:
+            return Fate.DURABLE
+        shard = self._at(mark.place)
+        history = shard.log.history
+        if history.beyond(version):
+            return Fate.UNREAD
+        if not history.alive(version):
+            return Fate.DEAD
+        if version.n <= shard.durable.n:
+            return Fate.DURABLE
+        if shard.doomed is not None and version.n >= shard.doomed:
+            return Fate.DEAD
+        return Fate.OPEN if shard.current else Fate.UNREAD
+
+    def durable(self, mark: Mark) -> bool:
+        """Whether a version will survive every failover; once true, always."""
+        return self.fate(mark) is Fate.DURABLE
+
+    def dead(self, mark: Mark) -> bool:
+        """Whether no recovery will reproduce a version; once true, always."""
+        return self.fate(mark) is Fate.DEAD
+
+    def judge(self, marks: Iterable[Mark]) -> Fate:
+        """Judge all marks together: dead if any is, durable if all are."""
+        found = {self.fate(mark) for mark in marks}
+        return next((fate for fate in (Fate.DEAD, Fate.UNREAD, Fate.OPEN) if fate in found), Fate.DURABLE)
+
+    def may_release(self, hops: Sequence[Hop]) -> bool:
+        """Whether all that these hops rest on is durable (`checkpoint.durability`)."""
+        return all(self.durable(mark) for hop in hops for mark in hop.marks)
+
+    def is_dead(self, hops: Sequence[Hop]) -> bool:
+        """Whether something that these hops rest on is dead."""
+        return any(self.dead(mark) for hop in hops for mark in hop.marks)
+
+    def contains(self, one: Mark, other: Mark) -> bool:
+        """Whether a version is known to contain another one of its shard (for `lineage.marks.merged`)."""
+        return self._at(one.place).log.history.contains(one.version, other.version)
+
+    # What roles are decided by ---------------------------------------------------------------------------------
+
+    def log(self, place: Place) -> VersionLog:
+        """Give one shard's log: its epoch, claimant, history and void records."""
+        return self._at(place).log
+
+    def newest_durable(self, place: Place) -> Version:
+        """Give what a primary keeps to go back to, and a backup has applied."""
+        return self._at(place).durable
+
+    def candidate(self, place: Place) -> Version:
+        """Give the newest version that is complete and not dead: the base of a claimant that has just read its fence.
+
+        Raises CheckpointError where the log was not caught up with: a newer one may be in it.
+        """
+        shard = self._at(place)
+        if not shard.current:
+            raise CheckpointError(f"the version log of {place[0]}/{place[1]} was not read to its end before a claim")
+        return shard.candidate
+
+    def rollback(self, place: Place) -> Version | None:
+        """Give the version that a shard has to go back to as its newer ones are dead; None while none are."""
+        shard = self._at(place)
+        return None if shard.doomed is None else shard.candidate
+
+    def waiting(self, place: Place) -> int:
+        """Count what is kept of complete versions that are not durable."""
+        return len(self._at(place).backlog)
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _at(self, place: Place) -> _Shard:
+        shard = self._shards.get(place)
+        if shard is None:
+            raise CheckpointError(f"the pipeline has no stateful shard {place[0]}/{place[1]}: another spec's message?")
+        return shard
+
+    def _based(self, place: Place, shard: _Shard) -> None:
+        """Follow a shard's chain to its new base."""
+        base = shard.log.history.base
+        if base.n < shard.durable.n:
+            raise CheckpointError(
+                f"{place[0]}/{place[1]}: epoch {shard.log.epoch} starts from {base}, older than the durable "
+                f"{shard.durable}; outcomes that were released may rest on lost state: stop, and compare the members"
+            )
+        shard.backlog.cut_at(base)
+        if shard.doomed is not None and shard.doomed > base.n:
+            shard.doomed = None
+        if shard.doomed is None and shard.candidate.n < base.n:
+            shard.backlog.append(base, ())  # its manifest is gone, so it was durable with all it rests on
+        self._bury(list(self._shards))
+        self._advance([place, *self._woken(shard)])
+
+    def _bury(self, places: list[Place]) -> None:
+        """Drop what rests on something dead at these places, and what rests on that."""
+        while places:
+            shard = self._shards[places.pop()]
+            if shard.current and shard.backlog.drop_dead(self.dead):
+                shard.doomed = shard.candidate.n + 1
+                places = list(self._shards)
+
+    def _advance(self, places: list[Place]) -> None:
+        """Find what has become durable at these places, and at those that waited for it."""
+        while places:
+            place = places.pop()
+            shard = self._shards[place]
+            before = shard.durable
+            while shard.current and shard.backlog:
+                awaited = shard.backlog.waits_for(self.durable)
+                if awaited is not None:
+                    self._shards[awaited.place].awaited_by.add(place)
+                    break
+                shard.durable = shard.backlog.pop()
+            if shard.durable is not before:
+                places += self._woken(shard)
+
+    @staticmethod
+    def _woken(shard: _Shard) -> set[Place]:
+        woken, shard.awaited_by = shard.awaited_by, set()
+        return woken

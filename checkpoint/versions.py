@@ -1,0 +1,100 @@
+"""A shard's history: which of its versions lie on the chain that goes on, and which a newer reign has cut off.
+
+Every reign (epoch) starts from a version of an earlier one, its base. The chain is the way from the newest epoch down
+to the initial state. Invariants (rules 1 and 7 of stateful fault tolerance; HAMS, section IV-E):
+
+* A version is alive if it lies on the chain: of the newest epoch, above its base; or of an epoch further down, above
+  that epoch's base and at or below the base of the next one on the chain. Along the chain n rises.
+* A version of an epoch that is not the newest is *not* dead for that: it is cut off if and only if the chain left its
+  epoch below it, or passes its epoch by. What is cut off stays so, as a new base lies on the chain.
+* Of a version of an epoch that the history has not reached, nothing can be said: the log must be read further.
+* Nobody generated a version at or below the base of its own epoch, so such a one is never alive.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from lineage.errors import CheckpointError
+from lineage.marks import INITIAL, Mark, Place, Version
+from lineage.replication import Link
+
+__all__ = ["INITIAL", "History", "Link", "Mark", "Place", "Version"]
+
+
+class History:
+    """The chain of one shard. Immutable; a manifest carries its links."""
+
+    __slots__ = ("_spans", "links")
+
+    def __init__(self, links: tuple[Link, ...] = ()) -> None:
+        """`links`: the epochs on the chain and their bases, oldest first.
+
+        Raises CheckpointError where they do not meet.
+        """
+        self.links = links
+        self._spans: dict[int, tuple[int, float]] = {}  # epoch on the chain -> above which n, up to which n
+        below, low = 0, -1
+        for epoch, base in links:
+            if base.epoch != below or epoch <= below or base.n <= low or (base.epoch == 0) != (base == INITIAL):
+                raise CheckpointError(f"no history of a shard: {self}; its versions cannot be judged")
+            if below:
+                self._spans[below] = (low, base.n)
+            below, low = epoch, base.n
+        if links:
+            self._spans[below] = (low, inf)
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch; 0 before the first."""
+        return self.links[-1][0] if self.links else 0
+
+    @property
+    def base(self) -> Version:
+        """What the newest epoch started from."""
+        return self.links[-1][1] if self.links else INITIAL
+
+    def begun(self, epoch: int, base: Version) -> History:
+        """Give the history after a new epoch has started from `base`.
+
+        Raises CheckpointError for an epoch that is not newer, or a base that is not alive.
+        """
+        if epoch <= self.epoch:
+            raise CheckpointError(f"epoch {epoch} cannot follow epoch {self.epoch}")
+        if not self.alive(base):
+            raise CheckpointError(f"epoch {epoch} cannot start from {base}, which is not on the chain {self}")
+        return type(self)((*(link for link in self.links if link[0] <= base.epoch), (epoch, base)))
+
+    def alive(self, version: Version) -> bool:
+        """Whether a version lies on the chain."""
+        if version == INITIAL:
+            return True
+        span = self._spans.get(version.epoch)
+        return span is not None and span[0] < version.n <= span[1]
+
+    def beyond(self, version: Version) -> bool:
+        """Whether a version is of an epoch that is not known yet."""
+        return version.epoch > self.epoch
+
+    def cut(self, version: Version) -> bool:
+        """Whether a version is off the chain for good."""
+        return not self.beyond(version) and not self.alive(version)
+
+    def newer(self, one: Version, other: Version) -> Version | None:
+        """Give the later of two versions on the chain; None where one of them is not on it."""
+        if not (self.alive(one) and self.alive(other)):
+            return None
+        return one if one.n >= other.n else other
+
+    def contains(self, one: Version, other: Version) -> bool:
+        """Whether the state `one` is `other`, or has come from it: whatever makes `other` dead makes `one` dead."""
+        return self.alive(one) and self.alive(other) and other.n <= one.n
+
+    def __eq__(self, other: object) -> bool:
+        return self.links == other.links if isinstance(other, History) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.links)
+
+    def __repr__(self) -> str:
+        return f"History({', '.join(f'{epoch} from {base}' for epoch, base in self.links)})"
