@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 _APART = ("expired", OURS)  # not in the paper; ours, which comes last
 _SETTINGS = tuple(
     f"spillway:{constant}"
-    for constant in ("quantile=.8", "quantile=.95", "at_first=.5", "at_first=.9", "lasting=.2", "lasting=1")
+    for constant in (
+        *("quantile=.8", "quantile=.95", "at_first=.5", "at_first=.9", "lasting=.2", "lasting=1"),
+        *("short=.9", "short=.99", "deep=.02", "deep=.1", "long=1", "long=5"),
+    )
 )
 _QUICK = (("tm", "lv"), ("wiki-like", "gamma-3", "poisson"), 40)
 
@@ -81,6 +84,7 @@ def judged(rows: Sequence[Row]) -> list[Verdict]:
 @click.option("--seconds", type=click.IntRange(10), default=120, show_default=True, help="Length of each trace.")
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
 @click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
+@click.option("--hops", is_flag=True, help="Let every message take 3 to 20 ms from stage to stage.")
 @click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
 @click.option("--constants/--no-constants", default=True, help="Run spillway with other constants, too.")
 @click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
@@ -95,6 +99,7 @@ def policies(
     seeds: tuple[int, ...],
     period: float,
     *,
+    hops: bool,
     beside: bool,
     constants: bool,
     quick: bool,
@@ -105,6 +110,8 @@ def policies(
     \b
     Example: spillway bench policies --quick
     """  # noqa: D301 - click's own marks
+    if beside and hops:
+        raise click.UsageError("messages take no time in the reference's cases: leave out --hops, or --reference")
     chosen: Sequence[Dispatch] = dispatches or ("shared", "worker")
     wanted = tuple(dict.fromkeys((THEIRS, *(others or [name for name in POLICIES if name not in _APART]), OURS)))
     settings = _SETTINGS if constants and not beside else ()
@@ -117,7 +124,7 @@ def policies(
     else:
         some_apps, some_traces, length = _QUICK if quick else (APPLICATIONS, traces(), seconds)
         cells = [
-            Cell(app, trace, length, load, seed)
+            Cell(app, trace, length, load, seed, hops)
             for seed in seeds
             for trace in names or some_traces
             for app in apps or some_apps

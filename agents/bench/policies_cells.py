@@ -3,6 +3,9 @@
 Workers follow from the trace by the rule of `agents.bench.pard.cases`: with full batches, every stage serves all but
 1 % of the requests at the rate per second at which they come. So the load is above capacity in the worst seconds of
 every trace, and the traces differ in how long and how far. `load` multiplies the requests on the same workers.
+
+With `hops` every message takes its own time from stage to stage, `LEAST` and an exponential one of `MORE` in the mean,
+and at most `MOST`, as on a broker that is busy.
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ from agents.bench.pard.cases import good_of
 from agents.bench.policies_workloads import arrivals
 from agents.sim import bound
 from agents.sim.simulation import simulate
+from lineage.metric_names import GATE
 from producers.load import schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from agents.sim.plan import Dispatch
     from topology.load import Pipeline
+
+LEAST, MORE, MOST = 0.003, 0.004, 0.02  # seconds of a hop
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Cell:
     seconds: int = 120
     load: float = 1.0
     seed: int = 0
+    hops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +69,22 @@ def prepared(cell: Cell) -> tuple[NDArray[np.float64], tuple[int, ...]]:
 def bound_of(cell: Cell) -> float:
     """Give the share of requests that any policy drops."""
     due, workers = prepared(cell)
-    return bound.of(application(cell.app), due, workers).rate
+    return bound.of(application(cell.app), due, workers, hop=LEAST if cell.hops else 0.0).rate
+
+
+def hops_of(cell: Cell, count: int) -> dict[str, NDArray[np.float64]] | None:
+    """Give what each of `count` requests takes to each stage and through the gate; None for nothing."""
+    if not cell.hops:
+        return None
+    rng = np.random.default_rng((cell.seed, 0x686F70))
+    places = [*(stage.name for stage in application(cell.app).spec.stages), GATE]
+    return {place: np.minimum(LEAST + rng.exponential(MORE, count), MOST) for place in places}
 
 
 def outcome(cell: Cell, policy: str, dispatch: Dispatch, period: float = 1.0) -> Outcome:
     """Run a policy in a cell, synchronised once a `period` in seconds."""
     due, workers = prepared(cell)
-    return run(application(cell.app), due, workers, policy, dispatch, period)
+    return run(application(cell.app), due, workers, policy, dispatch, period, hops_of(cell, len(due)))
 
 
 def run(
@@ -78,9 +94,10 @@ def run(
     policy: str,
     dispatch: Dispatch,
     period: float = 1.0,
+    hops: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> Outcome:
-    """Run a policy on arrivals, with these workers by stage."""
-    result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=policy, period=period)
+    """Run a policy on arrivals, with these workers by stage; `hops` by stage, in seconds."""
+    result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=policy, period=period, hops=hops)
     good = good_of(result)
     spent = float(result.spent.sum())
     wasted = float(result.spent[~good].sum()) / spent if spent else 0.0

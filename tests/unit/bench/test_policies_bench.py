@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from agents.bench.policies import judged, policies
-from agents.bench.policies_cells import Cell, bound_of, outcome, prepared
+from agents.bench.policies_cells import Cell, bound_of, hops_of, outcome, prepared
 from agents.bench.policies_verdicts import Row, left_out, ratio, verdicts
 from agents.bench.policies_workloads import GENERATED, arrivals
+from lineage.metric_names import GATE
 
 
 def row(trace="t", bound=0.01, **drops):
@@ -76,6 +78,25 @@ def test_a_cell_can_be_run():
     assert len(workers) == 3
     assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
     assert len(due) > 1000
+
+
+def test_every_message_takes_its_own_time():
+    cell = Cell("tm", "poisson", 10, hops=True)
+    due, _ = prepared(cell)
+    hops = hops_of(cell, len(due))
+    assert set(hops) == {"object", "face", "text", GATE}
+    assert all(0.003 <= each.min() < each.max() <= 0.02 for each in hops.values())
+    assert not (hops["face"] == hops["text"]).any()
+    assert hops_of(Cell("tm", "poisson", 10), len(due)) is None
+    assert bound_of(cell) >= bound_of(Cell("tm", "poisson", 10))
+    heavy = Cell("tm", "poisson", 10, 1.5)
+    assert outcome(replace(heavy, hops=True), "naive", "shared").drop > outcome(heavy, "naive", "shared").drop
+
+
+def test_the_references_cases_have_no_hops():
+    result = CliRunner().invoke(policies, ["--reference", "--hops"])
+    assert result.exit_code == 2
+    assert "leave out --hops" in result.output
 
 
 def test_seeds_make_other_cells():

@@ -1,6 +1,7 @@
-"""Each rule of `spillway` is worth its place: taken out, short bursts cost visibly more in a small simulation.
+"""Each rule of `spillway` is worth its place: taken out, overloads cost visibly more in a small simulation.
 
-Five seconds at half the capacity and two at 1.4 times it, four times over, on lv with one queue per stage.
+Drops or work, on lv with one queue per stage: five seconds at half the capacity and two at 1.4 times it, four times
+over; four seconds far above it; requests that come in clumps.
 """
 
 from __future__ import annotations
@@ -85,18 +86,11 @@ class CalmTimesToo(Spillway):
         self._pressed = True
 
 
-class NothingExpectedBeforehand(Spillway):
-    def __init__(self, view, parameters):
-        super().__init__(view, parameters)
-        self._seen.waits.clear()
-
-
 class HighBudgetsFirst(Spillway):
     order = HIGH
 
 
 COST_DROPS = (
-    AlwaysSure,
     StrictWhereNoneWaits,
     LenientWhereOthersWait,
     FullBatches,
@@ -121,10 +115,18 @@ def bursts(levels):
     return lv, workers, schedule.from_counts(np.arange(len(levels)), counts, rng)
 
 
-def run(policy, monkeypatch, levels=LEVELS):
+def clumps():
+    """Twenty seconds of three quarters of the capacity, of which most come in bursts of milliseconds."""
+    lv = application("lv")
+    workers = provision(lv.spec, 120, {})
+    rate = 0.75 * capacity_of(lv.spec, workers, {})
+    return lv, workers, schedule.gamma(rate, 3.0, 20, np.random.default_rng(0))
+
+
+def run(policy, monkeypatch, scene=None):
     """Drops and seconds wasted."""
     monkeypatch.setitem(policies.POLICIES, "spillway", policy)
-    lv, workers, due = bursts(levels)
+    lv, workers, due = scene or bursts(LEVELS)
     result = simulate(lv, due, workers=workers, dispatch="shared", policy="spillway", period=0.1)
     good = good_of(result)
     return int((~good).sum()), float(result.spent[~good].sum())
@@ -147,7 +149,11 @@ def test_without_a_rule_more_is_wasted(mutant, whole, monkeypatch):
 
 
 def test_blind_to_the_end_of_the_line_a_deep_overload_wastes_more(monkeypatch):
-    dropped, wasted = run(Spillway, monkeypatch, DEEP)
-    blind = run(BlindToTheLine, monkeypatch, DEEP)
+    dropped, wasted = run(Spillway, monkeypatch, bursts(DEEP))
+    blind = run(BlindToTheLine, monkeypatch, bursts(DEEP))
     assert blind[0] > dropped
     assert blind[1] > 1.2 * wasted
+
+
+def test_strict_at_once_more_is_dropped_of_what_comes_in_clumps(monkeypatch):
+    assert run(AlwaysSure, monkeypatch, clumps())[0] > 1.2 * run(Spillway, monkeypatch, clumps())[0]
