@@ -8,12 +8,14 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agents.models.stateful import check_model, is_stateful
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agents.models.inputs import Inputs
+    from agents.models.stateful import StatefulModel
 
 
 class Model(Protocol):
@@ -35,19 +37,28 @@ def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str 
     (see `agents.models.torch_module`); torch is never imported for a model that does not do so itself.
     """
     place = f"stage {stage!r}: model {name!r}"
-    factory = _find(place, name)
-    if not callable(factory):
-        raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
-    try:
-        model = factory(**arguments)
-    except Exception as error:
-        raise ModelError(f"{place}: constructing it failed: {_cause(error)}") from error
+    model = _construct(place, name, arguments)
     if _is_torch_module(model):
         from agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
 
         return TorchModel(model, device)
     if not callable(getattr(model, "predict", None)):
-        raise ModelError(f"{place}: {type(model).__name__} has no method predict(batch)")
+        kind = "; it has those of a stateful model" if is_stateful(model) else ""
+        raise ModelError(f"{place}: {type(model).__name__} has no method predict(batch){kind}")
+    return model  # type: ignore[no-any-return]
+
+
+def load_stateful_model(stage: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> StatefulModel:
+    """Construct the stateful model `module:Class` (or what the function `module:function` returns) and check its form.
+
+    Raises ModelError that names the stage, the model and the cause. A model with a method `to(device)`, as the adapters
+    of torch modules have, is moved there.
+    """
+    place = f"stage {stage!r}: model {name!r}"
+    model = _construct(place, name, arguments)
+    check_model(place, model)
+    if device != "cpu" and callable(getattr(model, "to", None)):
+        model.to(device)
     return model  # type: ignore[no-any-return]
 
 
@@ -65,6 +76,16 @@ def limit_torch_threads(threads: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(threads)
+
+
+def _construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
+    factory = _find(place, name)
+    if not callable(factory):
+        raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
+    try:
+        return factory(**arguments)
+    except Exception as error:
+        raise ModelError(f"{place}: constructing it failed: {_cause(error)}") from error
 
 
 def _find(place: str, name: str) -> Any:

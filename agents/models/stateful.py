@@ -1,0 +1,262 @@
+"""Stateful models: what such a model is, and the order in which a stage, a replay or a test runs it.
+
+A stateful model is any class with three methods (HAMS, sections II-B and V: compute, then update):
+
+- `initialize() -> state`: the state to start from, the same in every process: seed what is random.
+- `compute(state, batch) -> outputs`: one mapping per query, as `predict`. It only reads: the state is copied meanwhile.
+- `update(state, batch, outputs) -> state`: the batch's change of the state. It owns the state that it is given: it may
+  change it in place and return it, or return another. `batch` and `outputs` hold the queries that change something.
+
+And where they apply:
+
+- `reads(query) -> bool`: whether a query changes nothing (an inference between training requests). Such a query must
+  be answered from the state alone, whatever else its batch holds. A batch of nothing else makes no new version.
+- `key(query) -> str`: a keyed model has a state per stream, user or the like. `initialize` makes that of a new key;
+  `compute` and `update` take a mapping of their queries' keys to states, and `update` returns one of the same keys.
+
+What `compute` has found for `update` (gradients, new hidden states) may wait on the model itself: the update of a batch
+is the next call after its compute, or never comes. Nothing else may: a state that comes from the log, or an older one
+to roll back to, is simply what the next `compute` is given, and the outputs have to be the same as if it had always
+been there. `agents.models.rehearsal` tries that; `agents.models.state` says what a state may hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from agents.models.state import State, check_state, fingerprint
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from agents.models.inputs import Inputs
+
+Kind = Literal["shared", "keyed"]
+Batch = Sequence["Inputs"]
+Outputs = Sequence[Mapping[str, Any]]
+
+_SHAPES = {
+    "initialize": ("self",),
+    "compute": ("self", "state", "batch"),
+    "update": ("self", "state", "batch", "outputs"),
+    "reads": ("self", "query"),
+    "key": ("self", "query"),
+}
+_NEEDED = ("initialize", "compute", "update")
+
+
+class StatefulModel(Protocol):
+    """What a stateful stage runs; a model with a `key` method takes and returns a mapping of keys to states."""
+
+    def initialize(self) -> State:
+        """Make the state to start from: the stage's, or a new key's."""
+        ...
+
+    def compute(self, state: Any, batch: Batch) -> Outputs:
+        """Answer the batch from the state, without changing it."""
+        ...
+
+    def update(self, state: Any, batch: Batch, outputs: Outputs) -> Any:
+        """Return the state after the batch, which was just computed."""
+        ...
+
+
+def is_stateful(model: object) -> bool:
+    """Whether the model means to be a stateful one: it has a method of the contract that `predict` knows nothing of."""
+    return any(callable(getattr(model, name, None)) for name in ("compute", "update"))
+
+
+def check_model(place: str, model: object) -> Kind:
+    """The kind of a stateful model. Raises ModelError that names the class, what is wrong with it and the fix."""
+    name = type(model).__name__
+    for method in _NEEDED:
+        if not callable(getattr(model, method, None)):
+            raise ModelError(
+                f"{place}: {name} has no method {_written(method)}; a stateful model has {', '.join(_NEEDED)}"
+                f"{_torch_hint(model)}"
+            )
+    for method, shape in _SHAPES.items():
+        if (function := getattr(model, method, None)) is not None:
+            _check_method(f"{place}: {name}.{method}", method, function, len(shape) - 1)
+    return "keyed" if hasattr(model, "key") else "shared"
+
+
+def _check_method(place: str, method: str, function: Any, count: int) -> None:
+    if not callable(function):
+        raise ModelError(f"{place} is {type(function).__name__}, not a method; write {_written(method)}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise ModelError(f"{place} must be a plain method that returns its result, neither async nor a generator")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a builtin; calling it will tell
+        return
+    try:
+        signature.bind(*([None] * count))
+    except TypeError as error:
+        raise ModelError(f"{place}{signature} cannot be called as {_written(method)}: {error}") from error
+
+
+def _written(method: str) -> str:
+    return f"{method}({', '.join(_SHAPES[method])})"
+
+
+def _torch_hint(model: object) -> str:
+    if not any(base.__module__.startswith("torch.nn") for base in type(model).__mro__):
+        return ""
+    return "; agents.models.torch_learner.Learner and agents.models.torch_streams.Streams make one of a torch module"
+
+
+class Machine:
+    """A stateful model with its state, which computes and updates in turns; `version` counts the updates.
+
+    Raises ModelError, which begins with `place`, where the model breaks its contract; what the model itself raises
+    goes through. After an update that failed the state may be half changed: the machine refuses to go on. With `verify`
+    it also raises where `compute` changes a state, or `update` that of a key outside its batch; that costs two
+    fingerprints of the state a batch.
+    """
+
+    def __init__(
+        self, place: str, model: StatefulModel, state: State | None = None, version: int = 0, *, verify: bool = False
+    ) -> None:
+        """Start from `state` (of a keyed model: keys to states), which the machine owns from now on, or anew."""
+        self.kind = check_model(place, model)
+        self.version = version
+        self.state: Any  # a state; of a keyed model a dict of keys to states
+        self._place = f"{place}: {type(model).__name__}"
+        self._model = model
+        self._reads = getattr(model, "reads", None)
+        self._pending: tuple[list[Inputs], list[Mapping[str, Any]], Any] | None = None
+        self._broken = ""
+        self._verify = verify
+        if state is not None:
+            self.state = dict(state) if self.kind == "keyed" else state
+        else:
+            self.state = {} if self.kind == "keyed" else self._initial()
+
+    @property
+    def pending(self) -> bool:
+        """Whether the batch that was computed last still has to change the state."""
+        return self._pending is not None
+
+    def compute(self, batch: Batch) -> list[Mapping[str, Any]]:
+        """Answer a batch from the state as it is. Raises ModelError if the update before is still due."""
+        if self._broken or self._pending is not None:
+            why = self._broken or "the update of the batch before is still due; call update or discard first"
+            raise ModelError(f"{self._place}: cannot compute: {why}")
+        given = self._states(batch) if self.kind == "keyed" else self.state
+        before = self._prints(given)
+        outputs = self._model.compute(given, batch)
+        if self._prints(given) != before:
+            raise ModelError(f"{self._place}.compute changes the state; it may only read: change a copy, or in update")
+        self._check_outputs(outputs, len(batch))
+        changing = [index for index, query in enumerate(batch) if self._reads is None or not self._reads(query)]
+        if changing:
+            queries = [batch[index] for index in changing]
+            if self.kind == "keyed":
+                given = {key: given[key] for key in dict.fromkeys(map(self._key, queries))}
+            self._pending = queries, [outputs[index] for index in changing], given
+        return list(outputs)
+
+    def update(self) -> tuple[str, ...]:
+        """Let the batch that was computed change the state; returns the keys that it touched (none of a shared one)."""
+        if self._pending is None:
+            return ()
+        (queries, outputs, given), self._pending = self._pending, None
+        self._broken = "its state may be half changed, as an update failed; start again from a version that is whole"
+        others = {key: each for key, each in self.state.items() if key not in given} if self.kind == "keyed" else {}
+        before = self._prints(others)
+        state = self._model.update(given, queries, outputs)
+        if self._prints(others) != before:
+            raise ModelError(f"{self._place}.update changes the state of a key that is not in its batch")
+        if self.kind == "keyed":
+            self._take_keys(state, given)
+        else:
+            check_state(f"{self._place}.update", state)
+            self.state = state
+        self._broken = ""
+        self.version += 1
+        return tuple(given) if self.kind == "keyed" else ()
+
+    def discard(self) -> None:
+        """Forget the batch that was computed: it never was."""
+        self._pending = None
+
+    def _initial(self) -> State:
+        state = self._model.initialize()
+        check_state(f"{self._place}.initialize", state)
+        return state
+
+    def _key(self, query: Inputs) -> str:
+        key = self._model.key(query)  # type: ignore[attr-defined]
+        if not isinstance(key, str):
+            raise ModelError(f"{self._place}.key must return a string, not {type(key).__name__}; write str(...)")
+        return key
+
+    def _states(self, batch: Batch) -> dict[str, State]:
+        """The states of the batch's keys; a new key's is made, and is kept only if it is updated."""
+        keys = dict.fromkeys(map(self._key, batch))
+        return {key: self.state[key] if key in self.state else self._initial() for key in keys}
+
+    def _take_keys(self, states: object, given: Mapping[str, State]) -> None:
+        if not isinstance(states, Mapping) or set(states) != set(given):
+            told = sorted(map(str, states)) if isinstance(states, Mapping) else type(states).__name__
+            raise ModelError(
+                f"{self._place}.update must return a mapping of the keys that it was given ({_few(given)}) to states, "
+                f"not {_few(told) if isinstance(told, list) else told}"
+            )
+        for key, state in states.items():
+            check_state(f"{self._place}.update, key {key!r}", state)
+        self.state.update(states)
+
+    def _prints(self, given: Any) -> dict[str, str]:
+        return fingerprints(self.kind, given) if self._verify and given else {}
+
+    def _check_outputs(self, outputs: object, count: int) -> None:
+        if not isinstance(outputs, Sequence) or isinstance(outputs, str) or len(outputs) != count:
+            told = f"{len(outputs)} results" if isinstance(outputs, Sequence) else type(outputs).__name__
+            raise ModelError(f"{self._place}.compute must return a list of {count} mappings, one a query, not {told}")
+        for output in outputs:
+            if not isinstance(output, Mapping):
+                raise ModelError(f"{self._place}.compute must return mappings, not {type(output).__name__}")
+
+
+def _few(names: Iterable[str], most: int = 5) -> str:
+    listed = sorted(names)
+    return ", ".join(map(repr, listed[:most])) + (f" and {len(listed) - most} more" if len(listed) > most else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a replay in one process came to."""
+
+    outputs: list[list[Mapping[str, Any]]]  # of each batch
+    state: State  # of a keyed model: keys to states
+    version: int
+
+
+def run(
+    model: StatefulModel,
+    batches: Iterable[Batch],
+    *,
+    state: State | None = None,
+    version: int = 0,
+    verify: bool = False,
+) -> Run:
+    """Compute and update batch by batch, from `state` (which is given away) or from the model's own beginning.
+
+    The same batches give the same run, to the bit, where the model itself does (with as many threads: torch adds up
+    in another order with another number). Raises ModelError as `Machine` does, with `verify` as it does then.
+    """
+    machine = Machine("replay", model, state, version, verify=verify)
+    outputs = []
+    for batch in batches:
+        outputs.append(machine.compute(batch))
+        machine.update()
+    return Run(outputs, machine.state, machine.version)
+
+
+def fingerprints(kind: Kind, state: State) -> dict[str, str]:
+    """The fingerprint of each key's state; of a shared state its own, under the empty key."""
+    return {key: fingerprint(each) for key, each in state.items()} if kind == "keyed" else {"": fingerprint(state)}

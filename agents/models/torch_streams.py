@@ -1,0 +1,108 @@
+"""A recurrent torch module as a keyed stateful model: a hidden state per stream (HAMS, section II-B).
+
+compute: the forward pass over all streams of the batch at once. update: each stream's new hidden state. The module's
+parameters are constant and no part of the state. Imported only where a model is one: it imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from agents.models.torch_state import as_tensor, seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agents.models.inputs import Inputs
+    from agents.models.state import State
+
+    Batch = Sequence[Inputs]
+    Results = Sequence[Mapping[str, Any]]
+
+
+class Streams:
+    """Runs `module(inputs, hidden) -> (said, hidden)`, as torch's recurrent layers are called.
+
+    `start()` makes the hidden state of a new stream, named tensors with one entry along their dimension `dim` (1, as in
+    torch.nn.LSTM); the module takes and returns a tuple of them in that order, or the tensor alone where there is one.
+    `key(query)` tells the stream, `inputs(batch)` makes what the module is called with, and `answers(said, batch)` one
+    result per query. Several queries of one stream in a batch follow one another, each upon the hidden state before.
+
+    A stream's tensors are new ones after each update; those of before are never changed.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], torch.nn.Module],
+        start: Callable[[], Mapping[str, torch.Tensor]],
+        *,
+        key: Callable[[Inputs], str],
+        inputs: Callable[[Batch], torch.Tensor],
+        answers: Callable[[Any, Batch], Results],
+        dim: int = 1,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        with seeded(seed):
+            self._module = build().to(device).eval()
+        self._start, self._key, self._inputs, self._answers = start, key, inputs, answers
+        self._dim, self._device = dim, device
+        self._after: dict[str, dict[str, torch.Tensor]] = {}
+
+    def to(self, device: str) -> None:
+        """Move the module; a stream's hidden state is where the module is."""
+        self._module, self._device = self._module.to(device), device
+
+    def initialize(self) -> State:
+        """A new stream's hidden state."""
+        return {name: tensor.to(self._device) for name, tensor in self._start().items()}
+
+    def key(self, query: Inputs) -> str:
+        """The stream that the query belongs to."""
+        return self._key(query)
+
+    def compute(self, states: Mapping[str, State], batch: Batch) -> list[Mapping[str, Any]]:
+        """Answer all; a second query of a stream goes into a second round."""
+        self._after = {}
+        results: dict[int, Mapping[str, Any]] = {}
+        for turn in self._rounds(batch):
+            before = [self._after.get(key) or states[key] for key in map(self._key, (batch[index] for index in turn))]
+            said, after = self._forward([batch[index] for index in turn], before)
+            for index, answer, hidden in zip(turn, said, after, strict=True):
+                results[index] = answer
+                self._after[self._key(batch[index])] = hidden
+        return [results[index] for index in range(len(batch))]
+
+    def update(self, states: Mapping[str, State], batch: Batch, outputs: Results) -> dict[str, State]:  # noqa: ARG002
+        """The streams after their last round."""
+        return {key: self._after[key] for key in states}
+
+    def _rounds(self, batch: Batch) -> list[list[int]]:
+        """The queries' places, such that no round has two of one stream."""
+        turns: list[list[int]] = []
+        seen: dict[str, int] = {}
+        for index, query in enumerate(batch):
+            key = self._key(query)
+            seen[key] = seen.get(key, -1) + 1
+            if seen[key] == len(turns):
+                turns.append([])
+            turns[seen[key]].append(index)
+        return turns
+
+    def _forward(self, batch: Batch, before: list[Any]) -> tuple[Results, list[dict[str, torch.Tensor]]]:
+        names = list(before[0])
+        joined = [
+            torch.cat([as_tensor(hidden[name]) for hidden in before], self._dim).to(self._device) for name in names
+        ]
+        with torch.no_grad():
+            said, after = self._module(self._inputs(batch).to(self._device), _alone(joined))
+        columns = [after] if isinstance(after, torch.Tensor) else list(after)
+        split = [[part.clone() for part in column.split(1, self._dim)] for column in columns]
+        answers = self._answers(said.cpu() if isinstance(said, torch.Tensor) else said, batch)
+        return answers, [dict(zip(names, parts, strict=True)) for parts in zip(*split, strict=True)]
+
+
+def _alone(hidden: list[torch.Tensor]) -> Any:
+    return hidden[0] if len(hidden) == 1 else tuple(hidden)
