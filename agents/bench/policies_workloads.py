@@ -4,7 +4,7 @@ A generated trace is a rate per second (`producers.load.shapes` has three more),
 distribution. All have about `RATE` requests a second in the mean; the comparison scales them to the load that it wants.
 
 `DEVELOPMENT` are those that the rules and constants of `spillway` were chosen on, with the applications of
-`DEVELOPED`; all others, and all other applications, were looked at only when it was done.
+`DEVELOPED`; all others, and all other applications, were looked at only when a version of it was done.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def _on_off(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
 _RATES: dict[str, Rates] = {"mmpp": _switching, "flash-crowd": _flash, "ramp": _ramp, "on-off": _on_off}
 _GAPS = {"poisson": 1.0, "gamma-2": 2.0, "gamma-3": 3.0}  # the coefficient of variation of the gaps
 GENERATED = (*SHAPES, "bursty", *_RATES, *_GAPS)
-DEVELOPMENT = ("tweet-like", "on-off", "poisson", "gamma-3", "real-bursty")
+DEVELOPMENT = (
+    *("tweet-like", "on-off", "poisson", "gamma-3", "real-bursty"),  # from the beginning
+    *("flash-crowd", "bursty", "ramp", "real-diurnal"),  # once they had shown where it fell short
+)
 DEVELOPED = ("tm", "lv")
 _BURSTY = Path(__file__).parents[2] / "traces" / "bursty.csv"
 

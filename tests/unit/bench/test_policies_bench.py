@@ -107,7 +107,7 @@ def test_seeds_make_other_cells():
 def test_what_was_developed_on_is_told_from_what_was_held_out():
     rows = [
         row("on-off", pard=0.1, spillway=0.01),
-        row("ramp", pard=0.1, spillway=0.09),
+        row("gamma-2", pard=0.1, spillway=0.09),
     ]
     found = {each.claim.partition(": ")[0]: each.measured for each in judged(rows) if "geometric" in each.claim}
     assert found == {"worker": "0.300", "development, worker": "0.100", "held out, worker": "0.900"}
