@@ -198,9 +198,11 @@ def test_bytes_that_were_tampered_with_raise_one_error_or_mean_something_else():
             data[place] = chance.randrange(256)
         if not data:
             continue
+        refusal = None
         try:
             chain = hops.decode(bytes(data))
         except WireError as error:
-            assert error.reason == reasons.BAD_HEADERS
+            refusal = error.reason
         else:
             assert hops.decode(hops.encode(chain)) == chain
+        assert refusal in (None, reasons.BAD_HEADERS)

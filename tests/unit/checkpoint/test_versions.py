@@ -1,0 +1,135 @@
+"""Histories: what is alive, what is cut off, what cannot be said yet (rules 1 and 7)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.versions import INITIAL, History, Version
+from lineage.errors import CheckpointError
+
+
+def v(epoch, n):
+    return Version(epoch, n)
+
+
+FIRST = History(((1, INITIAL),))
+SECOND = FIRST.begun(2, v(1, 8))
+
+
+def test_a_version_of_an_older_epoch_up_to_the_base_is_alive():
+    """Rule 7: an older epoch's output of a version that was kept must be used."""
+    assert SECOND.alive(v(1, 8))
+    assert SECOND.alive(v(1, 1))
+    assert not SECOND.cut(v(1, 8))
+
+
+def test_a_version_beyond_the_base_is_cut_off():
+    assert FIRST.alive(v(1, 9))
+    assert SECOND.cut(v(1, 9))
+
+
+def test_n_repeats_after_a_failover_and_the_epoch_tells_them_apart():
+    """Rule 1."""
+    assert SECOND.alive(v(2, 9))
+    assert SECOND.cut(v(1, 9))
+
+
+def test_of_an_epoch_that_was_not_reached_nothing_can_be_said():
+    assert SECOND.beyond(v(3, 1))
+    assert not SECOND.alive(v(3, 1))
+    assert not SECOND.cut(v(3, 1))
+
+
+def test_nobody_generated_a_version_at_or_below_the_base_of_its_epoch():
+    assert SECOND.cut(v(2, 8))
+    assert SECOND.alive(v(2, 9))
+
+
+def test_an_epoch_that_left_nothing_is_off_the_chain():
+    third = SECOND.begun(3, v(1, 8))
+    assert third.links == ((1, INITIAL), (3, v(1, 8)))
+    assert third.cut(v(2, 9))
+    assert third.alive(v(1, 8))
+    assert third.alive(v(3, 9))
+
+
+def test_a_later_base_may_cut_several_epochs():
+    third = SECOND.begun(3, v(1, 5))
+    assert third.cut(v(1, 6))
+    assert third.cut(v(2, 9))
+    assert third.alive(v(1, 5))
+    fourth = third.begun(4, INITIAL)
+    assert fourth.links == ((4, INITIAL),)
+    assert fourth.cut(v(1, 1))
+    assert fourth.alive(INITIAL)
+
+
+def test_the_newer_of_two_on_the_chain():
+    assert SECOND.newer(v(1, 8), v(2, 9)) == v(2, 9)
+    assert SECOND.newer(v(2, 9), v(1, 8)) == v(2, 9)
+    assert SECOND.newer(v(1, 9), v(2, 9)) is None
+    assert SECOND.newer(v(1, 8), v(3, 9)) is None
+    assert SECOND.contains(v(2, 9), v(1, 8))
+    assert not SECOND.contains(v(1, 8), v(2, 9))
+    assert not SECOND.contains(v(2, 10), v(1, 9))
+
+
+def test_an_epoch_starts_from_what_is_alive():
+    with pytest.raises(CheckpointError, match=r"epoch 3 cannot start from e1\.v9"):
+        SECOND.begun(3, v(1, 9))
+    with pytest.raises(CheckpointError, match="epoch 2 cannot follow epoch 2"):
+        SECOND.begun(2, v(1, 8))
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        ((1, v(1, 0)),),
+        ((1, v(0, 3)),),
+        ((2, INITIAL), (1, v(2, 3))),
+        ((1, INITIAL), (2, v(3, 3))),
+        ((1, INITIAL), (2, INITIAL)),
+        ((1, INITIAL), (2, v(1, 5)), (3, v(2, 5))),
+        ((1, INITIAL), (2, v(1, 5)), (3, v(2, 4))),
+    ],
+)
+def test_links_that_do_not_meet_are_no_history(links):
+    with pytest.raises(CheckpointError, match="no history of a shard"):
+        History(links)
+
+
+def test_histories_are_compared_by_their_links():
+    assert History(SECOND.links) == SECOND
+    assert hash(History(SECOND.links)) == hash(SECOND)
+    assert SECOND != FIRST
+    assert SECOND != "History"
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5), st.integers(0, 10)), max_size=12))
+def test_alive_is_to_be_an_ancestor_along_random_histories(reigns):
+    """Each reign skips some epochs, starts from some alive version, and makes some versions."""
+    history, epoch = History(), 0
+    parent = {}  # version -> the one it came from
+    alive = [INITIAL]
+    was_cut = set()
+    for skip, made, back in reigns:
+        epoch += skip
+        base = alive[-1 - back % len(alive)]
+        history = history.begun(epoch, base)
+        before = base
+        for n in range(base.n + 1, base.n + 1 + made):
+            parent[v(epoch, n)] = before
+            before = v(epoch, n)
+        alive = [before]
+        while alive[0] != INITIAL:
+            alive.insert(0, parent[alive[0]])
+        for version in parent:
+            assert history.alive(version) == (version in alive)
+            assert history.cut(version) == (version not in alive)
+            if version in was_cut:
+                assert history.cut(version), "what is cut off stays so"
+            if history.cut(version):
+                was_cut.add(version)
+        assert History(history.links) == history
