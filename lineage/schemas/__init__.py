@@ -11,9 +11,15 @@ reader of the version before says that it cannot read it.
 
 from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, SchemaBook, WriterSchema
 from lineage.schemas.own import (
+    BASE,
+    BEAT,
+    CLAIM,
+    CONTENTS,
     DEAD_LETTER,
+    FENCE,
     FINGERPRINT_BYTES,
     HEADER_BYTES,
+    MANIFEST,
     MARKER,
     OUTCOME,
     OWN_FINGERPRINTS,
@@ -22,15 +28,22 @@ from lineage.schemas.own import (
     OWN_TEXTS,
     PLAN_WORD,
     QUERY,
+    REPLICATION,
     WORD,
     fingerprint_of,
 )
 
 __all__ = [
+    "BASE",
+    "BEAT",
+    "CLAIM",
+    "CONTENTS",
     "DEAD_LETTER",
     "FAST_READERS",
+    "FENCE",
     "FINGERPRINT_BYTES",
     "HEADER_BYTES",
+    "MANIFEST",
     "MARKER",
     "MAX_SCHEMAS",
     "MAX_SCHEMA_BYTES",
@@ -41,6 +54,7 @@ __all__ = [
     "OWN_TEXTS",
     "PLAN_WORD",
     "QUERY",
+    "REPLICATION",
     "WORD",
     "SchemaBook",
     "WriterSchema",

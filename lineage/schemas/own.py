@@ -17,6 +17,13 @@ OUTCOME: Final = "spillway.Outcome"
 DEAD_LETTER: Final = "spillway.DeadLetter"
 WORD: Final = "spillway.Word"
 PLAN_WORD: Final = "spillway.PlanWord"  # the form that words had first: read, no longer written
+MANIFEST: Final = "spillway.Manifest"
+CONTENTS: Final = "spillway.Contents"
+FENCE: Final = "spillway.Fence"
+BASE: Final = "spillway.Base"
+CLAIM: Final = "spillway.Claim"
+BEAT: Final = "spillway.Beat"
+REPLICATION: Final = (MANIFEST, CONTENTS, FENCE, BASE, CLAIM, BEAT)  # what a stateful shard writes of itself
 
 _FILES = {
     QUERY: "query.avsc",
@@ -27,6 +34,16 @@ _FILES = {
     "spillway.Value": "value.avsc",
     "spillway.Tensor": "tensor.avsc",
     "spillway.StageTiming": "stage_timing.avsc",
+    MANIFEST: "manifest.avsc",
+    CONTENTS: "contents.avsc",
+    FENCE: "fence.avsc",
+    BASE: "base.avsc",
+    CLAIM: "claim.avsc",
+    BEAT: "beat.avsc",
+    "spillway.Link": "link.avsc",
+    "spillway.Mark": "mark.avsc",
+    "spillway.ChunkTable": "chunk_table.avsc",
+    "spillway.Records": "records.avsc",
 }
 
 
@@ -56,7 +73,9 @@ def fingerprint_of(schema: avro.schema.Schema) -> bytes:
     return fingerprint
 
 
-OWN_TEXTS: Final[dict[str, str]] = {name: text_of(name) for name in (QUERY, OUTCOME, DEAD_LETTER, WORD, PLAN_WORD)}
+OWN_TEXTS: Final[dict[str, str]] = {
+    name: text_of(name) for name in (QUERY, OUTCOME, DEAD_LETTER, WORD, PLAN_WORD, *REPLICATION)
+}
 OWN_PARSED: Final[dict[str, avro.schema.Schema]] = {name: avro.schema.parse(text) for name, text in OWN_TEXTS.items()}
 OWN_FINGERPRINTS: Final[dict[str, bytes]] = {name: fingerprint_of(schema) for name, schema in OWN_PARSED.items()}
 OWN_SCHEMAS: Final[dict[bytes, str]] = {OWN_FINGERPRINTS[name]: text for name, text in OWN_TEXTS.items()}

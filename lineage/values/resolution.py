@@ -9,7 +9,7 @@ letters.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fastavro
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lineage.limits import Limits
     from lineage.schemas import WriterSchema
 
+_Built = TypeVar("_Built")
 _PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
@@ -38,6 +39,16 @@ _STEPS_EACH: Final = 32
 
 def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Query | Outcome | DeadLetter | PlanWord:
     """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
+    build = _BUILDERS.get(schema.name)
+    if build is None:
+        raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is no message of this topic")
+    return read_as(schema, buffer, at, limits, build)
+
+
+def read_as(
+    schema: WriterSchema, buffer: bytes, at: int, limits: Limits, build: Callable[[dict[str, Any], Limits], _Built]
+) -> _Built:
+    """What `build` makes of the record at `at`, written with `schema`. Raises WireError only, whatever the bytes."""
     end = _Scan(schema, limits).scan(buffer, at)
     if end != len(buffer):
         raise WireError(reasons.CORRUPT, f"the message has {len(buffer)} bytes, but by its schema it ends at {end}")
@@ -45,7 +56,7 @@ def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Que
     stream.seek(at)
     try:
         record = fastavro.schemaless_reader(stream, schema.fast, FAST_READERS[schema.name], return_record_name=True)
-        return _BUILDERS[schema.name](record, limits)
+        return build(record, limits)
     except WireError:
         raise
     # fastavro's errors have no common root, and a foreign writer's schema can make many of them.
@@ -127,20 +138,19 @@ class _Scan:
 
 
 def _query(record: dict[str, Any], limits: Limits) -> Query:
-    return Query(
-        _map(record["inputs"], limits, 0), _map(record["parameters"], limits, 0), _timings(record["timings"], limits)
-    )
+    inputs, parameters = values_of(record["inputs"], limits), values_of(record["parameters"], limits)
+    return Query(inputs, parameters, _timings(record["timings"], limits))
 
 
 def _outcome(record: dict[str, Any], limits: Limits) -> Outcome:
     return Outcome(
         record["kind"],
-        _map(record["outputs"], limits, 0),
+        values_of(record["outputs"], limits),
         _text(record["reason"], limits.max_name_bytes),
         _text(record["text"], limits.max_string_bytes),
         _text(record["stage"], limits.max_name_bytes),
         _timings(record["timings"], limits),
-        _map(record["flags"], limits, 0),
+        values_of(record["flags"], limits),
     )
 
 
@@ -159,7 +169,8 @@ _BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome
 }
 
 
-def _map(entries: dict[str, Any], limits: Limits, depth: int) -> dict[str, Any]:
+def values_of(entries: dict[str, Any], limits: Limits, depth: int = 0) -> dict[str, Any]:
+    """The values in a record's map of them. Raises WireError for what is over a limit."""
     if len(entries) > limits.max_entries:
         raise too_large(f"a map of {len(entries)} entries", limits.max_entries)
     return {
@@ -182,7 +193,7 @@ def _value(value: Any, limits: Limits, depth: int) -> Any:
         if depth == limits.max_depth:
             raise too_large("the message's nesting", limits.max_depth)
         if isinstance(value, dict):
-            return _map(value, limits, depth + 1)
+            return values_of(value, limits, depth + 1)
         return [_value(item["of"], limits, depth + 1) for item in value]
     return value
 

@@ -1,0 +1,234 @@
+"""The contents of a version to what fastavro writes, and from what it reads: columns to rows, bounds, plausibility.
+
+Builders take records that were read from bytes within the limits; they raise WireError for what no encoder makes:
+columns of different lengths, negative numbers where none can be, shapes and digests that are none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.limits import too_large
+from lineage.replication import (
+    DIGEST_BYTES,
+    NUMPY,
+    SCALAR,
+    TORCH,
+    VALUE,
+    Batch,
+    ChunkKey,
+    ChunkRef,
+    Contents,
+    DedupLane,
+    Entry,
+    Output,
+    Record,
+    Taken,
+)
+from lineage.values.resolution import values_of
+from lineage.values.structures import check_length, pack_map
+from lineage.values.tensors import DTYPE_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lineage.limits import Limits
+
+Fields = dict[str, Any]
+_MOST_ELEMENTS: Final = 1 << 59
+
+
+def pack_contents(contents: Contents, limits: Limits) -> Fields:
+    """The record of contents. Raises WireError."""
+    check_names(limits, *(entry.name for entry in contents.entries))
+    return {
+        "names": [entry.name for entry in contents.entries],
+        "kinds": [entry.kind for entry in contents.entries],
+        "dtypes": [entry.dtype for entry in contents.entries],
+        "ranks": [len(entry.shape) for entry in contents.entries],
+        "dimensions": [length for entry in contents.entries for length in entry.shape],
+        "values": pack_map(contents.values, limits, [limits.max_values]),
+        "chunk_bytes": contents.chunk_bytes,
+        "own_bytes": contents.own_bytes,
+        "chunks": pack_chunks(contents.chunks),
+        "pages": list(contents.pages),
+        "batches": [
+            {
+                "n": batch.n,
+                "taken": _pack_records(batch.taken),
+                "dropped": _pack_records(batch.dropped),
+                "feedback": _pack_records(batch.feedback),
+            }
+            for batch in contents.batches
+        ],
+        "dedup": [_pack_lane(lane) for lane in contents.dedup],
+        "outputs": [_pack_output(output) for output in contents.outputs],
+    }
+
+
+def contents_of(fields: Fields, limits: Limits) -> Contents:
+    """The contents in a record."""
+    if fields["chunk_bytes"] < 1 or min(fields["own_bytes"], *fields["pages"], 0) < 0:
+        raise corrupt("a layout has sizes that cannot be")
+    entries = _entries(fields, limits)
+    values = values_of(fields["values"], limits)
+    if values.keys() != {entry.name for entry in entries if entry.kind == VALUE}:
+        raise corrupt("the values of a state are not those of its entries")
+    return Contents(
+        entries,
+        values,
+        fields["chunk_bytes"],
+        fields["own_bytes"],
+        chunks_of(fields["chunks"]),
+        tuple(fields["pages"]),
+        tuple(
+            Batch(batch["n"], _records(batch["taken"]), _records(batch["dropped"]), _records(batch["feedback"]))
+            for batch in fields["batches"]
+        ),
+        tuple(_lane(lane) for lane in fields["dedup"]),
+        tuple(_output(output) for output in fields["outputs"]),
+    )
+
+
+def _entries(fields: Fields, limits: Limits) -> tuple[Entry, ...]:
+    rows = rows_of(fields, "names", "kinds", "dtypes", "ranks")
+    if len(rows) > limits.max_entries:
+        raise too_large(f"a state of {len(rows)} entries", limits.max_entries)
+    dimensions, at, entries = fields["dimensions"], 0, []
+    for name, kind, dtype, rank in rows:
+        check_names(limits, name)
+        if not 0 <= rank <= limits.max_rank:
+            raise too_large(f"a tensor of rank {rank}", limits.max_rank)
+        shape = tuple(dimensions[at : at + rank])
+        at += rank
+        if kind == VALUE:
+            plausible = not dtype and not rank
+        else:
+            # numpy computes with every dimension, even where another one is 0
+            size = math.prod(length or 1 for length in shape)
+            plausible = (
+                (kind in {NUMPY, TORCH} or (kind == SCALAR and not rank))
+                and dtype in DTYPE_NAMES
+                and len(shape) == rank
+            )
+            plausible = plausible and min(shape, default=0) >= 0 and size <= _MOST_ELEMENTS
+        if not plausible:
+            raise corrupt(f"{name!r:.80} is no entry of a state: {kind!r:.20}, {dtype!r:.20}, {shape!r:.80}")
+        entries.append(Entry(name, kind, dtype, shape))
+    if at != len(dimensions):
+        raise corrupt("the shapes of a state's entries do not have as many dimensions as they say")
+    if len({entry.name for entry in entries}) != len(entries):
+        raise corrupt("two entries of a state have one name")
+    return tuple(entries)
+
+
+def pack_chunks(chunks: Sequence[ChunkRef]) -> Fields | None:
+    """The table of chunks; None for none."""
+    if not chunks:
+        return None
+    if any(len(chunk.digest) != DIGEST_BYTES for chunk in chunks):
+        raise WireError(reasons.NOT_ENCODABLE, f"a chunk's digest must have {DIGEST_BYTES} bytes")
+    return {
+        "epochs": [chunk.key.epoch for chunk in chunks],
+        "versions": [chunk.key.version for chunk in chunks],
+        "parts": [chunk.key.part for chunk in chunks],
+        "sizes": [chunk.size for chunk in chunks],
+        "digests": b"".join([chunk.digest for chunk in chunks]),
+    }
+
+
+def chunks_of(table: tuple[str, Fields] | None) -> tuple[ChunkRef, ...]:
+    """The chunks in a table, which stands in a union: with its type's name."""
+    if table is None:
+        return ()
+    fields = table[1]
+    rows = rows_of(fields, "epochs", "versions", "parts", "sizes")
+    digests = fields["digests"]
+    if len(digests) != DIGEST_BYTES * len(rows):
+        raise corrupt(f"{len(rows)} chunks have {len(digests)} bytes of digests")
+    for row in rows:
+        if min(row) < 0:
+            raise corrupt(f"a chunk's key or size is negative: {row}")
+    return tuple(
+        ChunkRef(ChunkKey(epoch, version, part), size, digests[at : at + DIGEST_BYTES])
+        for at, (epoch, version, part, size) in zip(range(0, len(digests), DIGEST_BYTES), rows, strict=True)
+    )
+
+
+def _pack_records(records: Sequence[Record]) -> Fields:
+    return {
+        "requests": [record.request for record in records],
+        "partitions": [record.partition for record in records],
+        "offsets": [record.offset for record in records],
+    }
+
+
+def _records(fields: Fields) -> tuple[Record, ...]:
+    return tuple(Record(*row) for row in rows_of(fields, "requests", "partitions", "offsets"))
+
+
+def _pack_lane(lane: DedupLane) -> Fields:
+    return {
+        "partition": lane.partition,
+        "predecessor": lane.predecessor,
+        "watermark": lane.watermark,
+        "offsets": [entry.offset for entry in lane.entries],
+        "requests": [entry.request for entry in lane.entries],
+        "hops": [entry.hops for entry in lane.entries],
+        "appended_us": [entry.appended_us for entry in lane.entries],
+        "lost_counts": [len(entry.lost) for entry in lane.entries],
+        "lost": [stage for entry in lane.entries for stage in entry.lost],
+    }
+
+
+def _lane(fields: Fields) -> DedupLane:
+    entries, at = [], 0
+    for offset, request, hops, appended_us, count in rows_of(
+        fields, "offsets", "requests", "hops", "appended_us", "lost_counts"
+    ):
+        lost = tuple(fields["lost"][at : at + max(count, 0)])
+        if len(lost) != count:
+            raise corrupt("an entry of the deduplication has fewer losses than it says")
+        at += count
+        entries.append(Taken(offset, request, lost, hops, appended_us))
+    if at != len(fields["lost"]):
+        raise corrupt("the deduplication has more losses than its entries")
+    return DedupLane(fields["partition"], fields["predecessor"], fields["watermark"], tuple(entries))
+
+
+def _pack_output(output: Output) -> Fields:
+    return {
+        "topic": output.topic,
+        "partition": output.partition,
+        "key": output.key,
+        "value": output.value,
+        "header_names": [name for name, _ in output.headers],
+        "header_values": [value for _, value in output.headers],
+    }
+
+
+def _output(fields: Fields) -> Output:
+    headers = tuple(rows_of(fields, "header_names", "header_values"))
+    return Output(fields["topic"], fields["partition"], fields["key"], fields["value"], headers)
+
+
+def rows_of(fields: Fields, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows that columns of one length make."""
+    try:
+        return list(zip(*(fields[column] for column in columns), strict=True))
+    except ValueError as error:
+        raise corrupt(f"the columns {', '.join(columns)} are not of one length") from error
+
+
+def check_names(limits: Limits, *names: str) -> None:
+    """Raise WireError(TOO_LARGE) for a name over the limit."""
+    for name in names:
+        check_length("a name", name, limits.max_name_bytes)
+
+
+def corrupt(what: str) -> WireError:
+    """The error for what no encoder makes."""
+    return WireError(reasons.CORRUPT, what)
