@@ -169,15 +169,20 @@ class Spillway(Pard):
         return self._delays.covering(self._share, self.view.stage, choices)
 
     def _at_least(self, later: Later) -> float:
-        """Seconds from the start of its batch on for a request that never waits and is alone in each batch."""
-        return self._duration * self._alone + later.execution + later.transfers
+        """Seconds from the start of its batch on for a request that never waits and is alone in each batch.
+
+        Behind the last stage only the gate is left, and a drop saves no work at all: its way may be short this time.
+        """
+        return self._duration * self._alone + later.execution + (later.transfers if later.path else 0.0)
 
     def _short(self, now: float, starts: float, request: Request) -> Shortfall:
         """Say what the decision reckoned with."""
         refusal = super()._short(now, starts, request)
         if not len(self._waiting):
+            later = self.needs(request)
             refusal.duration *= self._alone
             refusal.queueing = refusal.waits = 0.0
+            refusal.transfers = later.transfers if later.path else 0.0
         return refusal
 
     # What passes between stages --------------------------------------------------------------------------------
