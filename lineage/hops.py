@@ -60,7 +60,9 @@ def encode(hops: Sequence[Hop]) -> bytes:
     """
     if len(hops) > MAX_HOPS:
         raise WireError(reasons.NOT_ENCODABLE, f"{len(hops)} hops are over the limit of {MAX_HOPS}")
-    count = sum([len(hop.marks) for hop in hops])
+    count = 0
+    for hop in hops:
+        count += len(hop.marks)
     if count > MAX_MARKS:
         raise WireError(reasons.NOT_ENCODABLE, f"{count} marks are over the limit of {MAX_MARKS}")
     out = bytearray((VERSION_WITH_MARKS if count else VERSION, len(hops)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -272,6 +274,47 @@ def test_others_claims_bases_and_manifests_change_nothing():
     assert shard.read_versions("x") == []
     assert shard["x"].heard_claim(claim(1, "x", ("a", 1)), won=False) is None
     assert shard["x"].role is Role.PRIMARY
+
+
+STEPS = ("want", "send", "read_control", "send", "read_versions", "send", "read_versions")
+
+
+def interleaved(order):
+    """Two members take the same steps, in this order of who is next; then both read to the end. Gives the loads."""
+    shard = Shard("x", "y")
+    outbox = {"x": [], "y": []}
+    steps = {"x": iter(STEPS), "y": iter(STEPS)}
+    loads = []
+
+    def do(name, step):
+        if step == "want":
+            actions = [*shard.read_control(name), *shard.read_versions(name), shard[name].wanted()]
+        elif step == "send":
+            if outbox[name]:
+                shard.append(outbox[name].pop(0))
+            actions = []
+        else:
+            actions = getattr(shard, step)(name)
+        outbox[name] += [action for action in actions if isinstance(action, Append)]
+        loads.extend((action.epoch, name) for action in actions if isinstance(action, Load))
+
+    for name in order:
+        do(name, next(steps[name]))
+    for name in "xy":
+        do(name, "read_versions")
+    return loads, [name for name in "xy" if shard[name].role is Role.PRIMARY]
+
+
+def test_in_whatever_order_two_claimants_step_one_epoch_has_one_primary():
+    """All 3,432 orders in which two members can take the steps of a promotion."""
+    most = 0
+    for places in combinations(range(2 * len(STEPS)), len(STEPS)):
+        loads, primaries = interleaved(["x" if i in places else "y" for i in range(2 * len(STEPS))])
+        assert len({epoch for epoch, _ in loads}) == len(loads)
+        assert len(primaries) <= 1
+        assert not primaries or max(loads)[1] == primaries[0]
+        most = max(most, len(loads))
+    assert most == 2  # one after the other
 
 
 def test_the_table_names_every_way_out_of_a_role():
