@@ -16,7 +16,7 @@ Invariants:
   by; a log that says otherwise raises CheckpointError, for then a released outcome may rest on lost state.
 * What is missing in a compacted log was durable, or dead, when it went; but only a reader that has also read the base
   by which it was can tell. So of a log that is still being caught up with nothing is found durable, nor dead by what
-  it requires. (A reader that falls back by more than min.compaction.lag.ms has to begin anew.)
+  it requires. The same goes for a reader that was away for as long as min.compaction.lag.ms (`fell_behind`).
 
 Memory: per shard its chain, and the backlog of complete versions that are not durable. Work: O(1) amortised for each
 mark of a manifest, times the shards that wait for the same one; a base looks through all backlogs.
@@ -105,6 +105,13 @@ class Logs:
             shard.current = True
             self._bury(list(self._shards))
             self._advance([place, *self._woken(shard)])
+
+    def fell_behind(self, place: Place) -> None:
+        """Note that the reader was away so long that what it has still to read may have been compacted meanwhile.
+
+        Nothing more is found durable or dead until `caught_up` with where the log ends now.
+        """
+        self._at(place).current = False
 
     # What is known ---------------------------------------------------------------------------------------------
 

@@ -288,6 +288,20 @@ def test_a_log_that_is_being_caught_up_with_makes_nothing_durable_or_dead_by_wha
     assert story.fate(B, 1, 1) is DURABLE
 
 
+def test_a_reader_that_was_away_catches_up_again_before_it_judges():
+    story = Story()
+    story.complete(B, 1)
+    story.logs.fell_behind(B)
+    story.complete(B, 3)
+    assert story.fate(B, 1, 1) is DURABLE
+    assert story.fate(B, 1, 3) is UNREAD
+    story.reign(B, 2, Version(1, 1))
+    story.complete(B, 2)
+    story.logs.caught_up(B)
+    assert story.fate(B, 1, 3) is DEAD
+    assert story.fate(B, 2, 2) is DURABLE
+
+
 def test_a_dead_manifest_that_has_outlived_a_durable_one_below_it_does_not_drag_that_down():
     story = Story(caught_up=False)
     story.reign(A, 2, INITIAL)

@@ -5,9 +5,13 @@ A mutation is a subclass of the guard, or another table; production code has no 
 
 from __future__ import annotations
 
+from collections import deque
+from functools import cache
 from typing import ClassVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checkpoint.backlog import Backlog
 from checkpoint.claims import Claims
@@ -71,6 +75,29 @@ def test_a_member_that_has_read_nothing_yet_judges_as_one_that_was_there():
     assert [late.logs.fate(mark) for mark in world.marks()] == [early.logs.fate(mark) for mark in world.marks()]
 
 
+@given(st.integers(0, 4), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_a_reader_of_any_prefixes_says_nothing_that_the_whole_logs_do_not(seed, reads):
+    """So no two readers disagree, and what is durable, or dead, remains so (rules 2, 6 and 7)."""
+    world, final = played(seed)
+    logs, rest = Logs(world.shape), {place: deque(log.whole()) for place, log in world.logs.items()}
+    places = list(world.shape)
+    for place in places:
+        logs.caught_up(place)  # of a log that was not compacted every prefix was once the whole
+    for which, records in reads:
+        for _ in range(min(records, len(rest[places[which]]))):
+            logs.take(places[which], rest[places[which]].popleft())
+        for mark, fate in final.items():
+            known = logs.fate(mark)
+            assert known in (fate, Fate.OPEN, Fate.UNREAD)
+
+
+@cache
+def played(seed):
+    world = World(seed, DIAMOND).run()
+    return world, full(world, Log.whole)
+
+
 # Mutations ----------------------------------------------------------------------------------------------------------
 
 SEEDS = range(12)
@@ -96,6 +123,30 @@ class OldEpochIsDeadToReaders(Logs):
 def test_dead_is_not_old_epoch():
     assert CONTRADICTION in problems(SEEDS, logs_type=OldEpochIsDeadToReaders, until=CONTRADICTION)
     assert problems(SEEDS, logs_type=logs_with(history_type=OldEpochIsDead), until="")
+
+
+class UnreadIsDead(Logs):
+    def fate(self, mark):
+        fate = super().fate(mark)
+        return Fate.DEAD if fate is Fate.UNREAD else fate
+
+
+def test_an_epoch_that_was_not_read_is_not_dead():
+    assert problems(SEEDS, logs_type=UnreadIsDead, until="")
+
+
+class CompleteIsDurable(Logs):
+    """What is written counts, whatever it rests on."""
+
+    def fate(self, mark):
+        fate = super().fate(mark)
+        complete = fate is Fate.OPEN and mark.version.n <= self.log(mark.place).newest.n
+        return Fate.DURABLE if complete else fate
+
+
+def test_complete_is_not_durable():
+    """The strawman of Fig. 6: the state of b is delivered, that of a is lost."""
+    assert CONTRADICTION in problems(range(40), logs_type=CompleteIsDurable, until=CONTRADICTION)
 
 
 def without_epoch(record):
