@@ -66,7 +66,7 @@ class SpillwayParameters(PardParameters):
     deep: float = Field(0.05, ge=0)
     """Seconds; where it would be late by more, the estimate covers all delays."""
     long: float = Field(2.0, ge=0)
-    """Seconds of waiting after which it does, too."""
+    """Seconds of waiting after which it does, too, where the last would be late."""
     samples: int = Field(1_000, ge=1, le=1_000_000)
     """Delays of a stage that are remembered, and draws from them."""
 
