@@ -1,0 +1,157 @@
+"""Tensors of a state as bytes in memory, and back: numpy's, torch's, and what speaks DLPack. torch is never imported.
+
+A leaf is seen as a numpy array without a copy where its memory allows it (a tensor on a GPU is copied to the host; one
+that is not contiguous is copied when its bytes are taken). bfloat16, which numpy lacks, is seen as its bits. What was a
+torch tensor becomes one again in a process that has imported torch, else a numpy array (`Bfloat16` for bfloat16).
+`requires_grad`, the device and the layout in memory do not travel: `fill` copies into the tensors that a model has.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from checkpoint.small_values import UnfitError
+from lineage.errors import CheckpointError
+from lineage.replication import NUMPY, SCALAR, TORCH, Entry
+from lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_BITS: Final = np.dtype("<u2")
+_NAME_OF: Final = {dtype: name for name, dtype in DTYPES.items()}
+MAX_RANK: Final = 16
+
+
+def is_array(value: Any) -> bool:
+    """Whether a leaf of a state is kept as a tensor."""
+    if isinstance(value, (np.ndarray, np.generic, Bfloat16)):
+        return True
+    return _is_torch(value) or hasattr(type(value), "__dlpack__")
+
+
+def seen(value: Any) -> tuple[str, str, Array]:
+    """Kind, dtype's name and the numpy array that shows a leaf. Raises UnfitError, which says what to do."""
+    if _is_torch(value):
+        return TORCH, *_of_torch(value)
+    if isinstance(value, Bfloat16):
+        return NUMPY, BFLOAT16, np.asarray(value.bits, _BITS)
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnfitError("a masked array cannot be encoded: fill it, or keep the mask beside it")
+    if not isinstance(value, (np.ndarray, np.generic)):
+        try:
+            value = np.from_dlpack(value)
+        except (BufferError, TypeError, RuntimeError, ValueError) as error:
+            raise UnfitError(f"its DLPack cannot be taken ({str(error)[:100]}): copy it into a numpy array") from error
+    return SCALAR if isinstance(value, np.generic) else NUMPY, *_of_numpy(np.asarray(value))
+
+
+def flat(array: Array) -> Array:
+    """The bytes of an array in C order; a copy only where it is not contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element."""
+    return (_BITS if dtype == BFLOAT16 else DTYPES[dtype]).itemsize
+
+
+def nbytes(entry: Entry) -> int:
+    """Bytes of a tensor's data; 0 for a small value."""
+    return math.prod(entry.shape) * itemsize(entry.dtype) if entry.dtype else 0
+
+
+def empty(entry: Entry) -> Array:
+    """Memory for a tensor's data: of its shape, of its bits where numpy lacks the dtype."""
+    try:
+        return np.empty(entry.shape, _BITS if entry.dtype == BFLOAT16 else DTYPES[entry.dtype])
+    except (MemoryError, ValueError) as error:
+        raise CheckpointError(f"no memory for {entry.name!r}, {entry.dtype} of shape {entry.shape}: {error}") from error
+
+
+def given(entry: Entry, array: Array) -> Any:
+    """The tensor that an array of `empty` holds, as what it was: no copy."""
+    torch = sys.modules.get("torch") if entry.kind == TORCH else None
+    if entry.kind == SCALAR:
+        return array[()]
+    if torch is None:
+        return Bfloat16(array) if entry.dtype == BFLOAT16 else array
+    if entry.dtype == BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def fill(target: Any, source: Any, name: str) -> None:
+    """Copy a tensor into one that a model has, in place. Raises CheckpointError where they do not fit."""
+    if _is_torch(target):
+        torch = sys.modules["torch"]
+        tensor = (
+            source if _is_torch(source) else given(Entry(name, TORCH, *_shown(source)), np.asarray(seen(source)[2]))
+        )
+        if target.shape != tensor.shape or target.dtype != tensor.dtype:
+            raise _unlike(name, f"{target.dtype} of {tuple(target.shape)}", f"{tensor.dtype} of {tuple(tensor.shape)}")
+        with torch.no_grad():
+            target.copy_(tensor)
+        return
+    _, dtype, array = seen(source)
+    _, own, memory = seen(target)
+    if own != dtype or memory.shape != array.shape:
+        raise _unlike(name, f"{own} of {memory.shape}", f"{dtype} of {array.shape}")
+    np.copyto(memory, array)
+
+
+def written(value: Any) -> Callable[[], tuple[int, int]] | None:
+    """What tells the writes to a torch tensor that torch has seen; None for others.
+
+    Only a hint: torch does not see writes through `.data`, through numpy, or by fused optimizers.
+    """
+    return (lambda: (value.data_ptr(), value._version)) if _is_torch(value) else None  # noqa: SLF001  torch's own name
+
+
+def _shown(source: Any) -> tuple[str, tuple[int, ...]]:
+    _, dtype, array = seen(source)
+    return dtype, array.shape
+
+
+def _unlike(name: str, has: str, given_: str) -> CheckpointError:
+    return CheckpointError(
+        f"the state's {name!r} is {given_}, but the model has {has}: load it into the model that wrote it"
+    )
+
+
+def _is_torch(value: Any) -> bool:
+    # None too where another thread is in the middle of importing torch: then nobody holds a tensor yet.
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _of_torch(tensor: Any) -> tuple[str, Array]:
+    torch = sys.modules["torch"]
+    try:
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if plain.dtype == torch.bfloat16:
+            return BFLOAT16, plain.view(torch.int16).numpy().view(_BITS)
+        array: Array = plain.numpy()
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise UnfitError(
+            f"a torch tensor of {tensor.dtype} and layout {tensor.layout} cannot be encoded ({error})"
+        ) from error
+    return _of_numpy(array)
+
+
+def _of_numpy(array: Array) -> tuple[str, Array]:
+    if array.ndim > MAX_RANK:
+        raise UnfitError(f"it has {array.ndim} dimensions, over the limit of {MAX_RANK}: reshape it")
+    name = _NAME_OF.get(array.dtype)
+    if name is not None:
+        return name, array
+    little = array.dtype.newbyteorder("<") if array.dtype.kind in "biufc" else array.dtype
+    name = _NAME_OF.get(little)
+    if name is None:
+        raise UnfitError(f"an array of dtype {array.dtype} cannot be encoded: use one of {', '.join(DTYPES)}")
+    return name, array.astype(little)
