@@ -1,0 +1,101 @@
+"""Three places: the newest is never lost, a rollback always has where to go, and two places would not do."""
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from checkpoint.slots import Held, Slots
+from lineage.errors import CheckpointError
+from lineage.marks import Version
+
+
+class TwoSlots(Slots):
+    """A primary that writes over what it would roll back to."""
+
+    __slots__ = ()
+
+    def begin(self):
+        begun = super().begin()
+        if begun is not None:
+            self.durable = begun
+        return begun
+
+
+EVENTS = st.lists(st.sampled_from(["capture", "begin", "complete", "durable", "roll back"]), max_size=60)
+
+
+def run(slots, events):
+    """Drive a primary; check the invariants against what its log would say."""
+    n, durable, newest = 0, 0, 0
+    alive, released = {0}, []
+    for event in events:
+        if event == "capture":
+            n = max(n, newest) + 1
+            newest = n
+            alive.add(n)
+            released += [slots.capture(Held(Version(1, n), n))]
+        elif event == "begin":
+            slots.begin()
+        elif event == "complete" and slots.written is not None:
+            slots.completed(slots.written.version)
+        elif event == "durable" and slots.written is not None and slots.complete:
+            durable = slots.written.version.n
+            released += [slots.made_durable(slots.written.version)]
+        elif event == "roll back":
+            to, dropped = slots.roll_back()
+            assert to.version.n == durable, "a rollback goes to the newest durable version"
+            released += dropped
+            newest = durable
+        gone = [held.what for held in released if held is not None]
+        places = [held.what for held in (slots.durable, slots.written, slots.captured) if held is not None]
+        assert slots.newest.what == newest, "the newest is never lost"
+        assert slots.durable.version.n == durable
+        assert places == sorted(set(places))
+        assert len(gone) == len(set(gone)), "released once"
+        assert alive == {*gone, *places}, "and nothing leaks"
+
+
+@given(EVENTS)
+def test_the_newest_is_kept_and_so_is_what_a_rollback_needs(events):
+    run(Slots(Held(Version(1, 0), 0)), events)
+
+
+def test_two_places_lose_what_a_rollback_needs():
+    @settings(phases=[Phase.generate], database=None)
+    @given(EVENTS)
+    def driven(events):
+        run(TwoSlots(Held(Version(1, 0), 0)), events)
+
+    with pytest.raises(AssertionError):
+        driven()
+
+
+def test_versions_coalesce_while_one_is_written():
+    slots = Slots()
+    slots.capture(Held(Version(1, 1), "one"))
+    assert slots.begin().what == "one"
+    assert slots.capture(Held(Version(1, 2), "two")) is None
+    assert slots.capture(Held(Version(1, 3), "three")).what == "two"
+    assert slots.coalesced == 1
+    assert slots.begin() is None  # one at a time
+    slots.completed(Version(1, 1))
+    assert slots.begin() is None  # complete, but not durable yet
+    assert slots.made_durable(Version(1, 0)) is None
+    assert slots.made_durable(Version(1, 1)) is None
+    assert slots.durable.what == "one"
+    assert slots.begin().what == "three"
+
+
+def test_an_idle_primary_writes_its_last_version_at_once():
+    slots = Slots()
+    slots.capture(Held(Version(1, 1), "one"))
+    assert slots.begin().what == "one"
+    assert slots.newest.what == "one"
+
+
+def test_what_cannot_be_is_refused():
+    slots = Slots(Held(Version(1, 5), ""))
+    with pytest.raises(CheckpointError):
+        slots.capture(Held(Version(2, 5), ""))
+    with pytest.raises(CheckpointError):
+        slots.completed(Version(2, 6))
