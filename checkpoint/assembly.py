@@ -1,0 +1,152 @@
+"""A state from the records of the state topic: verified, and in bounded memory (rule 16).
+
+Invariants:
+
+* Every chunk's size and digest are those that the manifest says, or nothing is given out: a missing or damaged chunk
+  raises `ChunkError`, which names it. Nobody falls back to an older version on his own: another member's copy is taken
+  (`add` once more), else the operator is told.
+* Memory beside the state's own: one chunk, whoever feeds it; `add` copies into place. Chunks come in any order.
+* What comes out is `checkpoint.state.unflatten` of what went in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from checkpoint import arrays
+from checkpoint.blocks import digest_of
+from checkpoint.chunks import decode_key, encode_key
+from checkpoint.layout import spans_of
+from checkpoint.pages import PageReader
+from checkpoint.state import unflatten
+from lineage.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lineage.replication import ChunkKey, ChunkRef, Contents
+
+
+class ChunkError(CheckpointError):
+    """A chunk is missing or damaged. `key` says which."""
+
+    def __init__(self, key: ChunkKey, what: str, where: str) -> None:
+        super().__init__(
+            f"the chunk {encode_key(key).decode()} of the state{where} {what}: take another member's copy, or, where "
+            "there is none, decide yourself to go back (spillway state rewind)"
+        )
+        self.key = key
+
+
+class Assembler:
+    """Puts one version together. Raises CheckpointError where its contents contradict themselves."""
+
+    def __init__(self, contents: Contents, *, max_bytes: int = 1 << 40) -> None:
+        """`max_bytes`: of the state; a damaged manifest must not ask for more."""
+        self._contents = contents
+        self._entries = [entry for entry in contents.entries if entry.dtype]
+        size = sum(arrays.nbytes(entry) for entry in self._entries) + sum(contents.pages)
+        if size > max_bytes:
+            raise CheckpointError(f"the state is of {size} bytes, over the limit of {max_bytes}")
+        self._spans = spans_of(contents.entries, contents.chunk_bytes, contents.own_bytes)
+        self._pages = _page_spans(contents)
+        sizes = [*(span.size for span in self._spans), *(stop - start for _, start, stop in self._pages)]
+        if [chunk.size for chunk in contents.chunks] != sizes:
+            raise CheckpointError(
+                f"the manifest names {len(contents.chunks)} chunks where its entries make {len(sizes)}, or of other "
+                "sizes; it is damaged: take another member's copy of the version log"
+            )
+        self._tensors = [arrays.empty(entry) for entry in self._entries]
+        self._flat = [tensor.reshape(-1).view(np.uint8) for tensor in self._tensors]
+        self._page_data = [bytearray(size) for size in contents.pages]
+        self._open: dict[ChunkKey, list[int]] = {}
+        for at, chunk in enumerate(contents.chunks):
+            self._open.setdefault(chunk.key, []).append(at)
+
+    def missing(self) -> list[ChunkKey]:
+        """The chunks that are still needed, each once."""
+        return list(self._open)
+
+    def add(self, key: ChunkKey, value: Any) -> bool:
+        """Take a record's value; False if it is not needed. Raises ChunkError where it is not what it should be."""
+        places = self._open.get(key)
+        if places is None:
+            return False
+        for place in places:
+            chunk = self._contents.chunks[place]
+            check(chunk, value, self._where(place))
+            self._put(place, np.frombuffer(value, np.uint8))
+        del self._open[key]
+        return True
+
+    def finish(self) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]:
+        """The state, and, where it has pages, its keyed part. Raises ChunkError while chunks are missing."""
+        for key, (place, *_) in self._open.items():
+            raise ChunkError(key, "is missing", self._where(place))
+        state = unflatten(self._contents.entries, self._tensors, self._contents.values)
+        if not self._contents.pages:
+            return state, None
+        reader = PageReader()
+        keyed: dict[str, dict[Any, Any]] = {}
+        for page, data in enumerate(self._page_data):
+            keyed.update(reader.read(bytes(data), page))
+        return state, keyed
+
+    def _put(self, place: int, data: arrays.Array) -> None:
+        if place < len(self._spans):
+            for tensor, start, stop, at in self._spans[place].pieces:
+                self._flat[tensor][start:stop] = data[at : at + stop - start]
+            return
+        page, start, stop = self._pages[place - len(self._spans)]
+        self._page_data[page][start:stop] = data.tobytes()
+
+    def _where(self, place: int) -> str:
+        if place < len(self._spans):
+            pieces = self._spans[place].pieces
+            first, last = (self._entries[piece.tensor].name for piece in (pieces[0], pieces[-1]))
+            return f" (in {first!r:.80})" if first == last else f" (in {first!r:.80} to {last!r:.80})"
+        return f" (in page {self._pages[place - len(self._spans)][0]} of the keyed state)"
+
+
+def check(chunk: ChunkRef, value: Any, where: str = "") -> None:
+    """Raise ChunkError unless a record's value is what a manifest says."""
+    if value is None:
+        raise ChunkError(chunk.key, "is missing", where)
+    size = memoryview(value).nbytes
+    if size != chunk.size:
+        raise ChunkError(chunk.key, f"has {size} bytes instead of {chunk.size}", where)
+    if digest_of(value) != chunk.digest:
+        raise ChunkError(chunk.key, "has other bytes than were written", where)
+
+
+def assemble(
+    contents: Contents, fetch: Callable[[ChunkKey], bytes | None], *, max_bytes: int = 1 << 40
+) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]:
+    """The state that contents describe, one chunk after the other from `fetch` (None: there is none)."""
+    assembler = Assembler(contents, max_bytes=max_bytes)
+    for key in assembler.missing():
+        assembler.add(key, fetch(key))
+    return assembler.finish()
+
+
+def assemble_from(
+    contents: Contents, records: Iterable[tuple[bytes, Any]], *, max_bytes: int = 1 << 40
+) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]:
+    """The same from a topic's records, in whatever order they come; tombstones (None) are skipped."""
+    assembler = Assembler(contents, max_bytes=max_bytes)
+    for key, value in records:
+        if value is not None:
+            assembler.add(decode_key(key), value)
+    return assembler.finish()
+
+
+def _page_spans(contents: Contents) -> list[tuple[int, int, int]]:
+    """For each chunk of a page: which page, from which byte to which."""
+    step = contents.chunk_bytes
+    return [
+        (page, start, min(start + step, size))
+        for page, size in enumerate(contents.pages)
+        for start in range(0, size, step)
+    ]

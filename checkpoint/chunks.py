@@ -1,0 +1,202 @@
+"""A captured version as records of the state topic, and which of those may go (rules 4 and 5).
+
+Invariants:
+
+* A chunk's key is (epoch, version, part), written `5/17/3`: the version that it was first written for. No key is ever
+  written twice with different bytes, and none by two epochs: a zombie's late record replaces nothing.
+* Only what the log does not hold is written: a chunk whose bytes it has, by digest, is named by the key that it has.
+  What counts as held was written in this epoch and acknowledged; so the first version of an epoch is written in full.
+* Records are made one by one, as they are asked for: their values are the captured memory itself, no copy. A version's
+  table of chunks is known when all were asked for.
+* A key is expendable only to the owner of the current epoch, once a version of its epoch is durable, and only if
+  neither that nor a newer version names it, one half written included, nor one that is retained.
+
+One version is written at a time; `durable` is called where `records` is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from checkpoint.blocks import digest_of
+from lineage.errors import CheckpointError
+from lineage.replication import ChunkKey, ChunkRef
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from checkpoint.capture import Captured
+    from lineage.marks import Version
+
+_KEY: Final = re.compile(rb"(0|[1-9]\d{0,18})/(0|[1-9]\d{0,18})/(0|[1-9]\d{0,9})")
+
+Chunk = tuple[bytes, Any]  # a record's key, and its value as a buffer
+
+
+def encode_key(key: ChunkKey) -> bytes:
+    """A chunk's key as the record's."""
+    return b"%d/%d/%d" % key
+
+
+def decode_key(key: bytes) -> ChunkKey:
+    """The chunk's key in a record's. Raises CheckpointError."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise CheckpointError(f"{key[:80]!r} is no key of a state chunk; who writes to this topic beside the stage?")
+    return ChunkKey(*map(int, match.groups()))
+
+
+class Writing:
+    """The records of one version: made by `ChunkLog.write`."""
+
+    def __init__(self, version: Version, captured: Captured, held: Mapping[bytes, ChunkKey]) -> None:
+        self.version = version
+        self.written_bytes = 0
+        self.keys: set[ChunkKey] = set()  # of the records that were made
+        self._captured = captured
+        self._held = held
+        self._fresh: dict[bytes, ChunkKey] = {}
+        self._chunks: list[ChunkRef] = []
+        self._spilled: list[ChunkRef] = []
+        self._done = False
+
+    def records(self) -> Iterator[Chunk]:
+        """The chunks that the log does not hold, one by one. To be asked for once."""
+        for block in self._blocks():
+            digest = block.digest
+            key = self._held.get(digest) or self._fresh.get(digest)
+            if key is None:
+                key = self._fresh[digest] = self._new(len(block.data))
+                yield encode_key(key), memoryview(block.data)
+            self._chunks.append(ChunkRef(key, len(block.data), digest))
+        self._done = True
+
+    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
+        """Contents that are too large for a manifest, as records behind the chunks'."""
+        for at in range(0, len(contents), chunk_bytes):
+            piece = contents[at : at + chunk_bytes]
+            key = self._new(len(piece))
+            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
+            yield encode_key(key), piece
+
+    @property
+    def chunks(self) -> tuple[ChunkRef, ...]:
+        """What the version consists of. Raises CheckpointError before all records were made."""
+        if not self._done:
+            raise CheckpointError(f"the chunks of {self.version} are not all made yet: ask for all records first")
+        return tuple(self._chunks)
+
+    @property
+    def spilled(self) -> tuple[ChunkRef, ...]:
+        """Where the contents lie that were spilled."""
+        return tuple(self._spilled)
+
+    def acknowledged(self) -> dict[bytes, ChunkKey]:
+        """What the log holds from now on, as all records are acknowledged: keys by digest."""
+        return dict(self._fresh) if self.chunks else {}
+
+    def named(self) -> frozenset[ChunkKey]:
+        """Every key that the version names, as far as its records were made."""
+        return frozenset(chunk.key for chunk in (*self._chunks, *self._spilled))
+
+    def _blocks(self) -> Iterator[Any]:
+        yield from self._captured.blocks
+        for page in self._captured.pages:
+            yield from page.blocks
+
+    def _new(self, size: int) -> ChunkKey:
+        key = ChunkKey(self.version.epoch, self.version.n, len(self.keys))
+        self.keys.add(key)
+        self.written_bytes += size
+        return key
+
+
+class ChunkLog:
+    """What the owner of an epoch has in its partition of the state topic."""
+
+    def __init__(self, epoch: int, present: Iterable[ChunkKey] = ()) -> None:
+        """`present`: the keys of older epochs that its partition holds; they are needed until `durable`."""
+        self.epoch = epoch
+        self._held: dict[bytes, ChunkKey] = {}
+        self._digests: dict[ChunkKey, bytes] = {}
+        self._present: set[ChunkKey] = set(present)
+        self._needed: dict[Version, frozenset[ChunkKey]] = {}
+        self._last = -1
+        self._writing: Writing | None = None
+
+    def write(self, version: Version, captured: Captured) -> Writing:
+        """Begin to write a version. Raises CheckpointError for one of another epoch, or not newer than the last."""
+        if version.epoch != self.epoch or version.n <= self._last:
+            raise CheckpointError(f"{version} cannot be written in epoch {self.epoch} after n = {self._last}")
+        if self._writing is not None:
+            raise CheckpointError(f"{version} cannot be written while {self._writing.version} is: one at a time")
+        self._last = version.n
+        self._writing = Writing(version, captured, self._held)
+        return self._writing
+
+    def acknowledged(self, writing: Writing) -> None:
+        """Note that all records of a version are acknowledged: later versions build on them."""
+        fresh = writing.acknowledged()
+        self._writing = None
+        self._held.update(fresh)
+        self._digests.update({key: digest for digest, key in fresh.items()})
+        self._present |= writing.keys
+        self._needed[writing.version] = writing.named()
+
+    def failed(self, writing: Writing) -> None:
+        """Note that some records may not be there: nothing builds on them, and they are expendable with the rest."""
+        self._writing = None
+        self._present |= writing.keys
+
+    def seen(self, key: ChunkKey) -> None:
+        """Note a record that another epoch's owner has written, as late as it may come."""
+        if key.epoch < self.epoch:
+            self._present.add(key)
+
+    def durable(
+        self, version: Version, retained: Mapping[Version, Collection[ChunkKey]] | None = None
+    ) -> list[ChunkKey]:
+        """The keys to tombstone, now that a version is durable; nothing builds on them any more.
+
+        `retained`: older versions that an operator may want to go back to, and what they name.
+        """
+        ours = [one for one in self._needed if one.n <= version.n]
+        if version.epoch != self.epoch or not ours:
+            return []
+        newest = max(ours, key=lambda one: one.n)
+        self._needed = {one: keys for one, keys in self._needed.items() if one.n >= newest.n}
+        needed = {**self._needed, **(retained or {})}
+        if self._writing is not None:
+            needed[self._writing.version] = self._writing.named()
+        going = expendable(self._present, self.epoch, newest, needed)
+        for key in going:
+            self._present.discard(key)
+            digest = self._digests.pop(key, None)
+            if digest is not None:
+                del self._held[digest]
+        return going
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+
+def expendable(
+    present: Iterable[ChunkKey], epoch: int, durable: Version, needed: Mapping[Version, Collection[ChunkKey]]
+) -> list[ChunkKey]:
+    """Which keys the owner of `epoch` may tombstone (rule 4), in order.
+
+    `durable`: its newest durable version. `needed`: what each version names that is durable, newer, or retained; the
+    durable one must be among them. Nothing before a version of the epoch is durable, nothing newer than that version
+    (it may be half written), nothing of a newer epoch (then the caller is a zombie), nothing that is needed.
+    """
+    if durable.epoch != epoch:
+        return []
+    if durable not in needed:
+        raise CheckpointError(f"what {durable} needs is not known, so nothing can be tombstoned")
+    kept = {key for keys in needed.values() for key in keys}
+    return sorted(
+        key
+        for key in present
+        if key not in kept and (key.epoch < epoch or (key.epoch == epoch and key.version <= durable.n))
+    )
