@@ -132,8 +132,8 @@ class Manifest:
     written_bytes: int = 0  # of chunks, for this version
     batches: int = 0
     requests: int = 0
-    digest: bytes = b""  # of the state (checkpoint.chunks.digest_of); empty: not told
-    contents: bytes = b""  # encoded (`encode_contents`); empty where they are spilled
+    digest: bytes = b""  # of the state (checkpoint.manifests); empty: not told
+    contents: bytes = b""  # encoded; empty where they are spilled
     spilled: tuple[ChunkRef, ...] = ()  # the chunks that hold the encoded contents, in order
 
 

@@ -296,6 +296,9 @@ def test_contents_that_no_shard_writes_are_refused(name):
     assert attempt(message) in {reasons.CORRUPT, reasons.TOO_LARGE}
 
 
+RAW = {"epoch": 1, "n": 1, "digest": b"", "contents": b""}  # bytes whose defaults fastavro would not write
+
+
 @pytest.mark.parametrize(
     "columns",
     [
@@ -309,10 +312,10 @@ def test_columns_of_different_lengths_are_corrupt(columns):
     table = {"epochs": [1, 1], "versions": [1, 1], "parts": [0, 1], "sizes": [5, 5], "digests": b"d" * 32}
     stream = io.BytesIO()
     schema = fastavro.parse_schema(OWN_PARSED[MANIFEST].to_json())
-    fastavro.schemaless_writer(stream, schema, {"epoch": 1, "n": 1, "spilled": table})
+    fastavro.schemaless_writer(stream, schema, RAW | {"spilled": table})
     assert attempt(HEADERS[MANIFEST] + stream.getvalue()) is None
     stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, {"epoch": 1, "n": 1, "spilled": table | columns})
+    fastavro.schemaless_writer(stream, schema, RAW | {"spilled": table | columns})
     assert attempt(HEADERS[MANIFEST] + stream.getvalue()) == reasons.CORRUPT
 
 
