@@ -99,11 +99,8 @@ def decode(data: bytes) -> tuple[Hop, ...]:
             raise _bad(f"{count} are over the limit of {MAX_HOPS}")
         hops, at, room = [], 2, MAX_MARKS
         for _ in range(count):
-            hop, at = _hop(data, at)
-            if version == VERSION_WITH_MARKS:
-                marks, at = _marks(data, at, hop.stage, room)
-                room -= len(marks)
-                hop = Hop(hop.stage, hop.epoch, hop.partition, hop.sequence, hop.committed, marks)
+            hop, at = _hop(data, at, room if version == VERSION_WITH_MARKS else None)
+            room -= len(hop.marks)
             hops.append(hop)
     except IndexError as error:
         raise _bad("they end early") from error
@@ -162,7 +159,8 @@ def _marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ..
     return tuple(marks), at
 
 
-def _hop(data: bytes, at: int) -> tuple[Hop, int]:
+def _hop(data: bytes, at: int, room: int | None) -> tuple[Hop, int]:
+    """One hop, with its marks: at most `room` of them; None in a version without."""
     size, at = _number(data, at)
     if size > MAX_STAGE_BYTES:
         raise _bad(f"a stage's name has {size} bytes")
@@ -172,7 +170,10 @@ def _hop(data: bytes, at: int) -> tuple[Hop, int]:
     partition, at = _number(data, at)
     sequence, at = _number(data, at)
     committed, at = _number(data, at)
-    return Hop(stage, epoch, partition, sequence, committed), at
+    marks: tuple[Mark, ...] = ()
+    if room is not None:
+        marks, at = _marks(data, at, stage, room)
+    return Hop(stage, epoch, partition, sequence, committed, marks), at
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
