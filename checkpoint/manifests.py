@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint.assembly import check
 from checkpoint.blocks import digest_of
-from lineage.replication import ChunkKey, ChunkRef, Contents
+from lineage.replication import Contents
 from lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from checkpoint.capture import Captured
     from checkpoint.chunks import Chunk, Writing
-    from lineage.replication import Batch, DedupLane, Manifest, Output
+    from lineage.replication import Batch, ChunkKey, DedupLane, Manifest, Output
 
 INLINE_BYTES: Final = 16 << 10
 """Contents up to this size ride in the manifest; larger ones go to the state topic, which only members read."""
-_NOWHERE: Final = ChunkKey(0, 0, 0)
 _DECODER: Final = ReplicationDecoder()  # knows our own schemas alone
 
 
@@ -54,8 +53,8 @@ def version_digest(contents: Contents) -> bytes:
 
     Equal states of equal layouts have equal digests; `checkpoint.state.digest` compares states whatever their layout.
     """
-    chunks = tuple(ChunkRef(_NOWHERE, chunk.size, chunk.digest) for chunk in contents.chunks)
-    return digest_of(encode(replace(contents, chunks=chunks, batches=(), dedup=(), outputs=())))
+    layout = encode(replace(contents, chunks=(), batches=(), dedup=(), outputs=()))
+    return digest_of(layout + b"".join([chunk.digest for chunk in contents.chunks]))
 
 
 def seal(
