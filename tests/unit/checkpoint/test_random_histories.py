@@ -20,9 +20,10 @@ from checkpoint.promotion import Event, Member, Role
 from checkpoint.version_log import Base, Fence, Manifest, VersionLog
 from checkpoint.versions import INITIAL, History
 from lineage.errors import CheckpointError
-from tests.unit.checkpoint import worlds
+from tests.unit.checkpoint import members
+from tests.unit.checkpoint.members import Log, Reader
 from tests.unit.checkpoint.reckoning import fates, valid
-from tests.unit.checkpoint.worlds import ALONE, CHAIN, DIAMOND, Log, Reader, World, problems
+from tests.unit.checkpoint.worlds import ALONE, CHAIN, DIAMOND, World, problems
 
 SHAPES = {"alone": ALONE, "chain": CHAIN, "diamond": DIAMOND}
 
@@ -232,7 +233,7 @@ class TakesAsDoneWhatItSent(Member):
 
 def test_the_claim_and_the_first_fence_each_keep_two_primaries_apart(monkeypatch):
     assert "two primaries of one epoch" not in problems(range(5), member_type=TakesAsDoneWhatItSent)
-    monkeypatch.setattr(worlds, "Claims", EverybodyWins)
+    monkeypatch.setattr(members, "Claims", EverybodyWins)
     assert not problems(range(5))
     both = problems(range(80), member_type=TakesAsDoneWhatItSent, until="two primaries")
     assert "two primaries of one epoch" in both
