@@ -62,8 +62,8 @@ class Follower(nn.Module):
         return self.head(out), hidden
 
 
-def frames(batch: Batch) -> Tensor:
-    return torch.from_numpy(np.stack([query["frame"] for query in batch]))
+def frames(batch: Batch, name: str = "frame") -> Tensor:
+    return torch.from_numpy(np.stack([query[name] for query in batch]))
 
 
 def detections(batch: Batch) -> Tensor:
@@ -95,14 +95,15 @@ def hidden() -> dict[str, Tensor]:
 
 
 class Detect:
-    """Stateless: frame -> seen (SEEN,). `camera` is handed on: the stages behind it remember by it."""
+    """Stateless: the frame under that name -> seen (SEEN,). `camera` is handed on: the stages behind remember by it."""
 
-    def __init__(self, *, untrained: bool = False) -> None:
+    def __init__(self, frame: str = "frame", *, untrained: bool = False) -> None:
+        self.frame = frame
         self.net = trained(Detector(), "detect", untrained=untrained)
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> list[dict[str, Any]]:
-        seen = self.net(frames(batch)).numpy()
+        seen = self.net(frames(batch, self.frame)).numpy()
         return [{"camera": query["camera"], "seen": row} for query, row in zip(batch, seen, strict=True)]
 
 

@@ -188,5 +188,15 @@ def test_a_chain_of_the_auto_pilot_s_models_fits_together():
     (tracked,) = run(make("AP, FD track"), [seen]).outputs
     (foreseen,) = run(make("AP foresee"), [tracked]).outputs
     assert [set(each) for each in vision.Steer().predict(foreseen)] == [{"camera", "label", "turn"}] * 8
-    pairs = [{f"{side}.{name}": each[name] for side in ("left", "right") for name in each} for each in tracked]
-    assert vision.Fuse().predict(pairs)[0]["sure"]
+
+
+def test_two_cameras_side_by_side_are_joined():
+    batch = [payload.pair(index) for index in range(8)]
+    tracked = {
+        side: run(make("AP, FD track"), [vision.Detect(side, untrained=True).predict(batch)]).outputs[0]
+        for side in ("left", "right")
+    }
+    joined = [
+        {f"{side}.{name}": value for side in tracked for name, value in tracked[side][row].items()} for row in range(8)
+    ]
+    assert [set(each) for each in vision.Fuse().predict(joined)] == [{"label", "sure", "near"}] * 8
