@@ -88,6 +88,7 @@ class Spillway(Pard):
         "_share",
         "_shares",
         "_since",
+        "_spared",
         "_tense",
     )
 
@@ -113,6 +114,7 @@ class Spillway(Pard):
         self._alone = alone / self._full if self._full > 0 else 1.0  # a batch of one, over a full one
         self._longer = [facts.duration(max(1, size)) - alone for size in range(facts.batch + 1)]
         self._pressed = False  # whether requests wait anywhere
+        self._spared = 0.0
         if view.stage in view.facts:
             reckoned = max(1, _RECKONED * view.instances // max(1, facts.workers))
             self._seen.waits += expected(view, view.stage, reckoned).tolist()
@@ -150,6 +152,8 @@ class Spillway(Pard):
         others = len(self._waiting)
         if not others:
             needed = self._least if self._predict is None else self._at_least(self.needs(request))
+            if starts <= now:
+                needed -= self._spared
         elif self._predict is None:
             needed = self._shares[self._share]
         else:
@@ -169,20 +173,16 @@ class Spillway(Pard):
         return self._delays.covering(self._share, self.view.stage, choices)
 
     def _at_least(self, later: Later) -> float:
-        """Seconds from the start of its batch on for a request that never waits and is alone in each batch.
-
-        Behind the last stage only the gate is left, and a drop saves no work at all: its way may be short this time.
-        """
-        return self._duration * self._alone + later.execution + (later.transfers if later.path else 0.0)
+        """Seconds from the start of its batch on for a request that never waits and is alone in each batch."""
+        return self._duration * self._alone + later.execution + later.transfers
 
     def _short(self, now: float, starts: float, request: Request) -> Shortfall:
         """Say what the decision reckoned with."""
         refusal = super()._short(now, starts, request)
         if not len(self._waiting):
-            later = self.needs(request)
             refusal.duration *= self._alone
             refusal.queueing = refusal.waits = 0.0
-            refusal.transfers = later.transfers if later.path else 0.0
+            refusal.transfers -= self._spared if starts <= now else 0.0
         return refusal
 
     # What passes between stages --------------------------------------------------------------------------------
@@ -215,3 +215,6 @@ class Spillway(Pard):
             for share in (of.at_first, of.quantile, of.short, _SURE)
         }
         self._least = self._at_least(self._later)
+        # What an idle instance of the last stage takes at once keeps nobody waiting, and only the gate is left: a drop
+        # would save nothing, and the way may be short this time.
+        self._spared = 0.0 if self._later.path else self._later.transfers

@@ -143,14 +143,15 @@ def test_where_none_waits_it_says_what_that_request_alone_needs():
     assert (refusal.queueing, refusal.waits) == (0.0, 0.0)
 
 
-def test_behind_the_last_stage_nothing_is_saved_for_the_gate():
+def test_an_idle_last_stage_saves_nothing_for_the_gate():
     slow = states() | {"gate": [told("gate", transfer=0.1)]}
     last, before = policy("c"), policy("b")
     for made in (last, before):
         made.tick(3.0, IDLE, slow)
-    assert latest(last) == pytest.approx(500 - 6, abs=1)
-    assert last.judge(100.0, 100.5, request()).remaining == pytest.approx(0.506)
-    assert latest(last, waiting=1) == pytest.approx(500 - 30 - 100, abs=1)
+    assert last.judge(100.49, 100.49, request()) is None  # 6 ms alone
+    assert last.judge(100.495, 100.495, request()).remaining == pytest.approx(0.006)
+    assert latest(last) == pytest.approx(500 - 6 - 100, abs=1)  # in the next batch, which others wait for
+    assert before.judge(100.39, 100.39, request()) is not None
     assert latest(before) == pytest.approx(500 - 8 - 6 - 100, abs=1)
 
 
