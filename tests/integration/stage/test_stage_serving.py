@@ -90,7 +90,8 @@ stages:
 
 
 def test_a_second_sigterm_does_not_wait(stage, until):
-    one = stage("stages:\n  - {name: square, emulated: {alpha: 5s}, batch: 1}\npartitions: 1\n")
+    # A batch takes longer than a starved machine takes to show its queue, and no query is dropped meanwhile.
+    one = stage("stages:\n  - {name: square, emulated: {alpha: 25s}, batch: 1, policy: naive}\npartitions: 1\n")
     process = one.start("square")
     one.send_many(10)
     until(lambda: one.metrics("square").get("spillway_queue_depth", 0) >= 8)
