@@ -42,7 +42,6 @@ class Way:
     """When the messages of one query were said, in unix seconds."""
 
     sent: float  # was due to be
-    asked: float = 0.0  # in the ingress
     to_stages: dict[str, float] = field(default_factory=dict)  # by stage, the last message to it
     to_gate: float = 0.0  # likewise
     said: dict[str, float] = field(default_factory=dict)  # by the stage that said it
@@ -56,8 +55,8 @@ def read_ways(settings: ClientSettings, pipeline: Pipeline) -> list[Way]:
     def way(head: headers.Headers) -> Way:
         return ways.setdefault(head.request_id, Way(head.sent_us / 1e6))
 
-    for head, at in _records(settings, topics.ingress(spec.name), spec.partitions):
-        way(head).asked = at
+    for head, _ in _records(settings, topics.ingress(spec.name), spec.partitions):
+        way(head)
     for stage in pipeline.graph.order:
         if not pipeline.graph.predecessors[stage]:
             continue

@@ -3,7 +3,8 @@
 - A value is a torch tensor, a numpy array, or a small plain value: None, bool, int of 64 bits, float, str, bytes, and
   lists and maps (with string keys) of those, at most SMALL_BYTES written out. Large things belong into arrays.
 - Arrays and tensors stand at the top, under a name of their own: what did not change is found, and kept, by name.
-- A tuple comes back as a list, and a numpy scalar as Python's. An array comes back as an array, a tensor as a tensor.
+- A model must not tell a tuple from a list, nor a numpy scalar from Python's. An array comes back as an array, a tensor
+  as a tensor.
 - The fingerprint knows a state by its content: dtype, shape and bits, wherever it lies and whoever owns it.
 
 Torch is never imported here; a process without it can check and fingerprint a state of arrays.
@@ -11,13 +12,13 @@ Torch is never imported here; a process without it can check and fingerprint a s
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from checkpoint.state import digest
 from lineage.errors import ModelError
 from lineage.values import tensors
 
@@ -42,12 +43,12 @@ def check_state(place: str, state: object) -> None:
 
 
 def fingerprint(state: State) -> str:
-    """The content of a state, in 32 hexadecimal digits: equal where names, dtypes, shapes and bits are equal.
+    """The content of a state, in hexadecimal: equal where names, dtypes, shapes and bits are equal.
 
-    It takes any mapping whose values travel, so also outputs, and a keyed model's states. Raises TypeError or
-    ValueError for a value that does not.
+    It is the digest that the log goes by (`checkpoint.state`), with numpy's scalars taken for Python's. It takes any
+    mapping whose values travel, so also outputs. Raises CheckpointError for a value that does not.
     """
-    return hashlib.blake2b(repr(_canonical(state)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return digest(_scalars_plain(state)).hex()
 
 
 def copied(state: State) -> dict[str, Any]:
@@ -103,31 +104,14 @@ def _check_value(value: Any) -> None:
             raise TypeError(f"a tensor of {value.dtype} cannot be kept; use one of {_names()}")
 
 
-def _canonical(value: Any) -> Any:
-    if tensors.is_tensor(value):
-        name, shape, bits = _laid_out(value)
-        return name, shape, hashlib.blake2b(bits.data, digest_size=16).hexdigest()
+def _scalars_plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, list | tuple):
-        return [_canonical(each) for each in value]
+        return [_scalars_plain(each) for each in value]
     if isinstance(value, Mapping):
-        return {name: _canonical(value[name]) for name in sorted(value)}
-    return plain(value)
-
-
-def _laid_out(value: Any) -> tuple[str, tuple[int, ...], np.ndarray[Any, Any]]:
-    """Dtype, shape, and the bits, little-endian and in C order; without a copy where they lie so already."""
-    if isinstance(value, np.ndarray):
-        name, array = value.dtype.name, value
-    elif isinstance(value, tensors.Bfloat16):
-        name, array = tensors.BFLOAT16, value.bits
-    else:
-        tensor = value.detach().cpu().resolve_conj().resolve_neg()
-        name = str(tensor.dtype).removeprefix("torch.")
-        array = (
-            tensor.contiguous().view(sys.modules["torch"].int16).numpy() if name == tensors.BFLOAT16 else tensor.numpy()
-        )
-    ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return name, array.shape, ordered.reshape(-1).view(np.uint8)
+        return {name: _scalars_plain(each) for name, each in value.items()}
+    return value
 
 
 def _copied(value: Any) -> Any:

@@ -33,9 +33,9 @@ def test_a_hop_is_what_the_topics_say_less_what_the_stage_says(tmp_path):
     file = tmp_path / "app.yaml"
     file.write_text(APPLICATION)
     ways = [
-        Way(100.0, 100.01, {"b": 100.1}, 100.2, {"a": 100.1, "b": 100.2}),
-        Way(101.0, 101.01, {"b": 101.2}, 101.2, {"a": 101.2}),  # dropped at b
-        Way(109.0, 109.01, {}, 109.1, {}),  # dropped at a
+        Way(100.0, {"b": 100.1}, 100.2, {"a": 100.1, "b": 100.2}),
+        Way(101.0, {"b": 101.2}, 101.2, {"a": 101.2}),  # dropped at b
+        Way(109.0, {}, 109.1, {}),  # dropped at a
     ]
     outcomes = {
         0: outcome(timing("a", 0.01, 0.02, 0.04), timing("b", 0.0, 0.0, 0.05)),
