@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from checkpoint.capture import Captured
     from checkpoint.chunks import Chunk, Writing
-    from lineage.replication import Batch, ChunkKey, DedupLane, Manifest, Output
+    from lineage.replication import Batch, ChunkKey, DedupLane, InputPlace, Manifest, Output
 
 INLINE_BYTES: Final = 16 << 10
 """Contents up to this size ride in the manifest; larger ones go to the state topic, which only members read."""
@@ -33,6 +33,7 @@ def describe(
     batches: Iterable[Batch] = (),
     dedup: Iterable[DedupLane] = (),
     outputs: Iterable[Output] = (),
+    inputs: Iterable[InputPlace] = (),
 ) -> Contents:
     """The contents of a version whose records were all made."""
     return Contents(
@@ -45,6 +46,7 @@ def describe(
         tuple(batches),
         tuple(dedup),
         tuple(outputs),
+        tuple(inputs),
     )
 
 
@@ -53,7 +55,7 @@ def version_digest(contents: Contents) -> bytes:
 
     Equal states of equal layouts have equal digests; `checkpoint.state.digest` compares states whatever their layout.
     """
-    layout = encode(replace(contents, chunks=(), batches=(), dedup=(), outputs=()))
+    layout = encode(replace(contents, chunks=(), batches=(), dedup=(), outputs=(), inputs=()))
     return digest_of(layout + b"".join([chunk.digest for chunk in contents.chunks]))
 
 

@@ -100,6 +100,15 @@ class Output:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
+class InputPlace(NamedTuple):
+    """How far a version has got on one partition of its stage's input. Coverage is a set (rule 10)."""
+
+    partition: int
+    position: int  # every offset below it is covered
+    note: str = ""  # what to read again below it (checkpoint.notes)
+    covered: tuple[int, ...] = ()  # the offsets above the position that are covered too, ascending
+
+
 @dataclass(frozen=True, slots=True)
 class Contents:
     """What a version consists of and what it rests on, for the shard's members.
@@ -117,6 +126,7 @@ class Contents:
     batches: tuple[Batch, ...] = ()  # since the version before, oldest first
     dedup: tuple[DedupLane, ...] = ()
     outputs: tuple[Output, ...] = ()
+    inputs: tuple[InputPlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ columns of different lengths, negative numbers where none can be, shapes and dig
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
@@ -24,6 +25,7 @@ from lineage.replication import (
     Contents,
     DedupLane,
     Entry,
+    InputPlace,
     Output,
     Record,
     Taken,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 _MOST_ELEMENTS: Final = 1 << 59
+_INT_MOST: Final = (1 << 31) - 1
+_LONG_MOST: Final = (1 << 63) - 1
 
 
 def pack_contents(contents: Contents, limits: Limits) -> Fields:
@@ -66,6 +70,7 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
         ],
         "dedup": [_pack_lane(lane) for lane in contents.dedup],
         "outputs": [_pack_output(output) for output in contents.outputs],
+        "inputs": [_pack_input(place) for place in contents.inputs],
     }
 
 
@@ -90,6 +95,7 @@ def contents_of(fields: Fields, limits: Limits) -> Contents:
         ),
         tuple(_lane(lane) for lane in fields["dedup"]),
         tuple(_output(output) for output in fields["outputs"]),
+        tuple(_input(place) for place in fields["inputs"]),
     )
 
 
@@ -213,6 +219,23 @@ def _pack_output(output: Output) -> Fields:
 def _output(fields: Fields) -> Output:
     headers = tuple(rows_of(fields, "header_names", "header_values"))
     return Output(fields["topic"], fields["partition"], fields["key"], fields["value"], headers)
+
+
+def _pack_input(place: InputPlace) -> Fields:
+    gaps = [upper - lower for lower, upper in pairwise((place.position, *place.covered))]
+    if not 0 <= place.partition <= _INT_MOST or place.position < 0 or min(gaps, default=1) < 1:
+        raise WireError(
+            reasons.NOT_ENCODABLE, f"partition {place.partition} is covered in no order from {place.position} on"
+        )
+    return {"partition": place.partition, "position": place.position, "note": place.note, "gaps": gaps}
+
+
+def _input(fields: Fields) -> InputPlace:
+    partition, position, gaps = fields["partition"], fields["position"], fields["gaps"]
+    covered = tuple(accumulate(gaps, initial=position))[1:]
+    if min(partition, position) < 0 or min(gaps, default=1) < 1 or (covered and covered[-1] > _LONG_MOST):
+        raise corrupt(f"partition {partition} is covered in no order from {position} on")
+    return InputPlace(partition, position, fields["note"], covered)
 
 
 def rows_of(fields: Fields, *columns: str) -> list[tuple[Any, ...]]:

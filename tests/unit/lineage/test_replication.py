@@ -4,6 +4,7 @@ import io
 import json
 import tracemalloc
 from dataclasses import replace
+from itertools import accumulate
 
 import avro.schema
 import fastavro
@@ -27,6 +28,7 @@ from lineage.replication import (
     DedupLane,
     Entry,
     Fence,
+    InputPlace,
     Manifest,
     Output,
     Record,
@@ -46,7 +48,7 @@ from lineage.schemas import (
 from lineage.values.codec import Decoder, encode_query
 from lineage.values.replication import ReplicationDecoder, encode
 
-from .schema_versions import NEXT, TWINS
+from .schema_versions import NEXT, TWINS, V0
 from .strategies import names, same, values
 
 numbers = st.integers(0, 2**62)
@@ -81,6 +83,19 @@ entries = st.lists(
     max_size=4,
     unique_by=lambda entry: entry.name,
 )
+
+inputs = st.lists(
+    st.builds(
+        lambda partition, position, note, gaps: InputPlace(
+            partition, position, note, tuple(accumulate(gaps, initial=position))[1:]
+        ),
+        ints,
+        numbers,
+        names,
+        st.lists(st.integers(1, 2**50), max_size=3),
+    ),
+    max_size=2,
+).map(tuple)
 
 
 @st.composite
@@ -132,6 +147,7 @@ def contents_of(draw):
                 max_size=2,
             ).map(tuple)
         ),
+        draw(inputs),
     )
 
 
@@ -215,6 +231,35 @@ def test_what_the_next_version_adds_is_skipped(manifest):
     assert same(DECODER.record(NEXT_HEADERS[MANIFEST] + stream.getvalue()), manifest)
 
 
+def test_contents_of_the_previous_version_cover_no_inputs():
+    previous = avro.schema.parse(V0[CONTENTS])
+    verdict = ReaderWriterCompatibilityChecker().get_compatibility(reader=OWN_PARSED[CONTENTS], writer=previous)
+    assert verdict.compatibility is SchemaCompatibilityType.compatible, verdict.messages
+    book = SchemaBook()
+    stream = io.BytesIO(MARKER + book.add(V0[CONTENTS]))
+    stream.seek(0, io.SEEK_END)
+    fields = {"pages": [7], "batches": [], "values": {}}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(V0[CONTENTS])), fields)
+    assert ReplicationDecoder(book).contents(stream.getvalue()) == Contents(pages=(7,))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"partition": -1, "position": 0},
+        {"partition": 0, "position": -1},
+        {"partition": 0, "position": 5, "gaps": [1, 0]},
+        {"partition": 0, "position": 5, "gaps": [-3]},
+        {"partition": 0, "position": 2**62, "gaps": [2**62, 2**62]},
+    ],
+)
+def test_inputs_that_no_shard_has_read_are_corrupt(place):
+    stream = io.BytesIO()
+    schema = fastavro.parse_schema(OWN_PARSED[CONTENTS].to_json())
+    fastavro.schemaless_writer(stream, schema, {"inputs": [place]})
+    assert attempt(HEADERS[CONTENTS] + stream.getvalue()) == reasons.CORRUPT
+
+
 @pytest.mark.parametrize("name", REPLICATION)
 def test_the_next_version_and_ours_can_read_one_another(name):
     following = avro.schema.parse(NEXT[name])
@@ -262,6 +307,11 @@ HOSTILE = {
     "2**62 entries": (HEADERS[CONTENTS] + varint(BOMB), reasons.TOO_LARGE),
     "a list without an end": (HEADERS[CONTENTS] + varint(60_000) + b"\0" * 50_000, reasons.CORRUPT),
     "2**62 batches": (HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + varint(BOMB), reasons.TOO_LARGE),
+    "2**62 inputs": (HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + b"\0" * 3 + varint(BOMB), reasons.TOO_LARGE),
+    "2**62 offsets that are covered": (
+        HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + b"\0" * 3 + b"\2\0\0\0" + varint(BOMB),
+        reasons.TOO_LARGE,
+    ),
 }
 
 
@@ -330,6 +380,13 @@ def test_columns_of_different_lengths_are_corrupt(columns):
         Manifest(Version(1, 1), spilled=(replace_key._replace(digest=b"short"),)),
         Beat("s", 0, "m", 1, "primary", -1, 0),
         Contents((Entry("a", "value", "", ()),), {"a": object()}),
+        Contents(inputs=(InputPlace(-1, 0),)),
+        Contents(inputs=(InputPlace(2**31, 0),)),
+        Contents(inputs=(InputPlace(0, -1),)),
+        Contents(inputs=(InputPlace(0, 2**63),)),
+        Contents(inputs=(InputPlace(0, 5, "", (5,)),)),
+        Contents(inputs=(InputPlace(0, 5, "", (9, 8)),)),
+        Contents(inputs=(InputPlace(0, 5, None),)),
     ],
 )
 def test_what_cannot_travel_is_refused_by_its_writer(record):
