@@ -11,6 +11,7 @@ one thing from each sender that it expects, a result of its own or a loss that s
 
 * `expected(stage, path)`: the predecessors that a result or a loss will come from.
 * `terminals(path)`: the same for the gate: the last stages, or the chooser at which the request ended.
+* `rests_on(stage)`: the stages before it whose replicated states its messages may rest on, whatever the path.
 * `losses(stage, path)`: where a loss at `stage` has to be told. The stages behind it up to the next joins have a
   single predecessor each, so they will not run, and it speaks for them: each next join is told which of its
   predecessors that silences, and the gate which terminals. What lies behind a join is that join's own business: it
@@ -42,6 +43,7 @@ class Graph:
         "_by_choices",
         "_by_path",
         "_choosers",
+        "_rests_on",
         "_whole",
         "order",
         "predecessors",
@@ -64,6 +66,12 @@ class Graph:
         self.roots = tuple(name for name in self.order if not self.predecessors[name])
         self.sinks = tuple(name for name in self.order if not self.successors[name])
         self._choosers = frozenset(stage.name for stage in spec.stages if stage.choose is not None)
+        replicated = [stage.name for stage in spec.stages if stage.replicated]
+        behind = {name: dag.reach(self.successors[name], self.successors) for name in replicated}
+        self._rests_on: dict[str | None, tuple[str, ...]] = {
+            stage: tuple(name for name in self.order if stage in behind.get(name, ())) for stage in self.order
+        }
+        self._rests_on[None] = tuple(name for name in self.order if name in behind)
         self._whole = _Routes(self, {})
         self._by_path: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
         self._by_choices: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
@@ -75,6 +83,13 @@ class Graph:
     def is_chooser(self, stage: str) -> bool:
         """Whether `stage` chooses its successors for each request."""
         return stage in self._choosers
+
+    def rests_on(self, stage: str | None) -> tuple[str, ...]:
+        """The stages with a replicated state that come before `stage`, which is not among them; None is the gate.
+
+        Whoever works for `stage` has to read their version logs; nobody else has.
+        """
+        return self._rests_on[stage]
 
     def expected(self, stage: str, path: Path) -> tuple[str, ...]:
         """The predecessors of `stage` that will be heard from; () if none is to send to it, and for a root."""

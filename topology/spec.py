@@ -17,15 +17,20 @@ from lineage.errors import UsageError
 from lineage.values.tensors import DTYPE_NAMES
 from topology import names, quantities
 
+Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"]
+
 DEFAULT_PARTITIONS = 12
 DEFAULT_MAX_BATCH = 64
 DEFAULT_QUEUE = 4_096
+DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
+LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
 VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
 
 Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
 Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Size = Annotated[int, BeforeValidator(quantities.size), Field(ge=1)]
+Some = Annotated[int, Field(strict=True, ge=0, le=1_000)]
 Reference = Annotated[str, AfterValidator(names.reference)]
 
 
@@ -81,6 +86,15 @@ def _table(value: Any) -> Any:
     if not table:
         raise ValueError("is empty; give a duration for at least a batch of 1")
     return dict(sorted(table.items()))
+
+
+def _lease(seconds: float) -> float:
+    if seconds < LEAST_LEASE:
+        raise ValueError(
+            f"must be at least {quantities.show_duration(LEAST_LEASE)}, not {quantities.show_duration(seconds)}: gaps "
+            "of 300 ms between heartbeats are ordinary while state streams, and would fell a healthy primary"
+        )
+    return seconds
 
 
 class _Spec(BaseModel):
@@ -172,15 +186,54 @@ class StageSpec(_Spec):
     policy: Annotated[str | None, BeforeValidator(_policy)] = None
     """A policy's name, or its setting with parameters, as `pard:quantile=.2`; what policies there are, agents know."""
 
+    state: Literal["shared", "keyed"] | None = None
+    """What the model keeps: one state for all queries of a shard, or one for each key; None for a stateless stage."""
+    shards: Count = 1
+    """How many states split the stage's partitions; each has a primary of its own."""
+    backups: Some = 1
+    """Processes of each shard beside its primary."""
+    replication: Mode = "nspb"
+    """How a state outlives its primary; `none`: not at all."""
+    checkpoint_every: Count = DEFAULT_CHECKPOINT
+    """Requests between two checkpoints of `lineage-stash`."""
+    lease: Annotated[Positive, AfterValidator(_lease)] = LEAST_LEASE
+    """How long a primary may be silent before a backup takes its place."""
+    standby: Some = 0
+    """Processes of a stateless stage that have the model loaded and wait for a replica to die."""
+
     @property
     def batch_size(self) -> int:
         """The size up to which batches are formed."""
         return self.batch if self.batch is not None else self.max_batch
 
     @property
+    def stateful(self) -> bool:
+        """Whether the stage keeps a state, replicated or not."""
+        return self.state is not None
+
+    @property
+    def replicated(self) -> bool:
+        """Whether its state is in a version log, so that its messages carry marks."""
+        return self.state is not None and self.replication != "none"
+
+    @property
+    def members(self) -> int:
+        """Processes of one shard: the primary and its backups."""
+        return 1 + self.backups if self.replicated else 1
+
+    @property
+    def processes(self) -> int:
+        """All processes of the stage, those that only stand ready included."""
+        return self.shards * self.members if self.stateful else self.replicas + self.standby
+
+    @property
     def workers(self) -> int:
-        """Model instances in all processes."""
-        return self.replicas * self.instances
+        """Model instances that serve, in all processes."""
+        return self.shards if self.stateful else self.replicas * self.instances
+
+    def shard_of(self, partition: int) -> int:
+        """The shard that a partition of the stage's input belongs to."""
+        return partition % self.shards
 
 
 class PipelineSpec(_Spec):
@@ -198,6 +251,16 @@ class PipelineSpec(_Spec):
     policy: Annotated[str | None, BeforeValidator(_policy)] = None
     """Of the stages that name none; read from a file, they have it as theirs."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """(stage, shard) of every state that has a version log: what a mark can name."""
+        return tuple((stage.name, shard) for stage in self.stages if stage.replicated for shard in range(stage.shards))
+
+    def shard_partitions(self, stage: str, shard: int) -> tuple[int, ...]:
+        """The partitions of the stage's input that the shard's members read."""
+        each = self.stage(stage)
+        return tuple(number for number in range(self.partitions) if each.shard_of(number) == shard)
 
     def stage(self, name: str) -> StageSpec:
         """The stage called `name`. Raises UsageError that says which there are."""

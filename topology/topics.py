@@ -18,10 +18,17 @@ if TYPE_CHECKING:
 
     from topology.spec import PipelineSpec
 
-AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes"})
+AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes", "min.compaction.lag.ms"})
 AT_MOST: Final = frozenset({"delete.retention.ms", "segment.bytes"})
 HEADERS_BYTES: Final = 64 << 10  # beyond the value of a record: its headers, key, and its batch's own
+STATE_BYTES: Final = 1 << 20  # a chunk of 256 KiB and its key; a manifest with 16 KiB of contents, its chain and tables
+_STATE_SEGMENT: Final = 8 << 20  # what is in the newest segment is not compacted: it is to be less than most states
+_BEAT_SEGMENT: Final = 1 << 20
+_BEAT_SECONDS: Final = 600
+_LAG_SECONDS: Final = 60.0
+_LAG_LEASES: Final = 5
 _DAY_MS: Final = 24 * 3_600 * 1_000
+_COMPACT: Final = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
 _UNBOUNDED: Final = -1  # how Kafka writes that there is no limit
 
 
@@ -78,6 +85,26 @@ def plan(pipeline: str) -> str:
     return f"{pipeline}.plan"
 
 
+def versions(pipeline: str, stage: str) -> str:
+    """The topic of a stateful stage's version logs: partition s is shard s's."""
+    return f"{pipeline}.{stage}.versions"
+
+
+def state(pipeline: str, stage: str) -> str:
+    """The topic of the chunks of a stateful stage's versions; partition s is shard s's."""
+    return f"{pipeline}.{stage}.state"
+
+
+def control(pipeline: str) -> str:
+    """The topic of claims: who may be a shard's primary."""
+    return f"{pipeline}.control"
+
+
+def beat(pipeline: str) -> str:
+    """The topic of the members' heartbeats."""
+    return f"{pipeline}.beat"
+
+
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
     room = merge(spec.limits).max_message_bytes + HEADERS_BYTES
@@ -108,26 +135,59 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             _data(room + HEADERS_BYTES, days=7),
             "poison messages, with the reason",
         ),
+        *_state_topics(spec),
         TopicRequirement(
             schemas(spec.name),
             1,
-            {"cleanup.policy": "compact", "delete.retention.ms": "60000", "compression.type": "uncompressed"},
+            {**_COMPACT, "compression.type": "uncompressed"},
             "writers' schemas by fingerprint",
         ),
         TopicRequirement(
             plan(spec.name),
             1,
             # Replicas write all the time and only their newest word counts; Kafka compacts what is in full segments.
-            {
-                "cleanup.policy": "compact",
-                "delete.retention.ms": "60000",
-                "segment.bytes": str(50 << 20),
-                "compression.type": "uncompressed",
-            },
+            {**_COMPACT, "segment.bytes": str(50 << 20), "compression.type": "uncompressed"},
             "what each replica last said of itself",
         ),
     ]
     return tuple(wanted)
+
+
+def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
+    """What the replicated states of the pipeline need; nothing where it has none."""
+    stages = [stage for stage in spec.stages if stage.replicated]
+    if not stages:
+        return []
+    wanted = []
+    for stage in stages:
+        # A member that was away for some leases still finds what was tombstoned meanwhile (rule 4).
+        lag = max(_LAG_SECONDS, _LAG_LEASES * stage.lease)
+        log = {
+            **_COMPACT,
+            "min.compaction.lag.ms": str(round(lag * 1_000)),
+            "segment.bytes": str(_STATE_SEGMENT),
+            "max.message.bytes": str(STATE_BYTES),
+        }
+        name = stage.name
+        wanted += [
+            TopicRequirement(versions(spec.name, name), stage.shards, log, f"versions of stage {name}, by shard"),
+            TopicRequirement(state(spec.name, name), stage.shards, log, f"states of stage {name}, by shard"),
+        ]
+    return [
+        *wanted,
+        # Claims have keys of their own and are never deleted, so no epoch comes back (rule 3).
+        TopicRequirement(control(spec.name), 1, {**_COMPACT, "segment.bytes": str(50 << 20)}, "who may be primary"),
+        TopicRequirement(
+            beat(spec.name),
+            1,
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": str(_BEAT_SECONDS * 1_000),
+                "segment.bytes": str(_BEAT_SEGMENT),
+            },
+            "heartbeats of the members of stateful stages",
+        ),
+    ]
 
 
 def mismatches(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from checkpoint.layout import CHUNK_BYTES, OWN_BYTES, RECORD_BYTES
+from checkpoint.manifests import INLINE_BYTES
 from lineage.limits import DEFAULT_LIMITS
 from topology import topics
 from topology.load import parse
@@ -61,6 +63,49 @@ def test_the_plan():
     for topic in PLAN[:-2]:
         assert int(topic.config["max.message.bytes"]) > DEFAULT_LIMITS.max_message_bytes
     assert int(by_name["p.dead"].config["max.message.bytes"]) > int(by_name["p.c"].config["max.message.bytes"])
+
+
+STATEFUL = parse(
+    "{name: p, slo: 1, partitions: 6, stages: [{name: a, model: 'm:M', state: keyed, shards: 3, lease: 20s},"
+    "{name: b, after: a, model: 'm:M'}, {name: c, after: b, model: 'm:M', state: shared},"
+    "{name: d, after: c, model: 'm:M', state: shared, replication: none}]}"
+).spec
+
+
+def test_what_replicated_states_need():
+    plan = topic_plan(STATEFUL)
+    by_name = {topic.name: topic for topic in plan}
+    assert [(topic.name, topic.partitions) for topic in plan if topic.name not in {each.name for each in PLAN}] == [
+        *(("p.b", 6), ("p.d", 6)),
+        *(("p.a.versions", 3), ("p.a.state", 3), ("p.c.versions", 1), ("p.c.state", 1)),
+        *(("p.control", 1), ("p.beat", 1)),
+    ]
+    for name in ("p.a.versions", "p.a.state", "p.c.versions", "p.c.state", "p.control"):
+        assert by_name[name].config["cleanup.policy"] == "compact"
+        assert "retention.ms" not in by_name[name].config
+    assert by_name["p.c.state"].config["min.compaction.lag.ms"] == "60000"
+    assert by_name["p.a.versions"].config["min.compaction.lag.ms"] == "100000"
+    assert by_name["p.beat"].config["cleanup.policy"] == "delete"
+    names = (topics.versions("p", "a"), topics.state("p", "a"), topics.control("p"), topics.beat("p"))
+    assert names == ("p.a.versions", "p.a.state", "p.control", "p.beat")
+
+
+def test_chunks_and_manifests_fit_their_topics():
+    most = int({topic.name: topic for topic in topic_plan(STATEFUL)}["p.a.state"].config["max.message.bytes"])
+    assert most == topics.STATE_BYTES
+    assert most >= 2 * (CHUNK_BYTES + OWN_BYTES + RECORD_BYTES)
+    assert most >= 2 * INLINE_BYTES
+
+
+def test_a_longer_compaction_lag_and_smaller_segments_suffice():
+    plan = topic_plan(STATEFUL)
+    there = {topic.name: ActualTopic(topic.partitions, dict(topic.config)) for topic in plan}
+    there["p.a.state"].config.update({"min.compaction.lag.ms": "9000000", "segment.bytes": "1048576"})
+    assert mismatches(plan, there) == []
+    there["p.a.state"].config.update({"min.compaction.lag.ms": "0"})
+    assert mismatches(plan, there) == [
+        "topic 'p.a.state' has min.compaction.lag.ms = 0 (0 s), required at least 100000 (100 s)"
+    ]
 
 
 def test_the_limit_of_messages_is_the_topics_too():

@@ -1,0 +1,72 @@
+"""What a pipeline file says of the states of its stages, and what follows from it for processes and messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint.leases import LEASE_SECONDS, Lease
+from topology.load import parse
+from topology.routing import Graph
+from topology.spec import LEAST_LEASE, PipelineSpec, StageSpec
+
+FIELDS = """
+name: p
+slo: 1s
+partitions: 6
+stages:
+  - {name: a, model: "m:M", replicas: 2, standby: 1}
+  - {name: b, model: "m:M", after: a, state: keyed, shards: 2, backups: 2, replication: s1, lease: 2s}
+  - {name: c, model: "m:M", after: a, state: shared, replication: lineage-stash, checkpoint_every: 1, backups: 0}
+  - {name: d, model: "m:M", after: [b, c], state: shared, replication: none}
+  - {name: e, model: "m:M", after: d}
+"""
+SPEC = parse(FIELDS).spec
+
+
+def test_the_fields():
+    assert SPEC.stage("b") == StageSpec(
+        name="b", model="m:M", after=("a",), state="keyed", shards=2, backups=2, replication="s1", lease=2.0
+    )
+    assert SPEC.stage("c").checkpoint_every == 1
+
+
+def test_what_is_left_out():
+    stage = StageSpec(name="a", model="m:M", state="shared")
+    assert (stage.shards, stage.backups, stage.replication, stage.checkpoint_every) == (1, 1, "nspb", 150)
+    assert (stage.lease, stage.standby, stage.stateful, stage.replicated, stage.members) == (1.0, 0, True, True, 2)
+    stage = StageSpec(name="a", model="m:M")
+    assert (stage.state, stage.stateful, stage.replicated, stage.processes) == (None, False, False, 1)
+
+
+def test_processes():
+    assert {stage.name: stage.processes for stage in SPEC.stages} == {"a": 3, "b": 6, "c": 1, "d": 1, "e": 1}
+    assert {stage.name: stage.workers for stage in SPEC.stages} == {"a": 2, "b": 2, "c": 1, "d": 1, "e": 1}
+
+
+def test_a_state_without_a_log_has_no_place():
+    assert SPEC.places == (("b", 0), ("b", 1), ("c", 0))
+
+
+def test_shards_split_the_partitions():
+    assert [SPEC.shard_partitions("b", shard) for shard in range(2)] == [(0, 2, 4), (1, 3, 5)]
+    assert SPEC.shard_partitions("c", 0) == tuple(range(6))
+
+
+@pytest.mark.parametrize(
+    ("stage", "before"),
+    [("a", ()), ("b", ()), ("c", ()), ("d", ("b", "c")), ("e", ("b", "c")), (None, ("b", "c"))],
+)
+def test_whose_states_a_message_rests_on(stage, before):
+    assert Graph(SPEC).rests_on(stage) == before
+
+
+def test_nothing_rests_on_states_where_there_are_none():
+    spec = PipelineSpec(name="p", slo=1.0, stages=(StageSpec(name="a", model="m:M"),))
+    assert (Graph(spec).rests_on(None), spec.places) == ((), ())
+
+
+def test_the_shortest_lease_is_that_of_the_protocol():
+    assert LEAST_LEASE == LEASE_SECONDS
+    Lease(LEAST_LEASE)
+    with pytest.raises(ValueError, match="a lease of"):
+        Lease(LEAST_LEASE - 0.01)
