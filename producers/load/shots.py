@@ -15,7 +15,7 @@ from lineage.values.codec import encode_query
 from producers.load import schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -41,8 +41,18 @@ class Load:
     shot: Callable[[int], Shot]
 
 
-def generated(due: NDArray[np.float64], payload: Payload, *, seed: int = 0, limits: Limits = DEFAULT_LIMITS) -> Load:
-    """A load whose inputs `payload` makes, query by query, while it runs; `seed` is its generator's."""
+def generated(
+    due: NDArray[np.float64],
+    payload: Payload,
+    *,
+    seed: int = 0,
+    limits: Limits = DEFAULT_LIMITS,
+    key: str | None = None,
+) -> Load:
+    """A load whose inputs `payload` makes, query by query, while it runs; `seed` is its generator's.
+
+    `key` names the input, a text or a whole number, that is each query's key; without it, that is the request's id.
+    """
     rng = np.random.default_rng(seed)
 
     def shot(index: int) -> Shot:
@@ -51,11 +61,22 @@ def generated(due: NDArray[np.float64], payload: Payload, *, seed: int = 0, limi
         except Exception as error:  # a user's function may raise anything
             raise UsageError(f"the payload function failed at index {index}: {error!r}") from error
         try:
-            return Shot(encode_query(Query(dict(inputs)), limits))
+            value = encode_query(Query(dict(inputs)), limits)
         except (WireError, TypeError, ValueError) as error:
             raise UsageError(f"the payload function's inputs at index {index} cannot travel: {error}") from error
+        return Shot(value, None if key is None else _key(key, inputs, index))
 
     return Load(due, shot)
+
+
+def _key(name: str, inputs: Mapping[str, Any], index: int) -> bytes:
+    value = inputs.get(name)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise UsageError(
+            f"the inputs at index {index} have no text or whole number {name!r} to be their key; they are "
+            f"{', '.join(map(repr, inputs))}"
+        )
+    return str(value).encode()
 
 
 def recorded(

@@ -79,6 +79,7 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     metavar="MODULE:FUNCTION",
     help="Makes each query's inputs, given its index and a numpy generator.  [default: after the stages' signatures]",
 )
+@click.option("--key", metavar="INPUT", help="The input that is each query's key.  [default: the request's id]")
 @click.option(
     "--grace",
     callback=seconds,
@@ -150,6 +151,7 @@ class _Options:
     plan_period: float | None
     seed: int
     payload: str | None
+    key: str | None
     grace: float
     output: Path | None
     samples: Path | None
@@ -161,6 +163,8 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
     if not traces.is_process(trace) and is_recording(Path(trace)):
         if chosen.payload is not None:
             raise UsageError("--payload has no place with a recording, which has its own")
+        if chosen.key is not None:
+            raise UsageError("--key has no place with a recording, whose queries have theirs")
         recording = read_recording(Path(trace))
         return loads.recorded(
             recording,
@@ -172,7 +176,7 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
         )
     due = traces.arrivals(trace, seed=chosen.seed, scale=chosen.scale, speed=chosen.speed, duration=chosen.duration)
     payload = signature_payload(pipeline.spec) if chosen.payload is None else find_payload(chosen.payload)
-    return loads.generated(due, payload, seed=chosen.seed, limits=merge(pipeline.spec.limits))
+    return loads.generated(due, payload, seed=chosen.seed, limits=merge(pipeline.spec.limits), key=chosen.key)
 
 
 def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:

@@ -85,12 +85,13 @@ class BatchWork:
     def _inputs(self, request: Request) -> Inputs:
         parts = request.parts
         first: Query = parts[0].payload.message
+        key = (parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
         if not self._joins:
-            return Inputs(first.inputs, first.parameters, request.request_id)
+            return Inputs(first.inputs, first.parameters, request.request_id, key)
         joined = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
         if self._signature is not None:
             self._signature.check(joined)
-        return Inputs(joined, first.parameters, request.request_id)
+        return Inputs(joined, first.parameters, request.request_id, key)
 
     def _predict(self, model: Model, inputs: list[Inputs]) -> list[Any]:
         """Return an output, or a Failed, for each of the inputs."""

@@ -17,6 +17,7 @@ from lineage.message import Query, StageTiming
 from lineage.values import codec
 
 DECODER = codec.Decoder()
+RECORD = SimpleNamespace(key="käte".encode())
 
 
 def functions(*successors, join=None, split=None, choose=None):
@@ -27,7 +28,7 @@ def functions(*successors, join=None, split=None, choose=None):
 
 def request(number, *parts):
     deliveries = tuple(
-        Delivery(f"r{number}", 0, number, 1.0, 9.0, sender, None, payload=Carried(None, None, query))
+        Delivery(f"r{number}", 0, number, 1.0, 9.0, sender, None, payload=Carried(RECORD, None, query))
         for sender, query in (parts or (("", Query({"x": number}, {"p": 1})),))
     )
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, deliveries, {}, 2.5, 3.0)
@@ -52,6 +53,15 @@ def test_results_are_encoded_with_what_the_stage_did():
     assert outcome.outputs == {"y": 9}
     (timing,) = outcome.timings
     assert (timing.stage, timing.queued, timing.waited, timing.batch, timing.model) == ("s", 0.5, 0.5, 1, "m")
+
+
+@pytest.mark.parametrize(("sent", "told"), [("käte".encode(), "käte"), (None, ""), (b"a\xff", "a\\xff")])
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_model_is_told_the_messages_key(sent, told, joins, monkeypatch):
+    monkeypatch.setattr(RECORD, "key", sent)
+    seen = []
+    run(lambda batch: seen.extend(query.key for query in batch) or [{}], [request(1)], joins=joins)
+    assert seen == [told]
 
 
 def test_a_fan_out_sends_one_encoding_to_all_and_keeps_parameters():

@@ -38,6 +38,19 @@ def test_generated_queries_carry_what_the_function_made():
     assert [first["draw"], second["draw"]] == [rng.random(), rng.random()]
 
 
+def test_an_input_may_be_the_queries_key():
+    made = load.generated(np.zeros(2), lambda index, rng: {"user": f"u{index}", "at": index, "x": 0.5}, key="user")
+    assert [made.shot(index).key for index in range(2)] == [b"u0", b"u1"]
+    assert load.generated(np.zeros(1), lambda index, rng: {"at": 7}, key="at").shot(0).key == b"7"
+    assert load.generated(np.zeros(1), lambda index, rng: {"at": 7}).shot(0).key is None
+
+
+@pytest.mark.parametrize("key", ["x", "y"])
+def test_an_input_that_can_be_no_key_is_named(key):
+    with pytest.raises(UsageError, match=f"index 0 have no text or whole number '{key}' to be their key; they are 'x'"):
+        load.generated(np.zeros(1), lambda index, rng: {"x": 0.5}, key=key).shot(0)
+
+
 @pytest.mark.parametrize(
     "payload", [lambda i, r: 1 / 0, lambda i, r: {"x": object()}, lambda i, r: None, lambda i, r: 7]
 )
