@@ -68,6 +68,11 @@ class PartitionOffsets:
         return len(self._open)
 
     @property
+    def covered(self) -> tuple[int, ...]:
+        """The finished offsets above `position`, in order."""
+        return tuple(sorted(self._finished))
+
+    @property
     def unfinished(self) -> int:
         """How many taken records are not finished."""
         return len(self._open) - len(self._finished)

@@ -1,0 +1,111 @@
+"""What a stateful stage sends: everything carries the mark of the version that its request is recorded in.
+
+Invariants:
+
+* Whatever a request comes to, a result, a drop, a failure, a loss passed on or a dead letter, is sent with the mark of
+  the version that is recorded next, in place of the marks that came: its manifest requires those. So nothing that was
+  said of a request can differ from what a recovery reproduces.
+* A record is done when its version is recorded (`take_recorded`); the version waits for the acknowledgements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agents.core.outbox import Outbox
+from agents.core.request import Delivery
+from lineage.hops import Hop
+from lineage.marks import Mark, merged
+from lineage.replication import Record
+
+if TYPE_CHECKING:
+    from agents.core.actions import Emit, Loss, Ok, Work
+    from agents.core.request import Request
+    from agents.core.share import Share
+    from checkpoint.reign import Reign
+    from topology.routing import Graph
+
+
+class Told(NamedTuple):
+    """What was sent since the version before."""
+
+    taken: tuple[Record, ...]  # of the requests that were computed, in their order in the batch
+    dropped: tuple[Record, ...]  # of all others
+    requires: tuple[Mark, ...]
+    sent: int  # messages
+
+
+class StatefulOutbox(Outbox):
+    """The messages of one reign."""
+
+    __slots__ = ("_finished", "_requires", "_sent", "_taken", "reign")
+
+    reign: Reign[object]
+
+    def __init__(self, graph: Graph, stage: str, epoch: int) -> None:
+        super().__init__(graph, stage, epoch)
+        self._finished: dict[int, Work] = {}  # since the version before, by identity, in order
+        self._taken: set[int] = set()
+        self._requires: list[tuple[Mark, ...]] = []
+        self._sent = 0
+
+    def result(self, work: Work, result: Ok) -> None:
+        """Send what a computation gave."""
+        self._taken.add(id(work))
+        self._finish(work, work)
+        super().result(work, result)
+        self._sent += len(result.payloads)
+
+    def bury(self, work: Work, source: Delivery, loss: Loss) -> None:
+        """Put a record that could not be served where a person finds it."""
+        self._finish(work, source)
+        super().bury(work, source, loss)
+        self._sent += 1
+
+    def lose(self, work: Work, loss: Loss | None, source: Request | Delivery) -> None:
+        """Tell everybody who waits for this request that it ends here."""
+        self._finish(work, source)
+        before = work.pending
+        super().lose(work, loss, source)
+        self._sent += work.pending - before
+
+    def acked(self, emit: Emit) -> None:
+        """Note that the broker has a message."""
+        if emit.work is not None:
+            self.reign.acked(emit.hop.marks[0].version.n)
+        super().acked(emit)
+
+    def settled(self, work: Work) -> None:
+        """Nothing waits for it: its records were done when they were recorded."""
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether something was sent that no version has yet."""
+        return bool(self._finished)
+
+    def take_recorded(self) -> Told:
+        """Give what was sent since the version before; its records are done."""
+        taken: list[Record] = []
+        dropped: list[Record] = []
+        for key, work in self._finished.items():
+            share: Share = work.share
+            into = taken if key in self._taken else dropped
+            for offset in work.offsets:
+                into.append(Record(work.request_id, work.partition, offset))
+                if share.live:
+                    share.offsets.done(offset)
+        told = Told(tuple(taken), tuple(dropped), merged(self._requires), self._sent)
+        self._finished = {}
+        self._taken = set()
+        self._requires = []
+        self._sent = 0
+        return told
+
+    def _finish(self, work: Work, source: Request | Delivery) -> None:
+        self._finished[id(work)] = work
+        parts = (source, *work.parts) if isinstance(source, Delivery) else work.parts
+        self._requires += [part.hop.marks for part in parts if part.hop is not None and part.hop.marks]
+
+    def _hop(self, work: Work) -> Hop:
+        share: Share = work.share
+        return Hop(self._stage, self._epoch, work.partition, work.sequence, share.committed, (self.reign.mark,))

@@ -1,0 +1,265 @@
+"""A stateful stage's core during one reign of its shard: a stage whose executions are computed, then change a state.
+
+    take_runs -> computed -> take_updates -> updated -> (next batch), and beside it Copy, Write, Seal, .. (`reign`)
+
+Invariants, beside those of a stage:
+
+* Everything that ends here is recorded in a version, and its messages carry that version's mark (`stateful_outbox`).
+  The results of a batch leave when it has been computed; where the mode holds them, with a complete version.
+* Drops between batches belong to the next batch's version; where none is running, they are a version of their own.
+* A position is told (in hops, in commits) when the version that covers it is durable.
+* The core lives for one reign. It is made from the base's manifest at a promotion, and dropped when the member stands
+  down; nothing in it is ever rolled back. `contaminated` says that it has to be: it rests on something dead (rule 14).
+
+The driver's calls, beside a stage's: `computed` in place of `complete`, `updated` after each of `take_updates`, the
+reign's events through `copied` and `completed`; after any call, `take_orders`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents.core.actions import Ok, Work
+from agents.core.stage import StageCore
+from agents.core.stateful_outbox import StatefulOutbox
+from agents.core.stateful_share import StatefulShare
+from checkpoint.reign import Emit as EmitHeld
+from lineage.replication import Batch as Recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agents.core.actions import Emit, Result
+    from agents.core.batching import Batch, Batcher
+    from agents.core.joins import Rule
+    from agents.core.paths import PathPredictor
+    from agents.core.request import Delivery
+    from checkpoint.dedup import Span
+    from checkpoint.logs import Logs
+    from checkpoint.reign import Order, Reign
+    from lineage.marks import Mark, Version
+    from lineage.replication import InputPlace
+    from topology.routing import Graph
+
+
+class StatefulCore(StageCore):
+    """One primary of one shard. `reign.take` is called by `take_orders`, its events by the methods here."""
+
+    share_type = StatefulShare
+    outbox_type = StatefulOutbox
+
+    def __init__(
+        self,
+        graph: Graph,
+        stage: str,
+        batcher: Batcher,
+        *,
+        reign: Reign[Any],
+        logs: Logs,
+        rule: Rule | None = None,
+        paths: PathPredictor | None = None,
+        **bounds: int,
+    ) -> None:
+        """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit`, `waiting_limit` and `window`.
+
+        Raises ValueError for a batcher with several instances: a state has one.
+        """
+        super().__init__(graph, stage, batcher, rule=rule, epoch=reign.epoch, paths=paths, durability=logs, **bounds)
+        self.reign = reign
+        self._logs = logs
+        outbox: Any = self._outbox
+        self._out: StatefulOutbox = outbox
+        self._out.reign = reign
+        self._running: Batch | None = None  # given out by `take_runs`, until it is updated
+        self._due: Batch | None = None  # computed; its update waits for a copy
+        self._updating = False
+        self._ended: tuple[Batch, float] | None = None  # updated; the instance is free when the mode says so
+        self._updates: list[Batch] = []
+        self._withheld: list[Emit] = []
+        self._freed: list[Emit] = []
+        self._durable: dict[int, InputPlace] = {}
+        self._told: dict[int, int] = {}  # the offsets that the broker has as committed
+        self.contaminated: Mark | None = None  # something dead that the reign rests on
+
+    # Partitions ------------------------------------------------------------------------------------------------
+
+    def assign_place(self, place: InputPlace) -> tuple[Span, ...]:
+        """Start on a partition as the base's manifest has it; gives the spans to `remember`, as `assign` does."""
+        spans = self.assign(place.partition, place.position, place.note)
+        self._shares[place.partition].cover(place.covered)
+        self._durable[place.partition] = place
+        return spans
+
+    def commits(self) -> dict[int, tuple[int, str]]:
+        """Give what the newest durable version covers and was not told yet."""
+        return {
+            partition: (place.position, place.note)
+            for partition, place in self._durable.items()
+            if place.position > self._told.get(partition, -1)
+        }
+
+    def committed(self, partition: int, offset: int) -> None:
+        """Note that the broker has the commit; it only tells others, the manifest is what counts."""
+        self._told[partition] = max(offset, self._told.get(partition, -1))
+
+    # A batch ---------------------------------------------------------------------------------------------------
+
+    def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
+        """Not for a stateful stage: `computed`, then `updated`."""
+        raise NotImplementedError
+
+    def computed(self, now: float, batch: Batch, results: Sequence[Result], executed: float, *, changes: bool) -> None:
+        """Take the results of a batch, in the order of its requests; it ran for `executed` s.
+
+        `changes`: whether there is an update to run. If not, the batch is at its end.
+        """
+        if len(results) != len(batch.requests):
+            raise ValueError(f"{len(batch.requests)} requests, {len(results)} results")
+        for request, result in zip(batch.requests, results, strict=True):
+            assert isinstance(request, Work)  # the core pushed it
+            if isinstance(result, Ok):
+                if self._paths is not None and result.chosen is not None:
+                    self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
+                self._out.result(request, result)
+            else:
+                self._out.failure(request, result)
+        self._record()
+        if changes:
+            self._due = batch
+            self._ended = (batch, executed)
+            self._begin_update()
+        else:
+            self.reign.updated()
+            self._ended = (batch, executed)
+            self._free(now)
+        self._drain()
+
+    def updated(self, now: float, executed: float) -> None:
+        """Note that the update ordered by `take_updates` is through; it ran for `executed` s."""
+        assert self._ended is not None  # it was ordered
+        batch, before = self._ended
+        self._ended = (batch, before + executed)
+        self._updating = False
+        self.reign.updated()
+        self._free(now)
+        self._drain()
+
+    def take_runs(self) -> list[Batch]:
+        """Give the batch to compute now; it is answered by `computed`."""
+        runs = super().take_runs()
+        for batch in runs:
+            self._running = batch
+        return runs
+
+    def take_updates(self) -> list[Batch]:
+        """Give the batch whose update is to run now; it is answered by `updated`."""
+        updates, self._updates = self._updates, []
+        return updates
+
+    def take_emits(self) -> list[Emit]:
+        """Give the messages to produce, in order; where the mode holds them, those of complete versions."""
+        emits = super().take_emits()
+        if not self.reign.mode.holds:
+            return emits
+        self._withheld += emits
+        freed, self._freed = self._freed, []
+        return freed
+
+    def withheld(self, version: Version) -> list[Emit]:
+        """Give what is held of the versions up to this one: its manifest contains it."""
+        self._withheld += super().take_emits()
+        return [emit for emit in self._withheld if _n(emit) <= version.n]
+
+    # The reign -------------------------------------------------------------------------------------------------
+
+    def take_orders(self) -> list[Order[Any]]:
+        """Give what is to be copied, written, sealed and released now, in this order."""
+        orders = []
+        for order in self.reign.take():
+            if isinstance(order, EmitHeld):
+                self._let_go(order.n)
+            else:
+                orders.append(order)
+        return orders
+
+    def copied(self, now: float, version: Version, what: Any) -> None:
+        """Take the copy that was ordered; an update that waited for it, or the next batch, goes on."""
+        self.reign.copied(version, what)
+        self._begin_update()
+        self._free(now)
+        self._drain()
+
+    def completed(self, now: float, version: Version) -> None:
+        """Note that a version's manifest is acknowledged."""
+        self.reign.completed(version)
+        self._free(now)
+        self._drain()
+
+    def durability_changed(self, now: float) -> None:
+        """Look at what the logs have learned."""
+        super().durability_changed(now)
+        inputs = self.reign.durable(self._logs.newest_durable(self.reign.place))
+        if inputs is not None:
+            for place in inputs:
+                self._durable[place.partition] = place
+                self._shares[place.partition].confirm(place.position)
+        self._look_for_dead(self.reign.requires())
+        self._drain()
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was taken is recorded and durable."""
+        return self._running is None and not self._out.unrecorded and self.reign.idle and not self._withheld
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
+        """Take one record that cannot be used as it is."""
+        super().fail(now, delivery, reason, text)
+        self._drain()
+
+    def _drain(self) -> None:
+        super()._drain()
+        if self._out.unrecorded and self._running is None and not self._runs:
+            self._record()
+            self.reign.updated()
+
+    def _record(self) -> None:
+        told = self._out.take_recorded()
+        inputs = tuple(share.place() for _, share in sorted(self._shares.items()))
+        n = self.reign.next.n
+        self.reign.record(Recorded(n, told.taken, told.dropped), told.requires, inputs, told.sent)
+        self._look_for_dead(told.requires)
+
+    def _look_for_dead(self, marks: Iterable[Mark]) -> None:
+        if self.contaminated is None:
+            self.contaminated = next((mark for mark in marks if self._logs.dead(mark)), None)
+
+    def _begin_update(self) -> None:
+        if self._due is not None and self.reign.may_update:
+            self._updates.append(self._due)
+            self._due = None
+            self._updating = True
+            self.reign.update_begins()
+
+    def _free(self, now: float) -> None:
+        """Let the next batch be computed, if this one is through and the mode waits for nothing else."""
+        if self._ended is None or self._updating or self._due is not None:
+            return
+        if self.reign.may_compute:
+            (batch, executed), self._ended = self._ended, None
+            self._running = None
+            self._batcher.complete(now, batch.instance, executed)
+
+    def _let_go(self, n: int) -> None:
+        self._withheld += super().take_emits()
+        going = [emit for emit in self._withheld if _n(emit) <= n]
+        self._withheld = [emit for emit in self._withheld if _n(emit) > n]
+        if self.reign.mode.transacts:  # the transaction had them
+            self.acked_all(going)
+        else:
+            self._freed += going
+
+
+def _n(emit: Emit) -> int:
+    return emit.hop.marks[0].version.n

@@ -1,0 +1,303 @@
+"""A primary's reign over a shard: which version is copied, written and told, and in which order.
+
+Every batch, and what was dropped since the one before, is a version: it is *recorded* when the batch has been computed,
+and everything the stage sends for it carries its mark. The state is at that version when the batch has *updated* it;
+then it is *copied*, its chunks *written*, its manifest appended (*complete*), and in the end it is *durable*, as the logs
+say. HAMS, section IV-B and Algorithm 2; the numbers are rules of stateful fault tolerance. Invariants:
+
+* The state stands still while it is copied: an update waits for a copy under way, and for nothing else (NSPB).
+* A copy is made when the writer is idle, so the versions recorded meanwhile coalesce: the next manifest covers them
+  all. An idle stage's last version is copied and written at once. (Where the mode stops for copies, every version is.)
+* A manifest names the batches, what they require and the coverage of exactly the versions up to its own, however far
+  recording has gone on (rule 10).
+* `Seal` says that everything sent for the versions up to this one is acknowledged: only then may its manifest be
+  appended (rule 5). Where outputs are held, the manifest contains them; then what waits for acknowledgement is what
+  earlier manifests contained.
+* One version is written at a time, and the next one begins when it is durable (`checkpoint.slots`).
+
+The driver calls what happens, and does what `take` returns, in its order. Nothing here knows time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from checkpoint.modes import CHECKPOINT_EVERY, NSPB
+from checkpoint.slots import Held, Slots
+from lineage.marks import Mark, Version, merged
+
+if TYPE_CHECKING:
+    from checkpoint.modes import Mode
+    from lineage.marks import Place
+    from lineage.replication import Batch, InputPlace
+
+T = TypeVar("T")  # what a copy of the state is
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One version, from when its batch was computed until it is durable."""
+
+    batch: Batch
+    requires: tuple[Mark, ...]
+    inputs: tuple[InputPlace, ...]  # the coverage up to and with this version
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy the state, which is at this version, and call `copied`; no update runs until then."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Generic[T]):
+    """Write this version's chunks; when all are acknowledged and it is sealed, append its manifest.
+
+    `what` is the copy; None where the version is complete with its record alone (`Mode.logs`): its state then is that
+    of `state_n` in the copy written before, and the batches after it.
+    """
+
+    version: Version
+    what: T | None
+    state_n: int
+    requires: tuple[Mark, ...]
+    batches: tuple[Batch, ...]
+    inputs: tuple[InputPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Everything sent for the versions up to this one is acknowledged."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Send what was held of the versions up to n."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Generic[T]):
+    """Nobody goes back to this copy any more."""
+
+    what: T
+
+
+Order = Copy | Write[T] | Seal | Emit | Release[T]
+
+
+class Reign(Generic[T]):
+    """One primary's epoch. `base`: the version it starts from."""
+
+    def __init__(
+        self, place: Place, epoch: int, base: Version, mode: Mode = NSPB, every: int = CHECKPOINT_EVERY
+    ) -> None:
+        """`every`: in a mode that logs, how many requests are replayed at most, a batch more or less."""
+        self.place = place
+        self.epoch = epoch
+        self.mode = mode
+        self.recorded = base.n  # the newest version that was recorded
+        self.state_n = base.n  # the version that the state in memory is at
+        self.durable_n = base.n
+        self.slots: Slots[T] = Slots()
+        self._every = every
+        self._entries: deque[Recorded] = deque()  # not durable yet, oldest first
+        self._updating = False
+        self._copying = False
+        self._copied_n = base.n  # the newest copy, or what the epoch started from
+        self._log_n = base.n  # of a mode that logs: the copy that the log builds on
+        self._unlogged: deque[Batch] = deque()  # of a mode that logs: the batches since that copy
+        self._stash: tuple[int, T] | None = None  # of a mode that logs: a copy that waits to be written
+        self._writing: Version | None = None  # given out by Write, its manifest not acknowledged
+        self._sealed = False
+        self._complete_n = base.n
+        self._pending: dict[int, int] = {}  # messages that are not acknowledged, by version
+        self._ahead = 0  # messages of the next version that are acknowledged before it is recorded
+        self._resent = 0  # what an earlier reign had promised to send, not acknowledged
+        self._orders: list[Order[T]] = []
+
+    # What happens ----------------------------------------------------------------------------------------------
+
+    @property
+    def next(self) -> Version:
+        """The version that what is sent now belongs to: it is recorded next."""
+        return Version(self.epoch, self.recorded + 1)
+
+    @property
+    def mark(self) -> Mark:
+        """The mark of `next`."""
+        return Mark(*self.place, self.next)
+
+    def resend(self, count: int) -> None:
+        """Note messages that the base's manifest contains and that are sent again."""
+        self._resent += count
+
+    def resent(self) -> None:
+        """Note that the broker has one of them."""
+        self._resent -= 1
+        self._look()
+
+    def record(self, batch: Batch, requires: tuple[Mark, ...], inputs: tuple[InputPlace, ...], sent: int) -> None:
+        """Note the version `next`: its batch was computed, or it has drops alone. `sent`: messages to acknowledge."""
+        if batch.n != self.recorded + 1:
+            raise ValueError(f"version {batch.n} cannot be recorded after {self.recorded}")
+        self.recorded += 1
+        self._entries.append(Recorded(batch, requires, inputs))
+        if sent > self._ahead:
+            self._pending[self.recorded] = sent - self._ahead
+        self._ahead = 0
+        if self.mode.logs:
+            self._unlogged.append(batch)
+
+    def acked(self, n: int) -> None:
+        """Note that the broker has a message that was sent for version n."""
+        if n > self.recorded:
+            self._ahead += 1
+            return
+        self._pending[n] -= 1
+        if not self._pending[n]:
+            del self._pending[n]
+            self._look()
+
+    @property
+    def may_update(self) -> bool:
+        """Whether the state may be changed: it is not being copied."""
+        return not self._copying
+
+    def update_begins(self) -> None:
+        """Note that the batch recorded last changes the state from now on."""
+        if not self.may_update:
+            raise ValueError(f"an update of {self.place} begins while the state is copied")
+        self._updating = True
+
+    def updated(self) -> None:
+        """Note that the state is at the version recorded last (also where that changed nothing)."""
+        self._updating = False
+        self.state_n = self.recorded
+        self._look()
+
+    @property
+    def may_compute(self) -> bool:
+        """Whether the next batch may be computed; where the mode does not stop for anything, it always may."""
+        if self.mode.transacts:
+            return self._complete_n >= self.recorded
+        return not self.mode.stops or (self._copied_n >= self.state_n and not self._copying)
+
+    def copied(self, version: Version, what: T) -> None:
+        """Take the copy that was ordered."""
+        self._copying = False
+        self._copied_n = version.n
+        if self.mode.logs:
+            self._stash = version.n, what
+        else:
+            before = self.slots.capture(Held(version, what))
+            if before is not None:
+                self._orders.append(Release(before.what))
+        self._look()
+
+    def completed(self, version: Version) -> None:
+        """Note that the manifest of the version that was ordered to be written is acknowledged."""
+        if version != self._writing:
+            raise ValueError(f"{version} is complete, but {self._writing} was being written")
+        self._writing = None
+        self._complete_n = version.n
+        if not self.mode.logs:
+            self.slots.completed(version)
+        if self.mode.holds:
+            self._orders.append(Emit(version.n))
+        self._look()
+
+    def durable(self, version: Version) -> tuple[InputPlace, ...] | None:
+        """Note the newest durable version by the logs; the coverage of it, if that is news."""
+        if version.epoch != self.epoch or version.n <= self.durable_n:
+            return None
+        self.durable_n = version.n
+        if not self.mode.logs and (before := self.slots.made_durable(version)) is not None:
+            self._orders.append(Release(before.what))
+        inputs = None
+        while self._entries and self._entries[0].batch.n <= version.n:
+            inputs = self._entries.popleft().inputs
+        self._look()
+        return inputs
+
+    # What is asked ---------------------------------------------------------------------------------------------
+
+    def requires(self) -> set[Mark]:
+        """Everything that versions rest on which are not durable yet."""
+        return {mark for entry in self._entries for mark in entry.requires}
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was recorded is durable and acknowledged."""
+        return not (self._entries or self._pending or self._resent or self._copying)
+
+    def take(self) -> list[Order[T]]:
+        """Give what is to be done now."""
+        self._look()
+        orders, self._orders = self._orders, []
+        return orders
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Find what has become due."""
+        if self._copy_due():
+            self._copying = True
+            self._orders.append(Copy(Version(self.epoch, self.state_n)))
+        if self._writing is None:
+            self._begin()
+        if self._writing is not None and not self._sealed and self.sealable(self._writing):
+            self._sealed = True
+            self._orders.append(Seal(self._writing))
+
+    def _copy_due(self) -> bool:
+        if self._copying or self._updating or self.state_n <= self._copied_n:
+            return False
+        if self.mode.logs:
+            requests = sum(len(batch.taken) for batch in self._unlogged)
+            return self._stash is None and requests >= self._every
+        return self.mode.stops or (self.slots.written is None and self.slots.captured is None)
+
+    def _begin(self) -> None:
+        """Order the next version to be written, if there is one and none is under way."""
+        if self.mode.logs:
+            self._begin_logged()
+            return
+        held = self.slots.begin()
+        if held is None:
+            return
+        entries = self._since(held.version.n)
+        self._start(held.version, held.what, held.version.n, entries, tuple(entry.batch for entry in entries))
+
+    def _begin_logged(self) -> None:
+        if self.recorded <= self._complete_n or self._complete_n > self.durable_n:
+            return
+        version = Version(self.epoch, self.recorded)
+        what = None
+        if self._stash is not None:
+            (self._log_n, what), self._stash = self._stash, None
+            while self._unlogged and self._unlogged[0].n <= self._log_n:
+                self._unlogged.popleft()
+        self._start(version, what, self._log_n, self._since(version.n), tuple(self._unlogged))
+
+    def _start(
+        self, version: Version, what: T | None, state_n: int, entries: list[Recorded], batches: tuple[Batch, ...]
+    ) -> None:
+        self._writing, self._sealed = version, False
+        requires = merged(entry.requires for entry in entries)
+        self._orders.append(Write(version, what, state_n, requires, batches, entries[-1].inputs))
+
+    def _since(self, n: int) -> list[Recorded]:
+        """Give what was recorded after the newest complete version, up to n."""
+        return [entry for entry in self._entries if self._complete_n < entry.batch.n <= n]
+
+    def sealable(self, version: Version) -> bool:
+        """Whether everything is acknowledged that has to be before this version's manifest."""
+        upto = self._complete_n if self.mode.holds else version.n
+        return not self._resent and not any(n <= upto for n in self._pending)

@@ -1,0 +1,226 @@
+"""A reign under random orders of events: what is written when, and what a manifest names."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+
+from checkpoint.modes import MODES, Mode
+from checkpoint.reign import Copy, Emit, Reign, Release, Seal, Write
+from lineage.marks import INITIAL, Mark, Version
+from lineage.replication import Batch, InputPlace, Record
+
+PLACE = ("learn", 0)
+
+
+class Played:
+    """A primary whose threads and broker take a random time each. The state is the list of batches that changed it."""
+
+    reign_type: type[Reign[Any]] = Reign
+
+    def __init__(self, mode: Mode, seed: int, batches: int) -> None:
+        self.random = random.Random(seed)
+        self.mode = mode
+        self.reign = self.reign_type(PLACE, 1, INITIAL, mode, every=3)
+        self.state: list[int] = []
+        self.left = batches
+        self.computing = self.updating = False
+        self.due = False  # computed, its update not begun
+        self.copying: tuple[Version, list[int]] | None = None
+        self.flights: deque[int] = deque()  # versions of messages under way
+        self.held: list[int] = []
+        self.acked: dict[int, int] = {}
+        self.sent: dict[int, int] = {}
+        self.writing: Write[Any] | None = None
+        self.chunks_there = self.sealed = False
+        self.manifests: list[Write[Any]] = []
+        self.complete: Version | None = None
+        self.released: list[list[int]] = []
+
+    def run(self) -> None:
+        for _ in range(20_000):
+            self.obey()
+            moves = [move for move in (getattr(self, name) for name in dir(self) if name.startswith("may_")) if move()]
+            if not moves:
+                return
+            self.random.choice(moves)().__call__()
+        raise AssertionError("it does not end")
+
+    # Moves: each gives what to do, or None -----------------------------------------------------------------------
+
+    def may_compute(self) -> Any:
+        busy = self.computing or self.due or self.updating
+        return None if busy or not self.left or not self.reign.may_compute else self._compute
+
+    def _compute(self) -> None:
+        self.left -= 1
+        self.computing = True
+
+    def may_record(self) -> Any:
+        return self._record if self.computing else None
+
+    def _record(self) -> None:
+        self.computing = False
+        n = self.reign.next.n
+        count = self.random.randint(0, 3)
+        requires = (Mark("before", 0, Version(1, n)),)
+        self.reign.record(Batch(n, (Record(f"q{n}", 0, n),)), requires, (InputPlace(0, n),), count)
+        self.sent[n] = count
+        (self.held if self.mode.holds else self.flights).extend([n] * count)
+        self.due = True
+
+    def may_update(self) -> Any:
+        return self._update if self.due and self.reign.may_update else None
+
+    def _update(self) -> None:
+        assert self.copying is None, "the state changes while it is copied"
+        self.due = False
+        self.updating = True
+        self.reign.update_begins()
+        self.state.append(self.reign.recorded)
+
+    def may_updated(self) -> Any:
+        return self._updated if self.updating else None
+
+    def _updated(self) -> None:
+        self.updating = False
+        self.reign.updated()
+
+    def may_copied(self) -> Any:
+        return self._copied if self.copying is not None else None
+
+    def _copied(self) -> None:
+        assert self.copying is not None
+        (version, at), self.copying = self.copying, None
+        assert self.state == at, "the state changed while it was copied"
+        self.reign.copied(version, list(at))
+
+    def may_ack(self) -> Any:
+        return self._ack if self.flights else None
+
+    def _ack(self) -> None:
+        n = self.flights.popleft()
+        self.acked[n] = self.acked.get(n, 0) + 1
+        self.reign.acked(n)
+
+    def may_store(self) -> Any:
+        return self._store if self.writing is not None and not self.chunks_there else None
+
+    def _store(self) -> None:
+        self.chunks_there = True
+
+    def may_manifest(self) -> Any:
+        return self._manifest if self.writing is not None and self.chunks_there and self.sealed else None
+
+    def _manifest(self) -> None:
+        write, self.writing = self.writing, None
+        assert write is not None
+        upto = write.version.n if not self.mode.holds else (self.manifests[-1].version.n if self.manifests else 0)
+        for n in range(1, upto + 1):
+            assert self.acked.get(n, 0) == self.sent[n], f"the manifest of {write.version} before the outputs of {n}"
+        self.manifests.append(write)
+        self.reign.completed(write.version)
+        self.complete = write.version
+
+    def may_durable(self) -> Any:
+        return self._durable if self.complete is not None else None
+
+    def _durable(self) -> None:
+        version, self.complete = self.complete, None
+        assert version is not None
+        inputs = self.reign.durable(version)
+        assert inputs == (InputPlace(0, version.n),)
+
+    def obey(self) -> None:
+        for order in self.reign.take():
+            if isinstance(order, Copy):
+                assert not self.updating
+                assert order.version.n == len(self.state)
+                self.copying = order.version, list(self.state)
+            elif isinstance(order, Write):
+                assert self.writing is None
+                self.writing, self.chunks_there, self.sealed = order, False, False
+            elif isinstance(order, Seal):
+                self.sealed = True
+            elif isinstance(order, Emit):
+                self.flights.extend(n for n in self.held if n <= order.n)
+                self.held = [n for n in self.held if n > order.n]
+            elif isinstance(order, Release):
+                self.released.append(order.what)
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=list(MODES))
+@pytest.mark.parametrize("seed", range(40))
+def test_all_that_was_recorded_becomes_durable_once_and_in_order(mode: Mode, seed: int) -> None:
+    played = Played(mode, seed, batches=12)
+    played.run()
+    assert played.reign.recorded == 12
+    assert played.reign.durable_n == 12
+    assert not played.held
+    assert not played.flights
+    told = [batch.n for write in played.manifests for batch in write.batches]
+    if mode.logs:
+        for write in played.manifests:
+            assert [batch.n for batch in write.batches] == list(range(write.state_n + 1, write.version.n + 1))
+        assert any(write.what is not None for write in played.manifests)
+    else:
+        assert told == list(range(1, 13))
+        for write in played.manifests:
+            assert write.what == list(range(1, write.version.n + 1)), "a manifest with another version's state"
+    required = [mark.version.n for write in played.manifests for mark in write.requires]
+    assert required == [write.version.n for write in played.manifests], "the newest of each, and none left out"
+
+
+def test_a_slow_writer_makes_versions_coalesce() -> None:
+    reign: Reign[str] = Reign(PLACE, 1, INITIAL)
+    for n in range(1, 6):
+        reign.record(Batch(n), (), (), 0)
+        reign.update_begins()
+        reign.updated()
+        for order in reign.take():
+            if isinstance(order, Copy):
+                reign.copied(order.version, f"state {order.version.n}")
+    assert reign.take() == []
+    reign.completed(Version(1, 1))
+    assert reign.take() == []
+    reign.durable(Version(1, 1))
+    assert reign.take() == [Copy(Version(1, 5))]
+
+
+def test_the_last_version_of_an_idle_stage_is_copied_at_once() -> None:
+    reign: Reign[str] = Reign(PLACE, 1, INITIAL)
+    reign.record(Batch(1), (), (), 1)
+    reign.update_begins()
+    reign.updated()
+    assert reign.take() == [Copy(Version(1, 1))]
+
+
+class Eager(Reign[Any]):
+    """Broken: it does not wait for the outputs."""
+
+    def sealable(self, version: Version) -> bool:
+        return True
+
+
+class Impatient(Reign[Any]):
+    """Broken: an update does not wait for the copy."""
+
+    @property
+    def may_update(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("broken", [Eager, Impatient])
+def test_a_broken_reign_is_found_out(broken: type[Reign[Any]]) -> None:
+    found = 0
+    for seed in range(40):
+        played = Played(MODES["nspb"], seed, batches=12)
+        played.reign = broken(PLACE, 1, INITIAL)
+        try:
+            played.run()
+        except AssertionError:
+            found += 1
+    assert found > 10
