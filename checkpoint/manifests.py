@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from checkpoint.capture import Captured
     from checkpoint.chunks import Chunk, Writing
+    from checkpoint.copying import Copying
     from lineage.replication import Batch, ChunkKey, DedupLane, InputPlace, Manifest, Output
 
 INLINE_BYTES: Final = 16 << 10
@@ -60,7 +61,7 @@ def version_digest(contents: Contents) -> bytes:
 
 
 def seal(
-    manifest: Manifest, contents: Contents, writing: Writing, *, inline_bytes: int = INLINE_BYTES
+    manifest: Manifest, contents: Contents, writing: Writing | Copying, *, inline_bytes: int = INLINE_BYTES
 ) -> tuple[Manifest, list[Chunk]]:
     """The manifest, filled in from its contents, and the records to write before it where they are spilled.
 

@@ -12,7 +12,7 @@ import base64
 import json
 import math
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from lineage.errors import CheckpointError
 from lineage.replication import NUMPY, SCALAR, TORCH, VALUE, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _TAGS: Final = "bool:BOOL int8:I8 int16:I16 int32:I32 int64:I64 uint8:U8 uint16:U16 uint32:U32 uint64:U64"
 _MORE_TAGS: Final = "float16:F16 bfloat16:BF16 float32:F32 float64:F64 complex64:C64"
@@ -41,11 +41,22 @@ def export(state: Mapping[Any, Any], metadata: Mapping[str, str] | None = None) 
     `metadata`: further texts for whoever looks at the file, e.g. pipeline, stage and version.
     """
     flat = flatten(state)
+    return written(flat.entries, flat.tensors, flat.values, metadata)
+
+
+def written(
+    entries: Iterable[Entry],
+    tensors: Iterable[arrays.Array],
+    values: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+) -> Iterator[bytes]:
+    """The same of leaves: `tensors` of the entries that are some, `values` the small ones as Avro has them."""
+    entries = tuple(entries)
     header: dict[str, Any] = {_METADATA: dict(metadata or {})}
-    header[_METADATA][_ENTRIES] = json.dumps([[entry.name, entry.kind] for entry in flat.entries])
-    header[_METADATA][_VALUES] = json.dumps({name: _as_json(value) for name, value in flat.values.items()})
+    header[_METADATA][_ENTRIES] = json.dumps([[entry.name, entry.kind] for entry in entries])
+    header[_METADATA][_VALUES] = json.dumps({name: _as_json(value) for name, value in values.items()})
     at = 0
-    for entry in flat.entries:
+    for entry in entries:
         if entry.kind == VALUE:
             continue
         dtype = DTYPES.get(entry.dtype)
@@ -59,13 +70,28 @@ def export(state: Mapping[Any, Any], metadata: Mapping[str, str] | None = None) 
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
     yield _LENGTH.pack(len(text)) + text
-    for tensor in flat.tensors:
+    for tensor in tensors:
         yield arrays.flat(tensor).tobytes()
 
 
 def load(data: bytes | memoryview) -> tuple[dict[Any, Any], dict[str, str]]:
     """The state in a file's bytes, and the metadata that were given to `export`. Raises CheckpointError."""
-    header, body = _header(memoryview(data).cast("B"))
+    leaves = read(data)
+    return unflatten(leaves.entries, leaves.tensors, leaves.values), leaves.metadata
+
+
+class Leaves(NamedTuple):
+    """What a file holds."""
+
+    entries: list[Entry]
+    tensors: list[arrays.Array]  # of the entries that are some, copies
+    values: dict[str, Any]  # as Avro has them
+    metadata: dict[str, str]
+
+
+def read(data: bytes | memoryview, *, most: int = MAX_ENTRIES) -> Leaves:
+    """The leaves in a file's bytes, of up to so many tensors. Raises CheckpointError."""
+    header, body = _header(memoryview(data).cast("B"), most)
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise _bad("its metadata are no texts")
@@ -88,10 +114,10 @@ def load(data: bytes | memoryview) -> tuple[dict[Any, Any], dict[str, str]]:
         array = arrays.empty(entry)
         array.reshape(-1).view(np.uint8)[:] = np.frombuffer(body[start:stop], np.uint8)
         tensors.append(array)
-    return unflatten(entries, tensors, values), metadata
+    return Leaves(entries, tensors, values, metadata)
 
 
-def _header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
+def _header(data: memoryview, most: int) -> tuple[dict[str, Any], memoryview]:
     if len(data) < _LENGTH.size:
         raise _bad("it ends before its header")
     (length,) = _LENGTH.unpack_from(data)
@@ -102,8 +128,8 @@ def _header(data: memoryview) -> tuple[dict[str, Any], memoryview]:
         header = json.loads(bytes(data[_LENGTH.size : end]).decode())
     except (ValueError, RecursionError) as error:
         raise _bad(f"its header is no JSON ({str(error)[:100]})") from error
-    if not isinstance(header, dict) or len(header) > MAX_ENTRIES + 1:
-        raise _bad(f"its header is no object of up to {MAX_ENTRIES} tensors")
+    if not isinstance(header, dict) or len(header) > most + 1:
+        raise _bad(f"its header is no object of up to {most} tensors")
     return header, data[end:]
 
 
