@@ -1,9 +1,9 @@
 """A primary's reign over a shard: which version is copied, written and told, and in which order.
 
-Every batch, and what was dropped since the one before, is a version: it is *recorded* when the batch has been computed,
-and everything the stage sends for it carries its mark. The state is at that version when the batch has *updated* it;
-then it is *copied*, its chunks *written*, its manifest appended (*complete*), and in the end it is *durable*, as the logs
-say. HAMS, section IV-B and Algorithm 2; the numbers are rules of stateful fault tolerance. Invariants:
+Every batch, and what was dropped since the one before, is a version. It is *recorded* when the batch has been computed,
+and all that the stage sends for it carries its mark. The state is at that version when the batch has *updated* it. Then
+it is *copied*, its chunks are *written*, its manifest is appended (*complete*), and in the end it is *durable*, as the
+logs say. HAMS, section IV-B and Algorithm 2; the numbers are rules of stateful fault tolerance. Invariants:
 
 * The state stands still while it is copied: an update waits for a copy under way, and for nothing else (NSPB).
 * A copy is made when the writer is idle, so the versions recorded meanwhile coalesce: the next manifest covers them
