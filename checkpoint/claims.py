@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage.replication import Claim
+from lineage.replication import Claim, Yield
 
 if TYPE_CHECKING:
     from checkpoint.versions import Place
 
-__all__ = ["Claim", "Claims", "key"]
+__all__ = ["Claim", "Claims", "Yield", "key"]
 
 
-def key(claim: Claim) -> str:
-    """Give the key that a claim is appended under."""
-    return f"claim/{claim.stage}/{claim.shard}/{claim.epoch}/{claim.claimant}"
+def key(record: Claim | Yield) -> str:
+    """Give the key that a record of the control log is appended under."""
+    if isinstance(record, Yield):
+        return f"yield/{record.stage}/{record.shard}/{record.epoch}/{record.by}"
+    return f"claim/{record.stage}/{record.shard}/{record.epoch}/{record.claimant}"
 
 
 class Claims:

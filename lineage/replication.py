@@ -1,4 +1,5 @@
-"""What a stateful shard writes of itself: manifests and their contents, fences, bases, claims, heartbeats.
+"""What a stateful shard writes of itself: manifests and their contents, fences, bases, claims, yields, heartbeats,
+and what is reported of its members.
 
 Plain slotted classes as they stand on the wire, made by `lineage.values.replication`, which bounds them; nothing here
 validates. What they mean for a shard's history is judged by `checkpoint.version_log`.
@@ -190,3 +191,26 @@ class Beat:
     sequence: int
     at_us: int
     version: Version = INITIAL  # the newest that it has
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Somebody's word, mostly a supervisor's, that processes have ended: no silence need be waited for."""
+
+    stage: str
+    shard: int
+    members: tuple[str, ...]  # by the names that their claims and beats have; each is one process, and never another
+    at_us: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """The wish that the primary of an epoch be followed by another member; of an older epoch it means nothing."""
+
+    stage: str
+    shard: int
+    epoch: int
+    by: str  # who asks: an operator, or the primary itself
+    at_us: int = 0
+    reason: str = ""

@@ -29,7 +29,9 @@ from lineage.schemas.own import (
     PLAN_WORD,
     QUERY,
     REPLICATION,
+    REPORT,
     WORD,
+    YIELD,
     fingerprint_of,
 )
 
@@ -55,7 +57,9 @@ __all__ = [
     "PLAN_WORD",
     "QUERY",
     "REPLICATION",
+    "REPORT",
     "WORD",
+    "YIELD",
     "SchemaBook",
     "WriterSchema",
     "fingerprint_of",

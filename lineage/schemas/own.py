@@ -23,7 +23,10 @@ FENCE: Final = "spillway.Fence"
 BASE: Final = "spillway.Base"
 CLAIM: Final = "spillway.Claim"
 BEAT: Final = "spillway.Beat"
-REPLICATION: Final = (MANIFEST, CONTENTS, FENCE, BASE, CLAIM, BEAT)  # what a stateful shard writes of itself
+REPORT: Final = "spillway.Report"
+YIELD: Final = "spillway.Yield"
+# What a stateful shard writes of itself, and what is said of its members.
+REPLICATION: Final = (MANIFEST, CONTENTS, FENCE, BASE, CLAIM, BEAT, REPORT, YIELD)
 
 _FILES = {
     QUERY: "query.avsc",
@@ -40,6 +43,8 @@ _FILES = {
     BASE: "base.avsc",
     CLAIM: "claim.avsc",
     BEAT: "beat.avsc",
+    REPORT: "report.avsc",
+    YIELD: "yield.avsc",
     "spillway.Link": "link.avsc",
     "spillway.Mark": "mark.avsc",
     "spillway.ChunkTable": "chunk_table.avsc",

@@ -14,7 +14,7 @@ import fastavro
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits, too_large
-from lineage.replication import Base, Beat, Claim, Contents, Fence, Manifest
+from lineage.replication import Base, Beat, Claim, Contents, Fence, Manifest, Report, Yield
 from lineage.schemas import (
     BASE,
     BEAT,
@@ -28,6 +28,8 @@ from lineage.schemas import (
     MARKER,
     OWN_FINGERPRINTS,
     REPLICATION,
+    REPORT,
+    YIELD,
     SchemaBook,
 )
 from lineage.values.resolution import read_as
@@ -36,7 +38,7 @@ from lineage.values.shard_records import BUILDERS, PACKERS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ShardRecord = Manifest | Contents | Fence | Base | Claim | Beat
+ShardRecord = Manifest | Contents | Fence | Base | Claim | Beat | Report | Yield
 _Kind = TypeVar("_Kind", Manifest, Contents, Fence, Base, Claim, Beat)
 
 CONTENTS_LIMITS: Final = Limits(
@@ -53,6 +55,8 @@ _NAMES: Final[Mapping[type, str]] = {
     Base: BASE,
     Claim: CLAIM,
     Beat: BEAT,
+    Report: REPORT,
+    Yield: YIELD,
 }
 _HEADERS: Final = {name: MARKER + OWN_FINGERPRINTS[name] for name in REPLICATION}
 _OWN_HEADERS: Final = {header: name for name, header in _HEADERS.items()}
@@ -85,7 +89,7 @@ class ReplicationDecoder:
     def __init__(self, book: SchemaBook | None = None) -> None:
         self._book = SchemaBook() if book is None else book
 
-    def record(self, message: bytes) -> Manifest | Fence | Base | Claim | Beat:
+    def record(self, message: bytes) -> Manifest | Fence | Base | Claim | Beat | Report | Yield:
         """Whatever stands in a version log, among the claims or the heartbeats."""
         decoded = self._decode(message, SHARD_LIMITS)
         if isinstance(decoded, Contents):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.marks import Mark, Version
-from lineage.replication import DIGEST_BYTES, Base, Beat, Claim, Fence, Manifest
-from lineage.schemas import BASE, BEAT, CLAIM, CONTENTS, FENCE, MANIFEST
+from lineage.replication import DIGEST_BYTES, Base, Beat, Claim, Fence, Manifest, Report, Yield
+from lineage.schemas import BASE, BEAT, CLAIM, CONTENTS, FENCE, MANIFEST, REPORT, YIELD
 from lineage.values.contents import check_names, chunks_of, contents_of, corrupt, pack_chunks, pack_contents
 from lineage.values.structures import check_length
 
@@ -102,6 +102,25 @@ def _beat(fields: Fields, limits: Limits) -> Beat:
     return Beat(version=version, **_judged(fields, limits))
 
 
+def _pack_report(report: Report, limits: Limits) -> Fields:
+    check_names(limits, *report.members)
+    return _plain(report, limits, "stage", "shard", "at_us", "reason") | {"members": list(report.members)}
+
+
+def _report(fields: Fields, limits: Limits) -> Report:
+    members = tuple(fields.pop("members"))
+    check_names(limits, *members)
+    return Report(members=members, **_judged(fields, limits))
+
+
+def _pack_yield(wish: Yield, limits: Limits) -> Fields:
+    return _plain(wish, limits, "stage", "shard", "epoch", "by", "at_us", "reason")
+
+
+def _yield(fields: Fields, limits: Limits) -> Yield:
+    return Yield(**_judged(fields, limits))
+
+
 def _plain(record: Any, limits: Limits, *names: str) -> Fields:
     return _judged({name: getattr(record, name) for name in names}, limits, reasons.NOT_ENCODABLE)
 
@@ -154,6 +173,8 @@ PACKERS: Final[Mapping[str, Callable[[Any, Limits], Fields]]] = {
     BASE: _pack_base,
     CLAIM: _pack_claim,
     BEAT: _pack_beat,
+    REPORT: _pack_report,
+    YIELD: _pack_yield,
 }
 BUILDERS: Final[Mapping[str, Callable[[Fields, Limits], Any]]] = {
     MANIFEST: _manifest,
@@ -162,4 +183,6 @@ BUILDERS: Final[Mapping[str, Callable[[Fields, Limits], Any]]] = {
     BASE: _base,
     CLAIM: _claim,
     BEAT: _beat,
+    REPORT: _report,
+    YIELD: _yield,
 }

@@ -32,7 +32,9 @@ from lineage.replication import (
     Manifest,
     Output,
     Record,
+    Report,
     Taken,
+    Yield,
 )
 from lineage.schemas import (
     CONTENTS,
@@ -156,6 +158,8 @@ others = st.one_of(
     st.builds(Base, numbers, names, versions, chains.map(tuple)),
     st.builds(Claim, names, ints, numbers, names, numbers, names),
     st.builds(Beat, names, ints, names, numbers, names, numbers, numbers, versions),
+    st.builds(Report, names, ints, st.lists(names, max_size=3).map(tuple), numbers, names),
+    st.builds(Yield, names, ints, numbers, names, numbers, names),
 )
 shard_records = st.one_of(manifests, contents_of(), others)
 
@@ -379,6 +383,9 @@ def test_columns_of_different_lengths_are_corrupt(columns):
         Manifest(Version(-1, 0)),
         Manifest(Version(1, 1), spilled=(replace_key._replace(digest=b"short"),)),
         Beat("s", 0, "m", 1, "primary", -1, 0),
+        Report("s", 0, ("m" * 2_000,)),
+        Report("s", -1, ("m",)),
+        Yield("s", 0, -1, "me"),
         Contents((Entry("a", "value", "", ()),), {"a": object()}),
         Contents(inputs=(InputPlace(-1, 0),)),
         Contents(inputs=(InputPlace(2**31, 0),)),
