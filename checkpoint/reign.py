@@ -101,6 +101,7 @@ class Reign(Generic[T]):
         """`every`: in a mode that logs, how many requests are replayed at most, a batch more or less."""
         self.place = place
         self.epoch = epoch
+        self.base = base
         self.mode = mode
         self.recorded = base.n  # the newest version that was recorded
         self.state_n = base.n  # the version that the state in memory is at

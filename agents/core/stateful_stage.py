@@ -24,6 +24,7 @@ from agents.core.stage import StageCore
 from agents.core.stateful_outbox import StatefulOutbox
 from agents.core.stateful_share import StatefulShare
 from checkpoint.reign import Emit as EmitHeld
+from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from checkpoint.dedup import Span
     from checkpoint.logs import Logs
     from checkpoint.reign import Order, Reign
-    from lineage.marks import Mark, Version
+    from lineage.marks import Version
     from lineage.replication import InputPlace
     from topology.routing import Graph
 
@@ -84,10 +85,18 @@ class StatefulCore(StageCore):
     # Partitions ------------------------------------------------------------------------------------------------
 
     def assign_place(self, place: InputPlace) -> tuple[Span, ...]:
-        """Start on a partition as the base's manifest has it; gives the spans to `remember`, as `assign` does."""
+        """Start on a partition as the base's manifest has it; gives the spans to `remember`, as `assign` does.
+
+        What the base covers is told only if the base is durable: were it to die, all above an older position would be
+        repeated, and whoever had been told of this one would take the repetitions for old ones.
+        """
         spans = self.assign(place.partition, place.position, place.note)
-        self._shares[place.partition].cover(place.covered)
-        self._durable[place.partition] = place
+        share = self._shares[place.partition]
+        share.cover(place.covered)
+        if self._logs.durable(Mark(*self.reign.place, self.reign.base)):
+            self._durable[place.partition] = place
+        else:
+            share.committed = 0
         return spans
 
     def commits(self) -> dict[int, tuple[int, str]]:
