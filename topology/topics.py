@@ -101,7 +101,7 @@ def control(pipeline: str) -> str:
 
 
 def beat(pipeline: str) -> str:
-    """The topic of the members' heartbeats."""
+    """The topic of the members' heartbeats, and of reports that one is dead."""
     return f"{pipeline}.beat"
 
 

@@ -10,7 +10,7 @@ class Inputs(dict[str, Any]):
 
     `key` is the key of the query's Kafka message as text: what the client has sent it with, else the request's id. All
     queries of a key come by one partition; a keyed model's `key(query)` may simply return it. What is no UTF-8 in it is
-    escaped, as `\\xff`. It is empty for a query that came by no message.
+    escaped by backslashes. It is empty for a query that came by no message.
     """
 
     __slots__ = ("key", "parameters", "request_id")

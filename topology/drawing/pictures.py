@@ -95,7 +95,12 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
     upper = f" (max {stage.max_batch})" if stage.batch_size < stage.max_batch else ""
     delay = f", waits {show_duration(stage.batch_delay)}" if stage.batch_delay else ""
     yield f"batch {stage.batch_size}{upper}{delay}"
-    yield f"{_count(stage.replicas, 'replica')} x {_count(stage.instances, 'instance')}, {stage.device}"
+    if stage.stateful:
+        yield f"{stage.state} state, {stage.replication}"
+        yield f"{_count(stage.shards, 'shard')} x {_count(stage.members, 'member')}, {stage.device}"
+        return
+    standby = f" + {_count(stage.standby, 'standby')}" if stage.standby else ""
+    yield f"{_count(stage.replicas, 'replica')} x {_count(stage.instances, 'instance')}{standby}, {stage.device}"
 
 
 def _count(number: int, what: str) -> str:

@@ -10,6 +10,9 @@ from topology.quantities import show_duration
 if TYPE_CHECKING:
     from topology.load import Pipeline
 
+_ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
+_KEYS = "send every query with its key, so that all of a key reach the same shard"
+
 
 def remarks(pipeline: Pipeline) -> list[str]:
     """One line each; empty for most pipelines."""
@@ -23,10 +26,17 @@ def remarks(pipeline: Pipeline) -> list[str]:
             f"meet the SLO of {show_duration(spec.slo)}"
         )
     for stage in spec.stages:
-        if spec.partitions % stage.replicas:
-            some, most = spec.partitions // stage.replicas, -(-spec.partitions // stage.replicas)
+        count, parts = (stage.shards, "shards") if stage.stateful else (stage.replicas, "replicas")
+        if spec.partitions % count:
+            some, most = spec.partitions // count, -(-spec.partitions // count)
             found.append(
-                f"stage {stage.name!r}: {spec.partitions} partitions do not divide evenly by {stage.replicas} "
-                f"replicas: some get {some}, others {most}"
+                f"stage {stage.name!r}: {spec.partitions} partitions do not divide evenly by {count} "
+                f"{parts}: some get {some}, others {most}"
             )
+        if stage.stateful and not stage.replicated:
+            found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
+        elif stage.replicated and not stage.backups:
+            found.append(f"stage {stage.name!r}: {_ALONE}")
+        if stage.state == "keyed" and stage.shards > 1:
+            found.append(f"stage {stage.name!r}: {_KEYS}")
     return found

@@ -8,6 +8,7 @@ from lineage.errors import UsageError
 from topology.limits import merge
 from topology.quantities import show_duration
 from topology.rules.problems import Problem
+from topology.rules.state_rules import check_state
 from topology.spec import LimitsSpec
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
     _check_model(stage, problems)
     _check_batches(stage, problems)
     _check_emulated(stage, problems)
+    check_state(fields, stage, problems)
     spec = stage.spec
     if fields.usable("slo") and stage.usable("batch_delay") and spec.batch_delay >= fields.head.slo:
         text = (

@@ -93,7 +93,10 @@ def _check_cycles(stages: Stages, edges: Edges, problems: list[Problem]) -> bool
     knotted: set[str] = set()
     for cycle in found:
         way = " -> ".join((*cycle, cycle[0]))
-        text = f"the stages form a cycle, {way}; take one of them out of another's 'after'"
+        text = (
+            f"the stages form a cycle, {way}; take one of them out of another's 'after' (what comes round through the "
+            "client is a new query of the client's, not an edge)"
+        )
         if len(cycle) == 1:
             text = f"stage {cycle[0]!r} comes after itself; take it out"
         position = edges[cycle[0]].index(cycle[-1])

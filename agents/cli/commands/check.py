@@ -126,7 +126,7 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
 def _tell(pipeline: Pipeline) -> None:
     spec = pipeline.spec
     stages = f"{len(spec.stages)} stage{'s' if len(spec.stages) > 1 else ''}"
-    processes = sum(stage.replicas for stage in spec.stages)
+    processes = sum(stage.processes for stage in spec.stages)
     click.echo(
         f"{pipeline.path} is fine: pipeline {spec.name}, {stages}, {processes} process{'es' if processes > 1 else ''} "
         f"and the gate, SLO {show_duration(spec.slo)}, {spec.partitions} partitions\n"

@@ -18,7 +18,7 @@ from .requests import random_pipeline
 DRAWINGS = Path(__file__).parent / "drawings"
 
 
-@pytest.mark.parametrize("name", ["chain", "diamond", "branch", "tangle"])
+@pytest.mark.parametrize("name", ["chain", "diamond", "branch", "tangle", "states"])
 def test_what_it_looks_like(name):
     assert text(load(DRAWINGS / f"{name}.yaml")) + "\n" == (DRAWINGS / f"{name}.txt").read_text()
 

@@ -7,6 +7,7 @@ import pytest
 from checkpoint.leases import LEASE_SECONDS, Lease
 from topology.load import parse
 from topology.routing import Graph
+from topology.rules.remarks import remarks
 from topology.spec import LEAST_LEASE, PipelineSpec, StageSpec
 
 FIELDS = """
@@ -28,6 +29,10 @@ def test_the_fields():
         name="b", model="m:M", after=("a",), state="keyed", shards=2, backups=2, replication="s1", lease=2.0
     )
     assert SPEC.stage("c").checkpoint_every == 1
+
+
+def test_what_is_written_out_in_full_reads_as_the_same():
+    assert parse(SPEC.model_dump_json()).spec == SPEC
 
 
 def test_what_is_left_out():
@@ -63,6 +68,21 @@ def test_whose_states_a_message_rests_on(stage, before):
 def test_nothing_rests_on_states_where_there_are_none():
     spec = PipelineSpec(name="p", slo=1.0, stages=(StageSpec(name="a", model="m:M"),))
     assert (Graph(spec).rests_on(None), spec.places) == ((), ())
+
+
+def test_a_stateful_stage_may_choose_and_split():
+    text = FIELDS.replace("name: b, ", "name: b, split: 'm:s', ").replace("name: d, ", "name: d, choose: 'm:c', ")
+    assert parse(text).spec.stage("d").choose == "m:c"
+
+
+def test_what_is_allowed_but_likely_not_meant():
+    told = remarks(parse(FIELDS.replace("shards: 2", "shards: 4")))
+    assert told == [
+        "stage 'b': 6 partitions do not divide evenly by 4 shards: some get 1, others 2",
+        "stage 'b': send every query with its key, so that all of a key reach the same shard",
+        "stage 'c': it has no backup, so its state is read from the log by the process that is started anew",
+        "stage 'd': its state is not replicated; it begins anew when its process ends",
+    ]
 
 
 def test_the_shortest_lease_is_that_of_the_protocol():
