@@ -1,5 +1,4 @@
-"""What a stateful shard writes of itself: manifests and their contents, fences, bases, claims, yields, heartbeats,
-and what is reported of its members.
+"""What a stateful shard writes of itself: manifests and their contents, fences, claims, beats, and what is said to it.
 
 Plain slotted classes as they stand on the wire, made by `lineage.values.replication`, which bounds them; nothing here
 validates. What they mean for a shard's history is judged by `checkpoint.version_log`.
