@@ -1,0 +1,1 @@
+"""Replicated states on Kafka: reading and writing the logs of stateful shards. What decides is in `checkpoint`."""

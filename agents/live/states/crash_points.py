@@ -1,0 +1,60 @@
+"""Places at which a process can be made to die, for tests of recovery: armed by a hidden option, else they do nothing.
+
+`arm("before-manifest:3")` makes the process end at the third time that it comes by that point: by SIGKILL, so that no
+handler, no flush and no thread of it does anything more. One point can be armed in a process. What stands at a point is
+`at("before-manifest")`, which compares with None where none is armed.
+
+* compute, capture, outputs, renewal, claim, fence: before and after that step, as whoever takes it calls it.
+* chunks: before the first is made; amid them, before each further one; after all of a version are acknowledged.
+* manifest: before it is handed over, when all that it stands for is acknowledged; after, when it may or may not arrive.
+* ack (of the manifest): before anybody here is told of it; after.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+from lineage.errors import UsageError
+
+STEPS: Final = ("compute", "capture", "chunks", "outputs", "manifest", "ack", "renewal", "claim", "fence")
+NAMES: Final = frozenset({f"{when}-{step}" for when in ("before", "after") for step in STEPS} | {"amid-chunks"})
+
+
+class _Armed:
+    """The point that is armed, and how often it is still passed by."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name = name
+        self.count = count
+
+    def come_by(self, name: str) -> None:
+        if name != self.name:
+            return
+        self.count -= 1
+        if self.count <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+_armed: _Armed | None = None
+
+
+def arm(text: str) -> None:
+    """Arm `NAME` or `NAME:COUNT`; an empty text disarms. Raises UsageError for a point that there is not."""
+    global _armed  # noqa: PLW0603 - a process dies once
+    if not text:
+        _armed = None
+        return
+    name, colon, count = text.partition(":")
+    if name not in NAMES:
+        raise UsageError(f"there is no crash point {name!r:.60}: use one of {', '.join(sorted(NAMES))}")
+    if colon and not (count.isascii() and count.isdigit() and int(count)):
+        raise UsageError(f"{text!r:.60} must be NAME or NAME:COUNT, where the count is 1 or more")
+    _armed = _Armed(name, int(count or 1))
+
+
+def at(name: str) -> None:
+    """Come by a point."""
+    if _armed is not None:
+        _armed.come_by(name)
