@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from agents.models.state import State, check_state, fingerprint
+from agents.models.state import State, check_key, check_state, fingerprint
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ class Machine:
         key = self._model.key(query)  # type: ignore[attr-defined]
         if not isinstance(key, str):
             raise ModelError(f"{self._place}.key must return a string, not {type(key).__name__}; write str(...)")
+        check_key(f"{self._place}.key", key)
         return key
 
     def _states(self, batch: Batch) -> dict[str, State]:

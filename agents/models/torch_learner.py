@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.func import functional_call
 
-from agents.models.state import State, plain
 from agents.models.torch_state import as_tensor, fill, seeded
 from lineage.errors import ModelError
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agents.models.inputs import Inputs
+    from agents.models.state import State
 
     Batch = Sequence[Inputs]
     Results = Sequence[Mapping[str, Any]]
@@ -128,9 +128,9 @@ class Learner:
         names = self._parameter_names()
         for index, entries in kept["state"].items():
             for name, value in entries.items():
-                state[f"optimizer.{names[index]}.{name}"] = value if torch.is_tensor(value) else plain(value)
-        groups = [{name: value for name, value in group.items() if name != "params"} for group in kept["param_groups"]]
-        state[GROUPS] = [plain(group) for group in groups]
+                state[f"optimizer.{names[index]}.{name}"] = value
+        groups = kept["param_groups"]
+        state[GROUPS] = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         return state
 
     def _parameter_names(self) -> list[str]:

@@ -5,30 +5,30 @@ import sys
 import numpy as np
 import pytest
 
-from agents.models.state import SMALL_BYTES, check_state, copied, fingerprint, size
+from agents.models.state import check_key, check_state, copied, fingerprint, size
+from checkpoint.small_values import MAX_SMALL_BYTES
+from checkpoint.state import flatten, unflatten
 from lineage.errors import ModelError
 from lineage.values.tensors import Bfloat16
 
 
-def test_arrays_and_small_plain_values_are_a_state():
+def test_tensors_and_small_values_nested_at_will_are_a_state():
     check_state("here", {"a": np.zeros(3), "b": None, "c": [1, 2.5, "x", b"y", {"z": True}], "d": np.float32(1)})
+    check_state("here", {"layers": [{"w": np.zeros(3)}, {"w": np.ones(2)}], 7: {"seed": 1 << 100, "of": (1, {2: 3})}})
     check_state("here", {})
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ([1], "here: a state must be a mapping of names to arrays and values, not a value of type list"),
-        ({1: 2}, "here: a name must be a string of 1 to 256 bytes, not 1"),
-        ({"": 2}, "a name must be a string"),
-        ({"a": {1, 2}}, r"here: state\['a'\] cannot be kept: a value of type set is neither an array"),
-        ({"a": {1: 2}}, "the keys of a map must be strings"),
-        ({"a": [np.zeros(3)]}, "arrays and tensors must stand at the top of the state, each under a name of its own"),
-        ({"a": 1 << 63}, "an int must fit 64 bits"),
-        ({"a": "x" * (SMALL_BYTES + 1)}, "for a plain value; keep it in an array"),
-        ({"a": np.array([object()])}, "an array of object has no fixed bits; use one of"),
-        ({"a": np.array(["x"])}, "an array of <U1 has no fixed bits"),
-        ({"a": np.ma.masked_array([1.0], [True])}, "has no fixed bits"),
+        ([1], "here: the state is a list: give a mapping of names to tensors and small values"),
+        ({1.5: 2}, "here: the state, entry '': the key 1.5 is neither a text nor an integer"),
+        ({"a": {1, 2}}, "here: the state, entry 'a': a builtins.set cannot be encoded: keep tensors, numpy arrays, N"),
+        ({"a": {"b": [np.zeros(1), {"c": object()}]}}, r"entry 'a/b/\[1\]': a builtins.object cannot be encoded"),
+        ({"a": "x" * (MAX_SMALL_BYTES + 1)}, "the small values take over 65536 bytes together: keep it as a tensor or"),
+        ({"a": np.array([object()])}, "an array of dtype object cannot be encoded: use one of"),
+        ({"a": np.array(["x"])}, "an array of dtype <U1 cannot be encoded"),
+        ({"a": np.ma.masked_array([1.0], [True])}, "a masked array cannot be encoded: fill it"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_its_name_and_the_fix(state, message):
@@ -36,9 +36,25 @@ def test_what_cannot_be_kept_is_refused_with_its_name_and_the_fix(state, message
         check_state("here", state)
 
 
+@pytest.mark.parametrize("state", [{"a": {1: 2}}, {"a": 1 << 63}, {"a": [np.zeros(3)]}, {"a": (1, np.int8(2))}, {1: 2}])
+def test_what_is_taken_comes_back_as_the_log_has_it(state):
+    """What the check takes, the log keeps, and the other way round: there is one contract."""
+    check_state("here", state)
+    flat = flatten(state)
+    back = unflatten(flat.entries, flat.tensors, flat.values)
+    assert repr(back) == repr(state)
+    assert fingerprint(back) == fingerprint(state) == fingerprint(copied(state))
+
+
+@pytest.mark.parametrize("key", ["", "x" * 513, 3])
+def test_what_can_be_no_key(key):
+    with pytest.raises(ModelError, match=r"here: .* can be no key of a state: use a text of 1 to 512 bytes"):
+        check_key("here", key)
+
+
 def test_equal_content_has_one_fingerprint_wherever_it_lies():
     plain = np.arange(12, dtype=np.float32).reshape(3, 4)
-    state = {"a": plain, "b": (1, 2), "c": np.float64(2)}
+    state = {"a": plain, "b": (1, 2), "c": 2.0}
     same = [
         {"c": 2.0, "b": [1, 2], "a": plain.copy()},
         {"a": np.asfortranarray(plain), "b": [1, 2], "c": 2.0},
@@ -72,13 +88,16 @@ def test_minus_zero_and_empty_arrays_are_told_apart():
 
 
 def test_a_copy_shares_no_memory():
-    state = {"a": np.zeros(3), "b": [1, [2]]}
+    state = {"a": np.zeros(3), "b": [1, [2]], "c": ({"d": np.zeros(1)}, Bfloat16(np.zeros(2, np.uint16)))}
     copy = copied(state)
     copy["a"] += 1
     copy["b"][1].append(3)
+    copy["c"][0]["d"] += 1
+    copy["c"][1].bits[0] = 1
     assert state["a"].tolist() == [0, 0, 0]
     assert state["b"] == [1, [2]]
-    assert size(state) == 24
+    assert state["c"][0]["d"][0] == state["c"][1].bits[0] == 0
+    assert size(state) == 24 + 8 + 4
 
 
 def test_tensors_are_known_by_their_content_too():
@@ -93,8 +112,18 @@ def test_tensors_are_known_by_their_content_too():
     half = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
     check_state("here", {"a": half})
     assert fingerprint({"a": half}) == fingerprint({"a": Bfloat16(half.view(torch.int16).numpy().view(np.uint16))})
-    with pytest.raises(ModelError, match=r"state\['a'\] cannot be kept: a tensor of layout torch.sparse_coo"):
+    with pytest.raises(ModelError, match=r"entry 'a': a torch tensor of torch.float32 and layout torch.sparse_coo"):
         check_state("here", {"a": torch.eye(2).to_sparse()})
+
+
+def test_a_check_copies_nothing_off_a_device():
+    torch = pytest.importorskip("torch")
+    there = torch.zeros(3, 4, dtype=torch.bfloat16, device="meta")  # has no bits at all
+    check_state("here", {"a": [there, {"b": 1}], "c": torch.zeros(2)})
+    with pytest.raises(ModelError, match=r"entry 'a/\[1\]': a builtins.object cannot"):
+        check_state("here", {"a": [there, {"b": object()}]})
+    with pytest.raises(ModelError, match=r"entry 'a': a torch tensor of torch.float8_e4m3fn"):
+        check_state("here", {"a": torch.zeros(3, dtype=torch.float8_e4m3fn, device="meta")})
 
 
 def test_states_of_arrays_need_no_torch(monkeypatch):

@@ -163,7 +163,7 @@ def test_outputs_are_one_mapping_per_query(returned, message):
         (None, r"must return a mapping of the keys that it was given \('a', 'b'\) to states, not NoneType"),
         ({"a": {}}, r"\('a', 'b'\) to states, not 'a'"),
         ({"a": {}, "b": {}, "c": {}}, r"not 'a', 'b', 'c'"),
-        ({"a": {}, "b": 3}, r"update, key 'b': a state must be a mapping"),
+        ({"a": {}, "b": 3}, r"update, key 'b': the state is a int: give a mapping"),
     ],
 )
 def test_a_keyed_update_returns_the_keys_that_it_was_given(returned, message):
@@ -184,12 +184,18 @@ def test_a_key_is_a_string():
         run(Numbered(), [of(a=1)])
 
 
+@pytest.mark.parametrize("key", ["", "x" * 600])
+def test_a_key_is_one_that_the_log_keeps(key):
+    with pytest.raises(ModelError, match=r"Sums.key: '.* can be no key of a state: use a text of 1 to 512 bytes"):
+        run(models.Sums(), [of(**{key: 1})])
+
+
 def test_a_state_that_cannot_be_kept_is_refused_with_its_name():
     class Opaque(models.Total):
         def initialize(self):
             return {"total": np.zeros(2), "fit": object()}
 
-    with pytest.raises(ModelError, match=r"Opaque.initialize: state\['fit'\] cannot be kept: a value of type object"):
+    with pytest.raises(ModelError, match=r"Opaque.initialize: the state, entry 'fit': a builtins.object cannot"):
         run(Opaque(), [])
 
 
