@@ -22,6 +22,7 @@ BENCHES = {
     "policy-cost": "What a policy costs for each request, and what its queue does.",
     "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
     "plan": "The exchange of states between stages: bytes, age, silence.",
+    "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
     "paths": "What foretelling each request's path gains, where stages choose.",
 }

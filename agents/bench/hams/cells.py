@@ -1,0 +1,156 @@
+"""One service served with one mode of replication at one batch size, and what is measured while it is.
+
+Queries come in bursts of exactly one batch, all due at the same instant; a stage waits for its batch to be full.
+Latency counts from when a query was due. Throughput is that of a backlog of several batches, without the first one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from agents.supervise.service import ServiceSettings, served
+from lineage.errors import SpillwayError
+from producers.client.exchange import Exchange
+from producers.load import generated
+from producers.load.generator import Pace, run_load
+from producers.load.payloads import find_payload
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from agents.bench.hams.services import Service
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+SLO = 120.0  # nothing is dropped: latency is what is measured
+_GATHER = 0.5  # the longest that a stage waits for its batch to be full
+_WARM_UP = 2  # bursts before anything is measured
+_LOAD = 0.7  # of bare's throughput, at which latency is measured
+_PACED = "agents.bench.hams.paced"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is served: `mode` as a stage's `replication`."""
+
+    service: Service
+    mode: str
+    batch: int
+    emulated: bool = False
+
+    @property
+    def name(self) -> str:
+        """A name for the pipeline, its own."""
+        return f"{self.service.name}-{self.mode}-{self.batch}{'-emulated' if self.emulated else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run came to; latencies in milliseconds, throughput in queries a second."""
+
+    p50: float
+    p99: float
+    throughput: float
+    interval: float  # seconds between two bursts
+
+
+def variant(cell: Cell, folder: Path, run: int, backups: int = 1) -> Pipeline:
+    """Write the service's pipeline anew with the cell's mode and batch, and load it."""
+    given = load(cell.service.path)
+    stages = [_stage(stage, cell, backups) for stage in given.spec.stages]
+    name = f"{cell.name}-{run}"
+    file = folder / f"{name}.yaml"
+    written = {"name": name, "slo": SLO, "partitions": given.spec.partitions, "stages": stages}
+    if given.spec.sinks is not None:
+        written["sinks"] = given.spec.sinks
+    file.write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+    return load(file)
+
+
+def _stage(stage: StageSpec, cell: Cell, backups: int) -> dict[str, Any]:
+    left_out = {"replication", "backups", "policy", "batch", "max_batch", "batch_delay"}
+    kept = stage.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
+    kept |= {"batch": cell.batch, "max_batch": cell.batch, "batch_delay": _GATHER, "policy": "naive"}
+    if stage.state is not None:
+        kept["replication"] = cell.mode
+        if cell.mode != "none":
+            kept["backups"] = backups
+    pace = cell.service.paces.get(stage.name) if cell.emulated else None
+    if pace is not None:
+        function = "paced" if stage.state is None else "paced_stateful"
+        inner = {"model": stage.model, "seconds": pace, "arguments": dict(stage.arguments)}
+        kept |= {"model": f"{_PACED}:{function}", "arguments": inner}
+    return kept
+
+
+class Sender:
+    """Sends a service's queries to a pipeline that is served."""
+
+    def __init__(self, cell: Cell, settings: ClientSettings, pipeline: str) -> None:
+        self._service = cell.service
+        self._exchange = Exchange(settings, pipeline, linger=0.001)
+        self._payload = find_payload(cell.service.payload)
+        self._sent = 0
+        self.name = pipeline
+
+    def send(self, due: NDArray[np.float64], grace: float = 60.0) -> Any:
+        """Send the service's next queries when they are due; raises where one got no prediction."""
+        start = self._sent
+        self._sent += len(due)
+        queries = generated(due, lambda index, rng: self._payload(start + index, rng), key=self._service.key)
+        result = run_load(self._exchange, queries, Pace(slo=SLO, grace=grace))
+        if np.isnan(result.finished).any():
+            lost = int(np.isnan(result.finished).sum())
+            raise SpillwayError(f"{self.name}: {lost} of {len(due)} queries got no outcome")
+        return result
+
+    def close(self) -> None:
+        """Close the exchange."""
+        self._exchange.close()
+
+
+def bursts(count: int, size: int, interval: float) -> NDArray[np.float64]:
+    """When each query of `count` bursts is due."""
+    return np.repeat(np.arange(count) * interval, size).astype(np.float64)
+
+
+def measure(
+    cell: Cell,
+    settings: ClientSettings,
+    folder: Path,
+    run: int,
+    *,
+    count: int,
+    interval: float | None,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Measured:
+    """Serve, warm up, take the throughput of `count` batches, then the latency of as many, `interval` apart.
+
+    None for `interval`: as this cell's own throughput has it; give what it says to the cells beside it.
+    """
+    pipeline = variant(cell, folder, run)
+    with served(ServiceSettings(pipeline, settings, folder / "run", environment=environment), say=say):
+        sender = Sender(cell, settings, pipeline.spec.name)
+        try:
+            sender.send(bursts(_WARM_UP, cell.batch, 1.0))
+            finished = np.sort(sender.send(bursts(count, cell.batch, 0.0)).finished)
+            rest = finished[cell.batch :] if len(finished) > cell.batch else finished
+            throughput = len(rest) / max(1e-9, float(rest[-1] - finished[min(cell.batch, len(finished)) - 1]))
+            every = interval if interval is not None else cell.batch / (_LOAD * throughput)
+            result = sender.send(bursts(count, cell.batch, every))
+        finally:
+            sender.close()
+    latency = (result.finished - result.due) * 1e3
+    return Measured(
+        round(float(np.median(latency)), 3), round(float(np.quantile(latency, 0.99)), 3), round(throughput, 2), every
+    )
