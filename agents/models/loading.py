@@ -37,14 +37,13 @@ def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str 
     (see `agents.models.torch_module`); torch is never imported for a model that does not do so itself.
     """
     place = f"stage {stage!r}: model {name!r}"
-    model = _construct(place, name, arguments)
+    model = construct(place, name, arguments)
     if _is_torch_module(model):
         from agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
 
         return TorchModel(model, device)
     if not callable(getattr(model, "predict", None)):
-        kind = "; it has those of a stateful model" if is_stateful(model) else ""
-        raise ModelError(f"{place}: {type(model).__name__} has no method predict(batch){kind}")
+        raise ModelError(f"{place}: {type(model).__name__} has no method predict(batch){_stateful_hint(model)}")
     return model  # type: ignore[no-any-return]
 
 
@@ -55,7 +54,7 @@ def load_stateful_model(stage: str, name: str, arguments: Mapping[str, Any], dev
     of torch modules have, is moved there.
     """
     place = f"stage {stage!r}: model {name!r}"
-    model = _construct(place, name, arguments)
+    model = construct(place, name, arguments)
     check_model(place, model)
     if device != "cpu" and callable(getattr(model, "to", None)):
         model.to(device)
@@ -78,14 +77,15 @@ def limit_torch_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
+def construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
+    """What `module:Name` makes of the arguments, whatever it is. Raises ModelError that begins with `place`."""
     factory = _find(place, name)
     if not callable(factory):
         raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
     try:
         return factory(**arguments)
     except Exception as error:
-        raise ModelError(f"{place}: constructing it failed: {_cause(error)}") from error
+        raise ModelError(f"{place}: constructing it failed: {cause_of(error)}") from error
 
 
 def _find(place: str, name: str) -> Any:
@@ -102,9 +102,9 @@ def _find(place: str, name: str) -> Any:
             raise ModelError(
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
             ) from error
-        raise ModelError(f"{place}: importing {module_name!r} failed: {_cause(error)}") from error
+        raise ModelError(f"{place}: importing {module_name!r} failed: {cause_of(error)}") from error
     except Exception as error:
-        raise ModelError(f"{place}: importing {module_name!r} failed: {_cause(error)}") from error
+        raise ModelError(f"{place}: importing {module_name!r} failed: {cause_of(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}")
@@ -112,12 +112,19 @@ def _find(place: str, name: str) -> Any:
     return found
 
 
+def _stateful_hint(model: Any) -> str:
+    if not is_stateful(model):
+        return ""
+    kind = "keyed" if hasattr(model, "key") else "shared"
+    return f"; it has those of a stateful model, and the stage declares no state: add 'state: {kind}'"
+
+
 def _is_torch_module(model: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "nn") and isinstance(model, torch.nn.Module)
 
 
-def _cause(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """Name the error and the user's line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""

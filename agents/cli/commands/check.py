@@ -32,13 +32,15 @@ BAD_INPUT = 2
 @pipeline_argument
 @click.option("--dot", "as_dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
 @click.option("--load", "imports", is_flag=True, help="Import the models and functions that the pipeline names, too.")
+@click.option("--models", "tries", is_flag=True, help="Construct the models, too, in a process of their own.")
 @json_option
-def check(pipeline: Path, *, as_dot: bool, imports: bool, as_json: bool) -> int:
+def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: bool) -> int:
     """Check a pipeline file and draw its graph.
 
     Tells all that is wrong with the file at once, each with its line and what to do. Nothing is imported or started;
     with --load, what the pipeline names is looked up as its stages would look it up: in the working directory, then
-    beside the file.
+    beside the file. With --models each model is constructed as well, on the CPU, and that of a stage with a state makes
+    its first state: whether it is what the stage declares, and can be kept.
 
     \b
     Example:
@@ -52,7 +54,8 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, as_json: bool) -> int:
     """  # noqa: D301 - click's own marks
     try:
         loaded = load(pipeline)
-        findings = [*policy_findings(loaded), *stale_profiles(loaded), *(_imports(loaded) if imports else ())]
+        findings = [*policy_findings(loaded), *stale_profiles(loaded)]
+        findings += [*(_imports(loaded) if imports else ()), *(_trials(loaded) if tries else ())]
         if findings:
             raise InvalidPipelineError(str(pipeline), findings)
     except SpecError as error:
@@ -83,6 +86,16 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
                 load_function(stage.name, steps[0], name)
             except ModelError as error:
                 yield pipeline.finding(("stages", number, *steps), str(error))
+
+
+def _trials(pipeline: Pipeline) -> Iterator[Finding]:
+    from agents.models.trial import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
+
+    numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
+    stages = [stage for stage in pipeline.spec.stages if stage.model is not None]
+    trials = [Trial(stage.name, stage.model or "", stage.arguments, stage.state) for stage in stages]
+    for verdict in verdicts(trials):
+        yield pipeline.finding(("stages", numbers[verdict.stage], verdict.field), verdict.text)
 
 
 def _problems(error: SpecError) -> list[dict[str, Any]]:

@@ -122,3 +122,31 @@ stages:
 def test_a_file_that_is_not_there(capsys):
     assert run(["check", "none.yaml"]) == 2
     assert "'none.yaml' does not exist" in capsys.readouterr().err
+
+
+def test_models_are_constructed_where_that_is_asked_for(check, tmp_path):
+    (tmp_path / "check_states.py").write_text(
+        "print('loud')\n\nclass Learner:\n    def initialize(self):\n        return {'seen': {1, 2}}\n"
+        "    def compute(self, state, batch):\n        return [{} for _ in batch]\n"
+        "    def update(self, state, batch, outputs):\n        return state\n"
+    )
+    text = """\
+name: p
+slo: 1
+stages:
+  - {name: a, model: "check_states:Learner"}
+  - {name: b, model: "check_states:Learner", state: keyed, after: a}
+  - {name: c, model: "check_states:Learner", state: shared, after: b}
+  - {name: d, emulated: {alpha: 1ms}, after: c}
+"""
+    assert check(text)[0] == check(text, "--load")[0] == 0
+    code, out, err = check(text, "--models")
+    assert (code, out) == (2, "")
+    assert [line.partition(": stage ")[0] for line in err.splitlines()[1:]] == [
+        "  p.yaml:4:22: stages[0].model",
+        "  p.yaml:5:53: stages[1].state",
+        "  p.yaml:6:22: stages[2].model",
+    ]
+    assert "add 'state: shared'" in err
+    assert "say 'state: shared', or give it one" in err
+    assert "entry 'seen': a builtins.set cannot be encoded" in err

@@ -1,0 +1,85 @@
+"""Models tried in a process of their own, for `spillway check --models`: what they import, and how they crash, is its.
+
+One process tries them one after the other, so that torch is imported once. Where it dies, the model that it was at is
+to blame, and another process goes on with the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents.models.declared import UndeclaredError, try_model
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
+
+    from agents.models.stateful import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A stage's model and what its stage declares."""
+
+    stage: str
+    model: str
+    arguments: Mapping[str, Any]
+    state: Kind | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a model; `field` is the stage's field that is at fault."""
+
+    stage: str
+    field: str
+    text: str
+
+
+def verdicts(trials: Sequence[Trial]) -> Iterator[Verdict]:
+    """Try the models in order; nothing is told of those that are fine."""
+    left = list(trials)
+    while left:
+        answers, died = _run(left)
+        yield from (answer for answer in answers if answer is not None)
+        if died is not None:
+            at = left[len(answers)]
+            text = f"stage {at.stage!r}: model {at.model!r}: its process died while it was tried (exit code {died})"
+            yield Verdict(at.stage, "model", text)
+        left = left[len(answers) + 1 :]
+
+
+def _run(trials: Sequence[Trial]) -> tuple[list[Verdict | None], int | None]:
+    """What was found before the process ended, and its exit code where it ended too early."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_try_all, args=(theirs, list(trials)), daemon=True, name="trial")
+    process.start()
+    theirs.close()
+    answers: list[Verdict | None] = []
+    with contextlib.suppress(EOFError, OSError):
+        while len(answers) < len(trials):
+            answers.append(ours.recv())
+    process.join()
+    ours.close()
+    return answers, process.exitcode if len(answers) < len(trials) else None
+
+
+def _try_all(pipe: Connection, trials: Sequence[Trial]) -> None:
+    """Be the child. What the models print goes to the standard error: the output is the command's."""
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    for trial in trials:
+        verdict = None
+        try:
+            try_model(trial.stage, trial.model, trial.arguments, trial.state)
+        except ModelError as error:
+            field = "state" if isinstance(error, UndeclaredError) else "model"
+            verdict = Verdict(trial.stage, field, str(error))
+        pipe.send(verdict)
