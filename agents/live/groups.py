@@ -1,6 +1,15 @@
-"""Names of consumer groups and of their static members; the supervisor and the stages must agree on them."""
+"""Names of consumer groups, of their static members and of processes; the supervisor and the processes agree on them.
+
+The processes of a stateful stage are numbered as replicas are: replica R is member R % members of shard R // members,
+where `members` is one more than the shard's backups. Each is in a consumer group of its own.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topology.spec import StageSpec
 
 
 def group_id(pipeline: str, stage: str) -> str:
@@ -11,6 +20,25 @@ def group_id(pipeline: str, stage: str) -> str:
 def instance_id(pipeline: str, stage: str, replica: int) -> str:
     """The static member that a replica is: its successor of the same name gets its partitions back at once."""
     return f"{group_id(pipeline, stage)}.{replica}"
+
+
+def standby_label(stage: str, number: int) -> str:
+    """The name of a process that waits to take a replica's place."""
+    return f"{stage}.standby{number}"
+
+
+def member_of(spec: StageSpec, replica: int) -> tuple[int, int]:
+    """The shard, and the member of it, that a process of a stateful stage is."""
+    return divmod(replica, spec.members)
+
+
+def member_label(spec: StageSpec, replica: int) -> str:
+    """The name of a process of a stateful stage: `<stage>.<shard>.<member>`.
+
+    After the pipeline's name it is its consumer group (`group_id`), and begins the name of its process.
+    """
+    shard, member = member_of(spec, replica)
+    return f"{spec.name}.{shard}.{member}"
 
 
 def replica_of(instance: str | None) -> int | None:

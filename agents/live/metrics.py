@@ -92,6 +92,7 @@ class StageMetrics(Collector):
     """One stage replica's numbers. The driver adds to the attributes; they are read from another thread."""
 
     role = "stage"
+    label = ""  # the process's name, where that is not stage and replica
 
     def __init__(self, pipeline: str, stage: str, replica: int, *, queue_limit: int = 0, instances: int = 1) -> None:
         self.pipeline = pipeline
@@ -190,6 +191,7 @@ class GateMetrics(Collector):
 
     role = "gate"
     stage = "gate"
+    label = ""
 
     def __init__(self, pipeline: str, replica: int = 0) -> None:
         self.pipeline = pipeline

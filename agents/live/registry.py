@@ -16,9 +16,51 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 
-def entry_path(run_dir: Path, pipeline: str, stage: str, replica: int) -> Path:
-    """Name the file of one replica."""
-    return run_dir / pipeline / f"{stage}.{replica}.json"
+def entry_path(run_dir: Path, pipeline: str, name: str) -> Path:
+    """Name the file of the process of that name: `<stage>.<replica>`, or its label."""
+    return run_dir / pipeline / f"{name}.json"
+
+
+class Entry:
+    """A process's file in the run directory."""
+
+    def __init__(
+        self, run_dir: Path, pipeline: str, stage: str, replica: int, *, role: str, label: str = "", port: int = 0
+    ) -> None:
+        """Write it. `label`: the process's name, where that is not stage and replica."""
+        self.path = entry_path(Path(run_dir), pipeline, label or f"{stage}.{replica}")
+        self._fields: dict[str, object] = {
+            "pipeline": pipeline,
+            "stage": stage,
+            "replica": replica,
+            "pid": os.getpid(),
+            "port": port,
+            "started_unix": time.time(),
+            "role": role,
+            "ready": False,
+            "label": label,
+        }
+        self._write()
+
+    def mark_ready(self) -> None:
+        """Say that the process is ready for what it is there for."""
+        if not self._fields["ready"]:
+            self._fields["ready"] = True
+            self._write()
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(self._fields))
+        partial.replace(self.path)  # a reader sees the whole entry or none
+
+    def close(self) -> None:
+        """Take the entry away, unless a successor has written its own."""
+        try:
+            if json.loads(self.path.read_text())["pid"] == os.getpid():
+                self.path.unlink()
+        except (OSError, ValueError, KeyError):
+            pass  # gone, or not ours to judge
 
 
 class Registration:
@@ -30,38 +72,21 @@ class Registration:
         registry.register(metrics)
         self._server, self._thread = start_http_server(0, addr=LOOPBACK, registry=registry)
         self.port: int = self._server.server_port
-        self.path = entry_path(run_dir, metrics.pipeline, metrics.stage, metrics.replica)
-        self._entry: dict[str, object] = {
-            "pipeline": metrics.pipeline,
-            "stage": metrics.stage,
-            "replica": metrics.replica,
-            "pid": os.getpid(),
-            "port": self.port,
-            "started_unix": time.time(),
-            "role": metrics.role,
-            "ready": False,
-        }
-        self._write(self._entry)
+        self._entry = Entry(
+            *(run_dir, metrics.pipeline, metrics.stage, metrics.replica),
+            role=metrics.role,
+            label=metrics.label,
+            port=self.port,
+        )
+        self.path = self._entry.path
 
     def mark_ready(self) -> None:
         """Say that the process serves: its model is loaded and its partitions were assigned for the first time."""
-        if not self._entry["ready"]:
-            self._entry["ready"] = True
-            self._write(self._entry)
-
-    def _write(self, entry: dict[str, object]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(entry))
-        partial.replace(self.path)  # a reader sees the whole entry or none
+        self._entry.mark_ready()
 
     def close(self) -> None:
-        """Take the entry away, unless a successor has written its own, and stop serving."""
-        try:
-            if json.loads(self.path.read_text())["pid"] == os.getpid():
-                self.path.unlink()
-        except (OSError, ValueError, KeyError):
-            pass  # gone, or not ours to judge
+        """Take the entry away, and stop serving."""
+        self._entry.close()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(1.0)

@@ -1,10 +1,18 @@
-"""One supervised process: its command, its log, its life."""
+"""One supervised process: its command, its log, its life.
+
+A standby's process can go on as another child's: it has loaded what that one has, and waits for a line on its stdin
+that tells it whose place to take. Its log stays where it is; the child whose place it takes has that log from then on.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import select
 import signal
 import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,9 +20,10 @@ from agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, 
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+STAGE, STANDBY, MEMBER, GATE = "stage", "standby", "member", "gate"
 _TAIL_BYTES = 64 * 1024
 _REAP_SECONDS = 10.0
 _ERROR_MARKS = ("error: ", "spillway: ")  # how our own processes begin to say why they end
@@ -22,18 +31,26 @@ _ERROR_MARKS = ("error: ", "spillway: ")  # how our own processes begin to say w
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """What to run for one replica, or the gate. `environment` replaces the supervisor's own where it is given."""
+    """What to run for one replica, one standby, one member of a stateful stage, or the gate."""
 
     stage: str
-    replica: int
-    role: str  # "stage" or "gate"
+    replica: int  # of a standby: which one
+    role: str  # STAGE, STANDBY, MEMBER or GATE
     command: Sequence[str]
-    environment: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = None  # in place of the supervisor's own
+    label: str = ""  # its name, where that is not stage and replica
+    shard: int = 0  # of a member
+    member: str = ""  # of a member: its name without the time of its start
 
     @property
     def name(self) -> str:
-        """Stage and replica."""
-        return f"{self.stage}.{self.replica}"
+        """The label, else stage and replica."""
+        return self.label or f"{self.stage}.{self.replica}"
+
+    @property
+    def group(self) -> str:
+        """What it shares a consumer group with: a replica with its stage; a member is in one of its own."""
+        return self.name if self.role == MEMBER else self.stage
 
 
 class Child:
@@ -44,16 +61,32 @@ class Child:
         self.log = log
         self.life = Lifecycle(policy, now, random.random)
         self._process: subprocess.Popen[bytes] | None = None
+        self._first_log = log
+        self._member = ""  # the name of the process that runs, where it is a member's
+        self._dead_member: str | None = None
+        self._lent = 0  # processes that went to take another child's place
 
     @property
     def pid(self) -> int | None:
         """The process's id while the child is alive."""
         return self._process.pid if self._process is not None and self.life.state in ALIVE else None
 
+    @property
+    def unreaped(self) -> subprocess.Popen[bytes] | None:
+        """The process as long as nobody has asked how it ended: until then its id is its own."""
+        return self._process if self._process is not None and self._process.returncode is None else None
+
     def step(self, now: float, *, ready: bool) -> None:
         """Look at the process and do what its life asks for."""
         exit_code = self._process.poll() if self._process is not None else None
+        if exit_code is not None and self.pid is not None:
+            self._bury()
         self._do(self.life.step(now, exit_code=exit_code, ready=ready))
+
+    def take_dead_member(self) -> str | None:
+        """The name of the member's process that was found dead, once; None where there is nothing new."""
+        dead, self._dead_member = self._dead_member, None
+        return dead
 
     def stop(self, now: float) -> None:
         """Ask the process to end, for good."""
@@ -70,6 +103,35 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait(_REAP_SECONDS)
+
+    def take_over(self, standby: Child, now: float) -> bool:
+        """Go on with the process of a standby that waits; False if that one is not there to be told any more."""
+        process = standby.lend(f"take {self.plan.replica}\n", now)
+        if process is None:
+            return False
+        self._process, self.log = process, standby.log
+        standby.log = standby.next_log()
+        self.life.taken_over(now)
+        return True
+
+    def lend(self, word: str, now: float) -> subprocess.Popen[bytes] | None:
+        """Say the word to the standby's process and let go of it; None if it does not hear it."""
+        process = self._process
+        if process is None or process.stdin is None or process.poll() is not None:
+            return None
+        try:
+            process.stdin.write(word.encode())
+            process.stdin.close()
+        except OSError:  # it died this very moment
+            return None
+        self._process = None
+        self._lent += 1
+        self.life.lent(now)
+        return process
+
+    def next_log(self) -> Path:
+        """Where the next process of a standby writes: the one that was lent keeps its own."""
+        return self._first_log.with_suffix(f".{self._lent}{self._first_log.suffix}")
 
     def last_words(self) -> str:
         """Why it ended, in its own words: the error that it printed, else the last line of its log."""
@@ -94,6 +156,12 @@ class Child:
                 return f"was ended by signal {-code}"
         return f"ended with code {code}"
 
+    def _bury(self) -> None:
+        """Let go of what belonged to the process that has ended."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._dead_member = self._member or None
+
     def _do(self, action: Action) -> None:
         if action is Action.START:
             self._start()
@@ -107,8 +175,8 @@ class Child:
             with self.log.open("ab") as output:
                 # A session of its own: Ctrl-C on the terminal is for the supervisor, which stops all in its order.
                 self._process = subprocess.Popen(
-                    self.plan.command,
-                    stdin=subprocess.DEVNULL,
+                    [*self.plan.command, *self._named()],
+                    stdin=subprocess.PIPE if self.plan.role == STANDBY else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     env=self.plan.environment,
@@ -116,6 +184,33 @@ class Child:
                 )
         except OSError as error:
             raise UsageError(f"cannot start {self.plan.name} ({self.plan.command[0]}): {error}") from error
+
+    def _named(self) -> list[str]:
+        """A member's process has a name of its own at every start: what is said of one is not said of the next."""
+        if not self.plan.member:
+            return []
+        self._member = f"{self.plan.member}@{time.time_ns() // 1_000_000}"
+        return ["--member-name", self._member]
+
+
+def wait_for_a_death(children: Iterable[Child], seconds: float) -> None:
+    """Return when one of the children's processes ends, at the latest after `seconds`.
+
+    Only Linux tells it at once; elsewhere the `seconds` pass, and whoever looks then finds the dead.
+    """
+    if sys.platform != "linux":
+        time.sleep(seconds)
+        return
+    poll, watched = select.poll(), []
+    try:
+        for process in (child.unreaped for child in children):
+            if process is not None:
+                watched.append(os.pidfd_open(process.pid))
+                poll.register(watched[-1], select.POLLIN)
+        poll.poll(1000 * seconds)
+    finally:
+        for descriptor in watched:
+            os.close(descriptor)
 
 
 def ended(children: Sequence[Child]) -> bool:

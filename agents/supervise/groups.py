@@ -1,67 +1,102 @@
-"""What stages' consumer groups have committed, asked of the broker."""
+"""What consumer groups have committed, asked of the broker.
+
+A stateless stage's replicas, and the gate's, share a group. Each member of a stateful stage is in one of its own, for
+the partitions of its shard: whatever stands still there is its doing, whether it subscribes or assigns itself. A backup
+commits the durable position that it follows, so that one which hangs is seen as a primary is.
+"""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from agents.live.groups import group_id, replica_of
+from agents.live.groups import group_id, member_label, member_of, replica_of
+from agents.supervise.child import GATE
 from agents.supervise.watchdog import GroupSight, PartitionSight
 from lineage.errors import BrokerError
+from topology.topics import ingress, outcomes, stage_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from producers.connection import ClientSettings
+    from topology.load import Pipeline
 
 log = logging.getLogger(__name__)
 _SECONDS = 5.0
 
 
-class KafkaGroups:
-    """Looks at the groups of one pipeline's stages; `inputs` names each stage's input topic."""
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A group that is looked at: what it reads, and the one process that is in it, where that is certain."""
 
-    def __init__(self, settings: ClientSettings, pipeline: str, inputs: Mapping[str, str], partitions: int) -> None:
+    topic: str
+    partitions: tuple[int, ...]
+    only: int | None = None  # by its number, as a replica
+
+
+def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
+    """Every group of a pipeline, by its name without the pipeline's."""
+    spec, graph = pipeline.spec, pipeline.graph
+    every = tuple(range(spec.partitions))
+    found: dict[str, Watched] = {}
+    for stage in spec.stages:
+        topic = stage_input(spec.name, stage.name) if graph.predecessors[stage.name] else ingress(spec.name)
+        if not stage.stateful:
+            found[stage.name] = Watched(topic, every)
+            continue
+        for replica in range(stage.processes):
+            shard, _ = member_of(stage, replica)
+            mine = tuple(p for p in every if stage.shard_of(p) == shard)
+            found[member_label(stage, replica)] = Watched(topic, mine, only=replica)
+    return found | {GATE: Watched(outcomes(spec.name), every)}
+
+
+class KafkaGroups:
+    """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's."""
+
+    def __init__(self, settings: ClientSettings, pipeline: str, watched: Mapping[str, Watched]) -> None:
         self._admin = AdminClient(settings.confluent(), logger=log)
         self._pipeline = pipeline
-        self._inputs = inputs
-        self._partitions = range(partitions)
+        self._watched = watched
 
-    def look(self, stages: Sequence[str]) -> dict[str, GroupSight]:
-        """Every stage's group now. Raises `BrokerError` where the broker does not say."""
+    def look(self, groups: Sequence[str]) -> dict[str, GroupSight]:
+        """Every group now. Raises `BrokerError` where the broker does not say."""
         try:
-            owners = self._owners(stages)
-            committed = {stage: self._committed(stage) for stage in stages}
-            ends = self._offsets(stages, OffsetSpec.latest())
-            begins = self._offsets(stages, OffsetSpec.earliest())
+            owners = self._owners(groups)
+            committed = {group: self._committed(group) for group in groups}
+            ends = self._offsets(groups, OffsetSpec.latest())
+            begins = self._offsets(groups, OffsetSpec.earliest())
         except KafkaException as error:
             raise BrokerError(error.args[0].str()) from error
         return {
-            stage: GroupSight(
+            group: GroupSight(
                 {
                     # A position that was never committed, or was deleted by retention, is the beginning.
-                    p: PartitionSight(max(committed[stage].get(p, -1), begin), ends[stage, p], owners[stage].get(p))
-                    for p in self._partitions
-                    if (begin := begins[stage, p]) >= 0
+                    p: PartitionSight(max(committed[group].get(p, -1), begin), ends[group, p], owners[group].get(p))
+                    for p in self._watched[group].partitions
+                    if (begin := begins[group, p]) >= 0
                 },
-                frozenset(owners[stage].members),
+                frozenset(owners[group].members),
             )
-            for stage in stages
+            for group in groups
         }
 
-    def _committed(self, stage: str) -> dict[int, int]:
-        topic = self._inputs[stage]
+    def _committed(self, group: str) -> dict[int, int]:
+        watched = self._watched[group]
         asked = ConsumerGroupTopicPartitions(
-            group_id(self._pipeline, stage), [TopicPartition(topic, p) for p in self._partitions]
+            group_id(self._pipeline, group), [TopicPartition(watched.topic, p) for p in watched.partitions]
         )
         (future,) = self._admin.list_consumer_group_offsets([asked], request_timeout=_SECONDS).values()
         return {part.partition: part.offset for part in future.result().topic_partitions}
 
-    def _offsets(self, stages: Sequence[str], spec: Any) -> dict[tuple[str, int], int]:
-        asked = {TopicPartition(self._inputs[stage], p): spec for stage in stages for p in self._partitions}
+    def _offsets(self, groups: Sequence[str], spec: Any) -> dict[tuple[str, int], int]:
+        places = [(group, self._watched[group].topic, p) for group in groups for p in self._watched[group].partitions]
+        asked = {TopicPartition(topic, p): spec for _, topic, p in places}
         answers = self._admin.list_offsets(asked, request_timeout=_SECONDS)
         try:
             by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
@@ -69,12 +104,16 @@ class KafkaGroups:
             # Else librdkafka asks with the leader epochs of before the broker's restart, for ever.
             self._admin.list_topics(timeout=_SECONDS)
             raise
-        return {(stage, p): by_topic[self._inputs[stage], p] for stage in stages for p in self._partitions}
+        return {(group, p): by_topic[topic, p] for group, topic, p in places}
 
-    def _owners(self, stages: Sequence[str]) -> dict[str, _Owners]:
-        names = {group_id(self._pipeline, stage): stage for stage in stages}
-        described = self._admin.describe_consumer_groups(list(names), request_timeout=_SECONDS)
-        return {names[name]: _Owners(future.result().members) for name, future in described.items()}
+    def _owners(self, groups: Sequence[str]) -> dict[str, _Owners]:
+        alone = {group: watched for group in groups if (watched := self._watched[group]).only is not None}
+        found = {group: _Owners.alone(watched) for group, watched in alone.items()}
+        names = {group_id(self._pipeline, group): group for group in groups if group not in found}
+        if names:
+            described = self._admin.describe_consumer_groups(list(names), request_timeout=_SECONDS)
+            found |= {names[name]: _Owners(future.result().members) for name, future in described.items()}
+        return found
 
 
 class _Owners(dict[int, int]):
@@ -90,3 +129,12 @@ class _Owners(dict[int, int]):
             self.members.add(replica)
             if member.assignment is not None:
                 self.update({part.partition: replica for part in member.assignment.topic_partitions})
+
+    @classmethod
+    def alone(cls, watched: Watched) -> _Owners:
+        """Of a group with one process in it, which has everything."""
+        owners = cls(())
+        if watched.only is not None:
+            owners.members.add(watched.only)
+            owners.update(dict.fromkeys(watched.partitions, watched.only))
+        return owners

@@ -35,6 +35,8 @@ class Event(StrEnum):
     STALLED = "stalled"  # the watchdog saw no progress
     DIED = "died"
     HOPELESS = "hopeless"  # it died once too often, or says that another try is no use
+    TAKEN_OVER = "taken over"  # a standby's process goes on in the dead one's place
+    LENT = "lent"  # it is a standby, and its process has gone to take another child's place
     STOP = "stop"
     GRACE_OVER = "grace over"  # it should have ended by now
 
@@ -51,6 +53,7 @@ class Action(StrEnum):
 # What is not in the table changes nothing. A kill leaves the state as it is: the death that follows moves it on.
 TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.BACKING_OFF, Event.DUE): (State.STARTING, Action.START),
+    (State.BACKING_OFF, Event.TAKEN_OVER): (State.STARTING, Action.NOTHING),
     (State.BACKING_OFF, Event.STOP): (State.STOPPED, Action.NOTHING),
     (State.STARTING, Event.READY): (State.RUNNING, Action.NOTHING),
     (State.STARTING, Event.LATE): (State.STARTING, Action.KILL),
@@ -60,6 +63,7 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.RUNNING, Event.STALLED): (State.RUNNING, Action.KILL),
     (State.RUNNING, Event.DIED): (State.BACKING_OFF, Action.NOTHING),
     (State.RUNNING, Event.HOPELESS): (State.FAILED, Action.NOTHING),
+    (State.RUNNING, Event.LENT): (State.BACKING_OFF, Action.NOTHING),
     (State.RUNNING, Event.STOP): (State.STOPPING, Action.TERMINATE),
     (State.STOPPING, Event.DIED): (State.STOPPED, Action.NOTHING),
     (State.STOPPING, Event.HOPELESS): (State.STOPPED, Action.NOTHING),
@@ -75,7 +79,8 @@ class RestartPolicy:
 
     The n-th death within `window` is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
     less up to the share `jitter` of it, so that several that died together do not come back together. The
-    `max_deaths`-th gives up; for a child that has never been ready, the `first_tries`-th does.
+    `max_deaths`-th gives up; for a child that has never been ready, the `first_tries`-th does. A standby that went to
+    take over has its successor after `lent_delay`: loading it must not take the processor from what is taken over.
     """
 
     max_deaths: int = 5
@@ -84,6 +89,7 @@ class RestartPolicy:
     first_delay: float = 0.2
     longest_delay: float = 10.0
     jitter: float = 0.5
+    lent_delay: float = 1.0
     start_timeout: float = 180.0  # a model may be large
     grace: float = 15.0  # between asking to end and ending by force
 
@@ -107,6 +113,7 @@ class Lifecycle:
         self._chance = chance
         self._killed = False
         self._was_ready = False
+        self._again = False  # the next start comes after a death
 
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
         """Look at the child: `exit_code` is None while its process runs."""
@@ -120,6 +127,20 @@ class Lifecycle:
     def stalled(self, now: float) -> Action:
         """The watchdog found that the child does nothing while there is work for it."""
         return self._take(now, Event.STALLED)
+
+    def taken_over(self, now: float) -> None:
+        """A standby's process goes on in this one's place, which counts as a restart."""
+        self._take(now, Event.TAKEN_OVER)
+
+    def lent(self, now: float) -> None:
+        """The child's process has gone to take another one's place: another is started, which counts as none."""
+        self.due = now + self._policy.lent_delay
+        self._take(now, Event.LENT)
+
+    @property
+    def died(self) -> bool:
+        """Whether it is to be started again because it died."""
+        return self.state is State.BACKING_OFF and self._again
 
     @property
     def deaths_left(self) -> int:
@@ -142,7 +163,7 @@ class Lifecycle:
         return None
 
     def _death(self, now: float, exit_code: int) -> Event:
-        self.exit_code = exit_code
+        self.exit_code, self._again = exit_code, True
         self.deaths = [death for death in self.deaths if now - death < self._policy.window] + [now]
         hopeless = exit_code == MISUSED or self.deaths_left <= 0
         self.due = now + self._policy.delay(len(self.deaths), self._chance())
@@ -156,9 +177,10 @@ class Lifecycle:
             self._killed = True
         if state is State.RUNNING:
             self._was_ready = True
-        if action is Action.START:
+        if action is Action.START or event is Event.TAKEN_OVER:
             self._killed = False
-            self.restarts += bool(self.deaths) or self.exit_code is not None
+            self.restarts += self._again
+            self._again = False
         if state is not self.state:
             self.state, self.since = state, now
         return action

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from agents.supervise.child import STANDBY
 from agents.supervise.figures import Figures, figures
 from agents.supervise.registry import entries
 from agents.supervise.scrape import Snapshot, scrape
@@ -46,7 +47,7 @@ class MetricsReader:
         found: dict[str, Figures] = {}
         latest: dict[tuple[str, int], Snapshot] = {}
         for entry in entries(self._run_dir, self._pipeline):
-            snapshot = scrape(entry, now) if entry.alive() else None
+            snapshot = scrape(entry, now) if entry.role != STANDBY and entry.alive() else None
             if snapshot is not None:
                 key = (entry.name, entry.pid)
                 latest[key] = snapshot

@@ -1,6 +1,6 @@
 """Who serves on this machine: the entries that live processes leave in the run directory, read and judged.
 
-<run_dir>/<pipeline>/<stage>.<replica>.json   one per process: its id, its metrics port, whether it is ready
+<run_dir>/<pipeline>/<process>.json           one per process: its id, its metrics port, whether it is ready
 <run_dir>/<pipeline>/serve.json               the supervisor, and the cluster that it serves on
 <run_dir>/<pipeline>/logs/                    what the processes say
 """
@@ -43,13 +43,14 @@ class Entry:
     pid: int
     port: int
     started_unix: float
-    role: str  # "stage" or "gate"
+    role: str  # "stage", "standby", "member" or "gate"
     ready: bool = False
+    label: str = ""  # its name, where that is not stage and replica
 
     @property
     def name(self) -> str:
-        """Stage and replica."""
-        return f"{self.stage}.{self.replica}"
+        """The label, else stage and replica."""
+        return self.label or f"{self.stage}.{self.replica}"
 
     def alive(self) -> bool:
         """Whether the process still runs; one that was killed leaves its entry behind."""
@@ -103,7 +104,11 @@ def entries(run_dir: Path, pipeline: str | None = None) -> list[Entry]:
         for path in sorted(folder.glob("*.json"))
         if path.name != _SUPERVISOR and (entry := _read(path, Entry)) is not None
     ]
-    return sorted(found, key=lambda entry: (entry.pipeline, entry.role == "gate", entry.stage, entry.replica))
+    return sorted(found, key=_order)
+
+
+def _order(entry: Entry) -> tuple[str, bool, str, bool, int]:
+    return entry.pipeline, entry.role == "gate", entry.stage, entry.role == "standby", entry.replica
 
 
 def pipelines(run_dir: Path) -> list[str]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agents.core.joins import longest_wait
 from agents.core.policies import period_of
 from agents.live import topics as live_topics
-from agents.supervise.child import ChildPlan
-from agents.supervise.groups import KafkaGroups
+from agents.supervise.groups import KafkaGroups, watched_groups
+from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
 from lineage.errors import SpillwayError, UsageError
-from topology.topics import ingress, outcomes, stage_input, topic_plan
+from topology.topics import topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from agents.supervise.table import Row
     from producers.connection import ClientSettings
     from topology.load import Pipeline
-
-GATE = "gate"
 
 
 @dataclass(frozen=True)
@@ -133,47 +129,7 @@ class Service:
                 (self._settings.run_dir / self._name / f"{entry.name}.json").unlink(missing_ok=True)
 
     def _groups(self) -> KafkaGroups:
-        spec, graph = self._settings.pipeline.spec, self._settings.pipeline.graph
-        inputs = {
-            stage.name: stage_input(self._name, stage.name) if graph.predecessors[stage.name] else ingress(self._name)
-            for stage in spec.stages
-        }
-        inputs[GATE] = outcomes(self._name)
-        return KafkaGroups(self._settings.cluster, self._name, inputs, spec.partitions)
-
-
-def join_holds(pipeline: Pipeline) -> dict[str, float]:
-    """By stage that joins, and the gate where it does: how long a half-heard request may hold its input back."""
-    spec, graph = pipeline.spec, pipeline.graph
-    joining = [stage.name for stage in spec.stages if graph.is_join(stage.name)]
-    if len(graph.sinks) > 1:
-        joining.append(GATE)
-    return dict.fromkeys(joining, longest_wait(spec.slo))
-
-
-def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
-    """One process per replica of each stage, and the gate."""
-    plans, period = [], str(settings.period)
-    for stage in settings.pipeline.spec.stages:
-        for replica in range(stage.replicas):
-            what = ["--stage", stage.name, "--replica", str(replica), "--plan-period", period, *settings.extra]
-            if settings.policy is not None:
-                what += ["--policy", settings.policy]
-            plans.append(ChildPlan(stage.name, replica, "stage", _command(settings, what), settings.environment))
-    gate = _command(settings, ["--gate", "--plan-period", period])
-    return [*plans, ChildPlan(GATE, 0, GATE, gate, settings.environment)]
-
-
-def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
-    """`spillway serve` for one process, by module, as the script may not be on PATH.
-
-    -P: the working directory must not come before our own rooms; the command adds it after them, for users' models.
-    """
-    python = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(settings.pipeline.path)]
-    where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
-    if settings.client_config is not None:
-        where += ["--client-config", str(settings.client_config)]
-    return [*python, *what, *where, "--parent", str(os.getpid())]
+        return KafkaGroups(self._settings.cluster, self._name, watched_groups(self._settings.pipeline))
 
 
 @contextmanager

@@ -3,6 +3,10 @@
 One crashed stage never takes the others down: each child is restarted by itself, with growing delays; one that is
 given up leaves the rest serving, is shown as failed, and makes the exit code 1 at the end. Only a pipeline that was
 never ready ends when a child is given up: it has not served anybody yet, and whoever started it wants to know.
+
+A death is seen when it happens. A replica's place is taken by a standby where one is ready (`standbys`); that a member
+of a stateful stage is dead is told to the other members at once, by the name of its process, so that they need not wait
+for its silence.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from agents.supervise.child import Child, ChildPlan, ended
+from agents.supervise.child import GATE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
+from agents.supervise.standbys import hand_over
 from agents.supervise.table import Row
 from agents.supervise.watchdog import Watchdog
 
@@ -29,6 +34,14 @@ log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.05
 _READY_LOOK_SECONDS = 0.1
 _LOOKS_PER_STALL = 6
+
+
+class Obituaries(Protocol):
+    """Where it is told that a member of a stateful stage is dead."""
+
+    def report(self, stage: str, shard: int, member: str) -> None:
+        """Tell all members of the shard that the process `member` is dead. Must not block."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,7 @@ class Supervisor:
         *,
         settings: SupervisorSettings | None = None,
         groups: Groups | None = None,
+        obituaries: Obituaries | None = None,
         say: Callable[[str], None] = log.info,
         show: Callable[[Sequence[Row]], None] = lambda _rows: None,
         on_ready: Callable[[], None] = lambda: None,
@@ -72,6 +86,7 @@ class Supervisor:
         self.was_ready = False
         self._hurry = False
         self._keep = keep
+        self._obituaries = obituaries
         self._pipeline = pipeline
         self._run_dir = run_dir
         self._settings = settings or SupervisorSettings()
@@ -82,15 +97,15 @@ class Supervisor:
         self.children = [
             Child(plan, _emptied(logs / f"{plan.name}.log"), self._settings.restart, now) for plan in plans
         ]
-        stages = sorted({plan.stage for plan in plans})
+        watched = {plan.group: self._settings.patience(plan.stage) for plan in plans if plan.role != STANDBY}
         every = self._settings.stall / _LOOKS_PER_STALL
         self._watchdogs = {
-            stage: Watchdog(self._settings.patience(stage), longest_gap=self._settings.stall) for stage in stages
+            group: Watchdog(patience, longest_gap=self._settings.stall) for group, patience in watched.items()
         }
-        self._observer = Observer(MetricsReader(run_dir, pipeline), groups, stages, every)
+        self._observer = Observer(MetricsReader(run_dir, pipeline), groups, sorted(watched), every)
         self._told: dict[str, tuple[State, int]] = {}
         self._looked_at = 0.0
-        self._ready_pids: frozenset[int] = frozenset()
+        self._ready: frozenset[tuple[str, int]] = frozenset()  # names and process ids
 
     def run(self, stop: threading.Event) -> int:
         """Keep the children running until `stop` is set, then let them drain; returns the exit code, 0 or 1."""
@@ -98,7 +113,7 @@ class Supervisor:
         try:
             while not stop.is_set() and not self._is_hopeless():
                 self._tick()
-                stop.wait(_TICK_SECONDS)
+                wait_for_a_death(self.children, _TICK_SECONDS)
             if not stop.is_set():
                 self._say(f"{self._pipeline} ends: " + ("nothing is left running" if self.was_ready else "not started"))
             self._drain()
@@ -121,7 +136,7 @@ class Supervisor:
         return [
             Row(
                 child.plan.name,
-                child.life.state.value,
+                _shown(child),
                 self._observer.figures.get(child.plan.name) if child.life.state is State.RUNNING else None,
                 child.life.restarts,
             )
@@ -137,9 +152,13 @@ class Supervisor:
         look = now - self._looked_at >= _READY_LOOK_SECONDS
         if look:
             self._looked_at = now
-            self._ready_pids = frozenset(e.pid for e in entries(self._run_dir, self._pipeline) if e.ready)
+            self._ready = frozenset((e.name, e.pid) for e in entries(self._run_dir, self._pipeline) if e.ready)
         for child in self.children:
-            child.step(now, ready=child.pid in self._ready_pids)
+            child.step(now, ready=(child.plan.name, child.pid) in self._ready)
+        self._report_deaths()
+        for replica, standby in hand_over(self.children, now):
+            self._say(f"{replica.plan.name} {replica.describe_end()}; {standby.plan.name} takes its place")
+        for child in self.children:
             self._tell(child, now)
         self._judge(now)
         self._keep(now)
@@ -149,23 +168,34 @@ class Supervisor:
         if look:
             self._show(self.rows())
 
+    def _report_deaths(self) -> None:
+        for child in self.children:
+            member = child.take_dead_member()
+            if member is not None and self._obituaries is not None:
+                self._obituaries.report(child.plan.stage, child.plan.shard, member)
+
     def _judge(self, now: float) -> None:
         seen = self._observer.take_sights()
         if seen is None:
             return
         at, sights = seen
-        for stage, sight in sights.items():
-            running = {child.plan.replica: child for child in self._running(stage)}
+        for group, sight in sights.items():
+            running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
-            for replica in self._watchdogs[stage].observe(at, sight, since):
-                if running[replica].stalled(now):
+            for replica in self._watchdogs[group].observe(at, sight, since):
+                child = running[replica]
+                if child.stalled(now):
                     self._say(
-                        f"{running[replica].plan.name} made no progress for {self._settings.patience(stage):g} s "
+                        f"{child.plan.name} made no progress for {self._settings.patience(child.plan.stage):g} s "
                         f"({sight.lag} records wait): it is killed and started again"
                     )
 
-    def _running(self, stage: str) -> Iterator[Child]:
-        return (c for c in self.children if c.plan.stage == stage and c.life.state is State.RUNNING)
+    def _running(self, group: str) -> Iterator[Child]:
+        return (
+            child
+            for child in self.children
+            if child.plan.group == group and child.plan.role != STANDBY and child.life.state is State.RUNNING
+        )
 
     def _tell(self, child: Child, now: float) -> None:
         """Say what changed about a child since it was last looked at."""
@@ -174,7 +204,7 @@ class Supervisor:
         if state == before:
             return
         self._told[child.plan.name] = state
-        if child.life.state is State.BACKING_OFF and before is not None:
+        if child.life.died and before is not None:
             self._say(
                 f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
                 f"({child.life.deaths_left} more tries){_because(child)}"
@@ -186,8 +216,8 @@ class Supervisor:
 
     def _drain(self) -> None:
         """Stages first, then the gate, so that what the stages still finish is released; each within its grace."""
-        for role in ("stage", "gate"):
-            wave = [child for child in self.children if child.plan.role == role]
+        for gates in (False, True):
+            wave = [child for child in self.children if (child.plan.role == GATE) is gates]
             for child in wave:
                 child.stop(time.monotonic())
             while not ended(wave):
@@ -196,13 +226,19 @@ class Supervisor:
                 for child in wave:
                     child.step(time.monotonic(), ready=False)
                     self._tell_stopped(child)
-                time.sleep(_TICK_SECONDS)
+                wait_for_a_death(wave, _TICK_SECONDS)
 
     def _tell_stopped(self, child: Child) -> None:
         if child.life.state is State.STOPPED and self._told.get(child.plan.name) != (State.STOPPED, 0):
             self._told[child.plan.name] = (State.STOPPED, 0)
             if child.life.exit_code:
                 self._say(f"{child.plan.name} did not end in order: it {child.describe_end()}{_because(child)}")
+
+
+def _shown(child: Child) -> str:
+    """A child's state in a word; a standby that is ready does not run, it waits."""
+    state = child.life.state
+    return STANDBY if child.plan.role == STANDBY and state is State.RUNNING else state.value
 
 
 def _because(child: Child) -> str:

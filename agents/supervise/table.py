@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from agents.supervise.figures import Figures
 
 _COLUMNS = ("process", "state", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")
-_STYLES = {"running": "green", "failed": "bold red", "gone": "red", "starting": "yellow", "backing off": "yellow"}
+_STYLES = {
+    "running": "green",
+    "failed": "bold red",
+    "gone": "red",
+    "starting": "yellow",
+    "backing off": "yellow",
+    "standby": "cyan",
+}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Served:
     def entry(self, stage: str) -> Entry | None:
         """The live, ready process of a stage (or "gate")."""
         for entry in entries(self.run_dir, self.pipeline):
-            if entry.stage == stage and entry.ready and entry.alive():
+            if entry.stage == stage and entry.role != "standby" and entry.ready and entry.alive():
                 return entry
         return None
 

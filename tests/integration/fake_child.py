@@ -3,8 +3,9 @@
     python fake_child.py RUN_DIR STAGE REPLICA ROLE MODE [PARENT]
 
 Modes: good (ends on SIGTERM), deaf (ignores SIGTERM), crash (ready, then code 1), broken (code 1 before it is ready),
-misused (code 2), slow-drain (takes a while to end). Whoever started it may take it for `good` once a file named
-`<stage>.well` stands in RUN_DIR.
+misused (code 2), slow-drain (takes a while to end), standby (waits for `take R` on its
+stdin, then is replica R). Whoever started it may take it for `good` once a file named
+`<stage>.well` stands in RUN_DIR, and a standby for `broken` once `<stage>.ill` does.
 """
 
 import json
@@ -15,6 +16,13 @@ import time
 from pathlib import Path
 
 
+def write(path, entry):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.partial")
+    draft.write_text(json.dumps(entry))
+    draft.replace(path)
+
+
 def main():
     run_dir, stage, replica, role, mode = Path(sys.argv[1]), *sys.argv[2:6]
     if len(sys.argv) > 6:
@@ -23,7 +31,7 @@ def main():
         follow_parent(int(sys.argv[6]))
     if (run_dir / f"{stage}.well").exists():
         mode = "good"
-    if mode == "broken":
+    if mode == "broken" or (mode == "standby" and (run_dir / f"{stage}.ill").exists()):
         sys.exit("error: the model is not there")
     if mode == "misused":
         print("error: this is no pipeline", file=sys.stderr)
@@ -33,15 +41,27 @@ def main():
     stopping = []
     if mode != "deaf":
         signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+    label = ""
+    if mode == "standby":
+        label = f"{stage}.standby{replica}"
     entry = {
         "pipeline": "fake", "stage": stage, "replica": int(replica), "pid": os.getpid(), "port": 1,
-        "started_unix": time.time(), "role": role, "ready": True,
+        "started_unix": time.time(), "role": role, "ready": True, "label": label,
     }  # fmt: skip
-    path = run_dir / "fake" / f"{stage}.{replica}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.partial")
-    draft.write_text(json.dumps(entry))
-    draft.replace(path)
+    path = run_dir / "fake" / f"{label or f'{stage}.{replica}'}.json"
+    write(path, entry)
+    if mode == "standby":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        word = sys.stdin.readline().split()
+        signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+        path.unlink()
+        if not word:
+            sys.exit("error: nobody told me anything")
+        replica = word[1]
+        write(
+            run_dir / "fake" / f"{stage}.{replica}.json",
+            entry | {"replica": int(replica), "role": "stage", "label": ""},
+        )
     if mode == "crash":
         sys.exit("error: it happened again")
     while not stopping:

@@ -39,7 +39,7 @@ def await_(condition, seconds=30.0):
 class Run:
     """A supervisor in a thread, and what it said."""
 
-    def __init__(self, run_dir, plans, settings=None, groups=None):
+    def __init__(self, run_dir, plans, settings=None, groups=None, obituaries=None):
         self.said = []
         self.ready = threading.Event()
         self.stop = threading.Event()
@@ -50,6 +50,7 @@ class Run:
             run_dir,
             settings=settings or SupervisorSettings(restart=QUICK),
             groups=groups,
+            obituaries=obituaries,
             say=self.said.append,
             on_ready=self.ready.set,
         )

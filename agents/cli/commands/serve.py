@@ -63,6 +63,8 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
 @click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
+@click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
+@click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
 @click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
 def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, **options: Any) -> int:
     """Serve a pipeline on this machine until it is stopped.
@@ -118,6 +120,7 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
             policy=options["policy"],
             plan_period=options["plan_period"],
             journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
+            standby=options["standby"],
         )
     )
 
@@ -152,7 +155,7 @@ def _supervise(
     journal: Path | None,
     plan_period: float | None,
     quiet: bool,
-    replica: int,  # noqa: ARG001 - a single process's option, harmless here
+    **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from agents.supervise.display import Display  # noqa: PLC0415 - a stage's process does without these
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415

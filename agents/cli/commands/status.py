@@ -12,6 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from agents.cli.options import json_option, run_dir_option
+from agents.supervise.child import STANDBY
 from agents.supervise.figures import Figures, figures
 from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.registry import Entry, ServeEntry, entries
@@ -121,7 +122,10 @@ class _View:
         """Look again."""
         self.found = entries(self._run_dir, self._pipeline)
         self._before = self._now
-        self._now = {entry.pid: scrape(entry, time.monotonic()) if entry.alive() else None for entry in self.found}
+        self._now = {
+            entry.pid: scrape(entry, time.monotonic()) if entry.alive() and entry.role != STANDBY else None
+            for entry in self.found
+        }
 
     def rows(self) -> dict[str, list[Row]]:
         """Rows of the table, by pipeline."""
@@ -173,6 +177,8 @@ class _View:
     def _state(self, entry: Entry) -> str:
         if not entry.alive():
             return _GONE
+        if entry.role == STANDBY:  # it counts nothing yet
+            return STANDBY if entry.ready else "starting"
         if self._now.get(entry.pid) is None:
             return _SILENT
         return "running" if entry.ready else "starting"

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import faust
 from faust.app.base import BootStrategy
+from faust.tables import TableManager
 from mode.supervisors import CrashingSupervisor
 
+from agents.live.stage.membership import Membership
 from agents.live.stage.transport import StageTransport
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from aiokafka import TopicPartition
     from aiokafka.structs import OffsetAndMetadata
 
-    from agents.live.stage.membership import Membership
     from agents.live.stage.transport import Chunk, Owner, StageConsumer, StageConsumerThread
 
 
@@ -26,6 +27,18 @@ class _ConsumerOnly(BootStrategy):  # type: ignore[misc]
 
     enable_kafka_producer = False
     enable_web = False
+
+
+class _NoTables(TableManager):  # type: ignore[misc]
+    """Faust's tables, of which there are none: it would wait a second for somebody to declare some.
+
+    Its recovery stays: at every rebalance that is what seeks the partitions to their committed offsets.
+    """
+
+    async def on_start(self) -> None:
+        """Go on at once."""
+        await self._update_channels()
+        await self.recovery.start()
 
 
 class StageApp(faust.App):  # type: ignore[misc]
@@ -67,6 +80,7 @@ def build(
         topic_disable_leader=True,
         topic_allow_declare=False,
         table_standby_replicas=0,
+        TableManager=_NoTables,
         agent_supervisor=CrashingSupervisor,
         key_serializer="raw",
         value_serializer="raw",
@@ -91,3 +105,11 @@ def build(
             await take(event.value)
 
     return app
+
+
+def rehearse(topic: str) -> None:
+    """Build an app for nobody and drop it: what Faust imports and looks up for its first app, in .1 s, is then done."""
+
+    async def nothing(_chunk: Chunk) -> None: ...
+
+    build(topic, Membership(group="rehearsal", instance="rehearsal.0"), None, nothing, 1.0)  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""One replica of one stage, as a process: load, join the group, serve, drain, leave."""
+"""One replica of one stage, as a process: load, join the group, serve, drain, leave.
+
+A standby does the first of these, then waits to be told which replica it is (`agents.live.stage.standby`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from aiokafka.errors import KafkaError
@@ -20,7 +22,8 @@ from agents.core.policies import period_of
 from agents.live.clock import Clock
 from agents.live.metrics import StageMetrics
 from agents.live.registry import serve_metrics
-from agents.live.stage.app import StageApp, build
+from agents.live.stage.app import StageApp, build, rehearse
+from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
@@ -30,10 +33,10 @@ from agents.live.stage.output import Output
 from agents.live.stage.parts import build_core, build_view, build_work, load_models, stage_signature
 from agents.live.stage.plan_feed import PlanFeed
 from agents.live.stage.planner import Planner, without
+from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
-from agents.profiling.conditions import TORCH_THREADS
 from lineage.errors import BrokerError, SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
@@ -42,15 +45,13 @@ from topology.limits import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from agents.core.batching import Batch
     from agents.models.loading import Model
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
+
+__all__ = ["StageProcess", "StageProcessConfig", "run"]
 
 _POLL = 0.02
 _LAST_COMMIT = 5.0
@@ -60,36 +61,18 @@ _GC_THRESHOLDS = (10_000, 20, 50)
 _END = 10.0  # seconds for everything after draining; then the process ends in any case
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageProcessConfig:
-    """What a stage process needs to know. Durations in seconds."""
-
-    pipeline: Pipeline
-    stage: str
-    replica: int
-    settings: ClientSettings
-    run_dir: Path
-    policy: str | None = None  # overrides the stage's
-    journal: Path | None = None
-    drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
-    commit_interval: float = 0.5
-    torch_threads: int = TORCH_THREADS
-    plan_period: float | None = None  # between two words of its state to the other stages; None: as the policies say
-    session: float = 10.0
-    heartbeat: float = 0.3
-
-    @property
-    def spec(self) -> StageSpec:
-        """The stage's own part of the pipeline."""
-        return self.pipeline.spec.stage(self.stage)
-
-
 def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, _nothing_taken)
     try:
         models = load_models(config.spec, config.torch_threads)
-        return asyncio.run(StageProcess(config, models).serve())
+        schemas = SchemaLog(config.settings, config.pipeline.spec.name)
+        schemas.open()
+        if config.standby:
+            rehearse(config.stage)
+            _look_through_rarely()
+            config = config.taking(wait_to_take(sys.stdin, config))
+        return asyncio.run(StageProcess(config, models, schemas).serve())
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
@@ -100,12 +83,20 @@ def _nothing_taken(_number: int, _frame: object) -> None:
     raise SystemExit(0)
 
 
+def _look_through_rarely() -> None:
+    """What has been loaded stays: no collection of garbage need look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
 class StageProcess:
     """The parts of a stage process, and the order in which they start and stop."""
 
-    def __init__(self, config: StageProcessConfig, models: list[Model]) -> None:
-        """Build what needs no Kafka. Call in a running loop."""
+    def __init__(self, config: StageProcessConfig, models: list[Model], schemas: SchemaLog) -> None:
+        """Build what needs no Kafka; `schemas` is open. Call in a running loop."""
         self._config = config
+        self._schemas = schemas
         self._models = models
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
@@ -132,9 +123,7 @@ class StageProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
         settings = self._config.settings
-        schemas = SchemaLog(settings, self._name)
-        await asyncio.to_thread(schemas.open)
-        driver, memory, planner = self._driver(schemas)
+        driver, memory, planner = self._driver(self._schemas)
         output = Output(
             settings.confluent(),
             loop,
@@ -151,9 +140,7 @@ class StageProcess:
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics)
         drained = False
-        gc.collect()
-        gc.freeze()  # what has been loaded stays: no collection need look at it again
-        gc.set_threshold(*_GC_THRESHOLDS)
+        _look_through_rarely()
         feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._period)
         feed.start()
         planning = loop.create_task(planner.run(output, driver.tick))

@@ -179,3 +179,43 @@ def test_whatever_happens_it_never_runs_twice_and_stopping_ends_it(steps):
             life.step(now, exit_code=-9, ready=False)
         assert alive == (life.state in ALIVE)
     assert life.state in ENDED
+
+
+def test_a_standby_that_takes_over_makes_a_restart_of_the_dead():
+    life = born()
+    look(life, 1.0, ready=True)
+    look(life, 2.0, exit_code=-9)
+    assert life.died
+    life.taken_over(2.0)
+    assert (life.state, life.restarts, life.died) == (State.STARTING, 1, False)
+    look(life, 2.5, ready=True)
+    assert life.state is State.RUNNING
+
+
+def test_nobody_takes_over_from_the_living_the_given_up_or_the_not_yet_started():
+    unborn, alive, given_up = Lifecycle(POLICY, 0.0, lambda: 0.0), born(), born()
+    look(given_up, 1.0, exit_code=2)
+    assert not any(life.died for life in (unborn, alive, given_up))
+    alive.taken_over(1.0)
+    given_up.taken_over(1.0)
+    assert (alive.state, given_up.state) == (State.STARTING, State.FAILED)
+
+
+def test_taking_over_does_not_make_a_child_immortal():
+    life = born()
+    for now in (1.0, 2.0):
+        look(life, now, ready=True)
+        look(life, now, exit_code=-9)
+        life.taken_over(now)
+    look(life, 3.0, exit_code=-9)
+    assert life.state is State.FAILED
+
+
+def test_a_standby_that_went_has_a_successor_later_and_has_not_died():
+    life = born()
+    look(life, 1.0, ready=True)
+    life.lent(2.0)
+    assert (life.state, life.died) == (State.BACKING_OFF, False)
+    assert look(life, 2.0 + POLICY.lent_delay - 0.01) is Action.NOTHING
+    assert look(life, 2.0 + POLICY.lent_delay) is Action.START
+    assert life.restarts == 0

@@ -2,7 +2,9 @@
 
 import pytest
 
-from agents.supervise.service import GATE, ServiceSettings, child_plans
+from agents.supervise.child import GATE
+from agents.supervise.plans import child_plans
+from agents.supervise.service import ServiceSettings
 from producers.connection import ClientSettings
 from topology.load import parse
 

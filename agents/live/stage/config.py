@@ -1,0 +1,45 @@
+"""What a stage's process is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from agents.profiling.conditions import TORCH_THREADS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProcessConfig:
+    """What a stage process needs to know. Durations in seconds."""
+
+    pipeline: Pipeline
+    stage: str
+    replica: int  # of a standby, until it takes a replica's place: which standby
+    settings: ClientSettings
+    run_dir: Path
+    policy: str | None = None  # overrides the stage's
+    journal: Path | None = None
+    drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
+    commit_interval: float = 0.5
+    torch_threads: int = TORCH_THREADS
+    plan_period: float | None = None  # between two words of its state to the other stages; None: as the policies say
+    session: float = 10.0
+    heartbeat: float = 0.3
+    standby: bool = False  # wait to be told whose place to take
+
+    @property
+    def spec(self) -> StageSpec:
+        """The stage's own part of the pipeline."""
+        return self.pipeline.spec.stage(self.stage)
+
+    def taking(self, replica: int) -> Self:
+        """What a standby is once it takes a replica's place."""
+        journal = None if self.journal is None else self.journal.with_name(f"{self.stage}.{replica}.jsonl")
+        return replace(self, replica=replica, journal=journal, standby=False)
