@@ -1,0 +1,1 @@
+"""States as an operator sees them: from outside, by the logs alone, through a broker and with no process of a stage."""

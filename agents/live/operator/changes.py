@@ -1,0 +1,154 @@
+"""What an operator can make a shard's state: one from a file, or that of a version which is retained.
+
+Both need that nobody serves the shard, and are one version of an operator's reign (`agents.live.operator.reign`). Both
+change the state alone (`checkpoint.successors`): the positions in the inputs stay, so no query is asked again and
+every released outcome stays released; what the model has learned otherwise since, it forgets.
+
+Old versions are left where they are; the next primary tombstones them, once a version of its own is durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents.live.operator.histories import Standing
+from agents.live.operator.presence import member_heard
+from agents.live.operator.reign import Reign
+from agents.live.operator.stored import Store
+from agents.live.topics import ensure
+from checkpoint.capture import Capture
+from checkpoint.chunks import ChunkLog
+from checkpoint.copying import Copying
+from checkpoint.layout import CHUNK_BYTES
+from checkpoint.logs import Fate
+from checkpoint.manifests import describe, seal
+from checkpoint.pages import Pages
+from checkpoint.successors import successor, with_state_of
+from lineage.errors import UsageError
+from lineage.marks import Mark
+from lineage.replication import Manifest
+from topology.quantities import show_duration
+from topology.topics import topic_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agents.live.operator.histories import Histories, Kept
+    from lineage.marks import Place, Version
+    from lineage.replication import ChunkKey, Contents
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The version that was made."""
+
+    place: Place
+    version: Version
+    base: Version  # what it follows
+    durable: bool  # at once; otherwise it waits for other stages' versions, as its base does
+    manifest: Manifest
+
+
+def refuse_served(settings: ClientSettings, spec: PipelineSpec, place: Place) -> None:
+    """Raise UsageError if the shard is served. Takes a lease."""
+    beat = member_heard(settings, spec, place)
+    if beat is not None:
+        lease = show_duration(spec.stage(place[0]).lease)
+        raise UsageError(
+            f"{place[0]}/{place[1]} is served: its {beat.role} {beat.member!r} sends heartbeats. Stop serving the "
+            f"pipeline, wait for its lease of {lease}, and try again"
+        )
+
+
+def import_state(
+    settings: ClientSettings,
+    spec: PipelineSpec,
+    place: Place,
+    state: Mapping[Any, Any],
+    keyed: Mapping[str, Mapping[Any, Any]] | None,
+    reason: str,
+) -> Changed:
+    """Make a state from elsewhere the newest version. Topics that are missing are created.
+
+    Raises StateError for one that cannot be kept, UsageError for one of the other kind or a shard that is served.
+    """
+    wanted = spec.stage(place[0]).state
+    if (keyed is not None) != (wanted == "keyed"):
+        given = "keyed" if keyed is not None else "shared"
+        raise UsageError(f"stage {place[0]!r} has a {wanted} state, but this is a {given} one")
+    pages = Pages(CHUNK_BYTES) if keyed is not None else None
+    captured = Capture(pages=pages).take(state, keyed)
+    ensure(settings, topic_plan(spec))
+    refuse_served(settings, spec, place)
+    reign = Reign(settings, spec, place, reason)
+    try:
+        begun = reign.begin()
+        writing = ChunkLog(begun.epoch).write(successor(begun.epoch, begun.version), captured)
+        reign.write(writing.records())
+        described = describe(captured, writing)
+        contents = with_state_of(_base(settings, spec, reign, begun.version), described, described.chunks)
+        manifest, spilled = seal(Manifest(writing.version), contents, writing)
+        reign.write(spilled)
+        reign.complete(manifest)
+        return _changed(reign, begun.version, manifest)
+    finally:
+        reign.close()
+
+
+def check_rewind(histories: Histories, kept: Kept) -> None:
+    """Raise UsageError for a version that a shard cannot be rewound to."""
+    if kept.standing is Standing.DEAD:
+        raise UsageError(
+            f"{kept.version} is dead: it was cut off, or rests on another stage's version that was lost. Export it and "
+            "import the file if you want that state all the same"
+        )
+    if histories.logs.candidate(kept.place) == kept.version:
+        raise UsageError(f"{kept.version} is what {kept.place[0]}/{kept.place[1]} would start from anyhow")
+
+
+def rewind(settings: ClientSettings, spec: PipelineSpec, histories: Histories, kept: Kept, reason: str) -> Changed:
+    """Make the state of a retained version the newest version. `histories`: in which it was found.
+
+    Raises ChunkError, before anything is changed, where a chunk of it is damaged or missing.
+    """
+    check_rewind(histories, kept)
+    store = Store(settings, spec.name, kept.place)
+    contents = store.contents(kept.manifest, histories.decoder)
+    trial = Copying(contents, kept.version)
+    store.feed(trial.missing(), trial.add)
+    _ = trial.chunks  # raises for one that is missing
+    refuse_served(settings, spec, kept.place)
+    reign = Reign(settings, spec, kept.place, reason)
+    try:
+        begun = reign.begin()
+        copying = Copying(contents, successor(begun.epoch, begun.version))
+        _copy(store, copying, reign)
+        base = _base(settings, spec, reign, begun.version)
+        manifest, spilled = seal(Manifest(copying.version), with_state_of(base, contents, copying.chunks), copying)
+        reign.write(spilled)
+        reign.complete(manifest)
+        return _changed(reign, begun.version, manifest)
+    finally:
+        reign.close()
+
+
+def _copy(store: Store, copying: Copying, reign: Reign) -> None:
+    def add(key: ChunkKey, value: bytes) -> None:
+        reign.write(copying.add(key, value) or ())
+
+    store.feed(copying.missing(), add)
+
+
+def _base(settings: ClientSettings, spec: PipelineSpec, reign: Reign, base: Version) -> Contents | None:
+    manifest = reign.histories.manifest(reign.place, base)
+    if manifest is None:
+        return None
+    return Store(settings, spec.name, reign.place).contents(manifest, reign.histories.decoder)
+
+
+def _changed(reign: Reign, base: Version, manifest: Manifest) -> Changed:
+    fate = reign.histories.logs.fate(Mark(*reign.place, manifest.version))
+    return Changed(reign.place, manifest.version, base, fate is Fate.DURABLE, manifest)

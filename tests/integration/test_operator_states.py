@@ -1,0 +1,263 @@
+"""States from outside, on a real broker: read, judged, imported and rewound by the ordinary protocol."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from agents.live.operator.changes import import_state, refuse_served, rewind
+from agents.live.operator.choices import kept_version
+from agents.live.operator.histories import Standing, read_histories
+from agents.live.operator.reign import Reign
+from agents.live.operator.stored import Store
+from checkpoint.assembly import ChunkError
+from checkpoint.manifests import version_digest
+from lineage.errors import CheckpointError, UsageError
+from lineage.marks import Mark, Version
+from lineage.replication import DedupLane, InputPlace, Manifest
+from lineage.values.replication import encode
+from producers.connection import ClientSettings
+from tests.unit.checkpoint.states import same
+from tests.written_states import ShardWriter
+from topology.spec import PipelineSpec, StageSpec
+
+V1, V2, V3 = (Version(1, n) for n in (1, 2, 3))
+
+
+def states(n, size=5_000):
+    """A state of several chunks with something of every kind."""
+    return {
+        "w": torch.full((size,), float(n)),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "step": n,
+        "a": np.int32(n),
+    }
+
+
+def keyed_states(n):
+    return {f"user {number}": {"h": torch.full((4,), float(n * number)), "seen": (n, number)} for number in range(30)}
+
+
+@pytest.fixture
+def settings(broker):
+    return ClientSettings(bootstrap=broker)
+
+
+@pytest.fixture
+def spec(unique_name):
+    return PipelineSpec(
+        name=unique_name,
+        slo=1,
+        partitions=2,
+        stages=(
+            StageSpec(name="learn", model="m:M", state="shared"),
+            StageSpec(name="track", model="m:M", after=("learn",), state="keyed", shards=2),
+        ),
+    )
+
+
+@pytest.fixture
+def learn(broker, spec):
+    return ShardWriter(broker, spec, "learn")
+
+
+@pytest.fixture
+def track(broker, spec):
+    return ShardWriter(broker, spec, "track", 1, keyed=True)
+
+
+def told(settings, spec, place):
+    return [(str(each.version), each.standing.value) for each in read_histories(settings, spec).kept(place)]
+
+
+def newest(settings, spec, place):
+    """What the next primary would start from: its manifest, contents and state."""
+    histories = read_histories(settings, spec)
+    manifest = histories.manifest(place, histories.logs.candidate(place))
+    store = Store(settings, spec.name, place)
+    contents = store.contents(manifest, histories.decoder)
+    return manifest, contents, store.state(contents)
+
+
+def test_versions_are_durable_open_or_dead_by_all_logs_together(settings, spec, learn, track):
+    learn.begin(1)
+    learn.write(states(1))
+    track.begin(1)
+    track.write({}, keyed_states(1), requires=[Mark("learn", 0, V1)])
+    track.write({}, keyed_states(2), requires=[Mark("learn", 0, V2)])
+    assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable")]
+    assert told(settings, spec, ("track", 1)) == [("e1.v1", "durable"), ("e1.v2", "open")]
+    assert told(settings, spec, ("track", 0)) == []
+    learn.begin(2)
+    assert told(settings, spec, ("track", 1)) == [("e1.v1", "durable"), ("e1.v2", "dead")]
+
+
+def test_what_a_zombie_wrote_is_dead_and_what_was_tombstoned_is_not_retained(settings, spec, learn):
+    learn.begin(1)
+    first = learn.write(states(1))
+    learn.write(states(2))
+    zombie = Manifest(V3, learn.history.links, (), learn.claimant)
+    learn.begin(2)
+    learn.log(zombie)
+    learn.write(states(3))
+    learn.tombstone(first)
+    assert told(settings, spec, ("learn", 0)) == [("e1.v2", "durable"), ("e1.v3", "dead"), ("e2.v3", "durable")]
+
+
+def test_a_version_comes_back_whole_with_its_contents_inline_or_spilled(settings, spec, learn, track):
+    learn.begin(1).write(states(1), inline_bytes=10)
+    track.begin(1).write({"shared": 1}, keyed_states(1))
+    assert same(newest(settings, spec, ("learn", 0))[2], (states(1), None))
+    state, keyed = newest(settings, spec, ("track", 1))[2]
+    assert state == {"shared": 1}
+    assert same(dict(sorted(keyed.items())), dict(sorted(keyed_states(1).items())))
+
+
+def test_an_imported_state_is_what_the_next_primary_starts_from(settings, spec):
+    """Nothing is there yet, not even topics."""
+    changed = import_state(settings, spec, ("learn", 0), states(7), None, "a test")
+    assert (changed.version, changed.durable) == (V1, True)
+    manifest, contents, (state, keyed) = newest(settings, spec, ("learn", 0))
+    assert same(state, states(7))
+    assert keyed is None
+    assert (manifest.version, manifest.batches, contents.inputs, contents.batches) == (V1, 0, (), ())
+
+
+def test_an_import_keeps_the_shards_positions_and_memory(settings, spec, track):
+    track.begin(1)
+    track.write({}, keyed_states(1), position=40, dedup=[DedupLane(1, "learn", 7)])
+    changed = import_state(settings, spec, ("track", 1), {"new": 1}, keyed_states(9), "a test")
+    assert (changed.base, changed.version) == (V1, Version(2, 2))
+    manifest, contents, (state, keyed) = newest(settings, spec, ("track", 1))
+    assert contents.inputs == (InputPlace(1, 40, "r1:", (42,)),)
+    assert contents.dedup == (DedupLane(1, "learn", 7),)
+    assert state == {"new": 1}
+    assert same(dict(sorted(keyed.items())), dict(sorted(keyed_states(9).items())))
+    assert manifest.chain == ((1, Version(0, 0)), (2, V1))
+
+
+def test_a_rewound_shard_has_the_old_state_the_new_positions_and_nothing_of_old_epochs(settings, spec, learn):
+    learn.begin(1)
+    old = learn.write(states(1), position=10)
+    learn.write(states(2), position=20)
+    learn.begin(2)
+    learn.write(states(3), position=30)
+    histories = read_histories(settings, spec)
+    changed = rewind(settings, spec, histories, kept_version(histories, ("learn", 0), "e1.v1"), "a test")
+    assert (changed.base, changed.version, changed.durable) == (Version(2, 3), Version(3, 4), True)
+    manifest, contents, (state, _) = newest(settings, spec, ("learn", 0))
+    assert same(state, states(1))
+    assert contents.inputs == (InputPlace(0, 30, "r1:", (32,)),)
+    assert manifest.digest == version_digest(contents) == old.digest
+    assert {chunk.key.epoch for chunk in contents.chunks} == {3}
+    # The way back is open as long as nobody has tombstoned anything.
+    histories = read_histories(settings, spec)
+    rewind(settings, spec, histories, kept_version(histories, ("learn", 0), "2.3"), "a test")
+    assert same(newest(settings, spec, ("learn", 0))[2][0], states(3))
+
+
+def test_a_rewound_version_waits_for_what_its_base_waits_for(settings, spec, learn, track):
+    learn.begin(1).write(states(1))
+    track.begin(1)
+    track.write({}, keyed_states(1))
+    track.write({}, keyed_states(2), requires=[Mark("learn", 0, V2)])
+    histories = read_histories(settings, spec)
+    changed = rewind(settings, spec, histories, kept_version(histories, ("track", 1), "e1.v1"), "a test")
+    assert (changed.version, changed.durable) == (Version(2, 3), False)
+    learn.write(states(2))
+    assert told(settings, spec, ("track", 1))[-1] == ("e2.v3", "durable")
+
+
+@pytest.mark.parametrize("damage", [b"x" * 4_096, b"short", None])
+def test_a_damaged_chunk_is_named_and_nothing_is_changed(settings, spec, learn, damage):
+    learn.begin(1)
+    first = learn.write(states(1))
+    learn.write(states(2))
+    histories = read_histories(settings, spec)
+    store = Store(settings, spec.name, ("learn", 0))
+    chunk = store.contents(first, histories.decoder).chunks[2].key
+    # The only record of its key that there ever was: another key that the manifest is made to name.
+    lost = chunk._replace(part=700)
+    contents = store.contents(first, histories.decoder)
+    damaged = [each._replace(key=lost) if each.key == chunk else each for each in contents.chunks]
+    if damage is not None:
+        learn.damage(lost, damage)
+    kept = kept_version(histories, ("learn", 0), "e1.v1")
+    broken = replace(kept, manifest=replace(kept.manifest, contents=encode(replace(contents, chunks=tuple(damaged)))))
+    with pytest.raises(ChunkError, match="1/1/700"):
+        rewind(settings, spec, histories, broken, "a test")
+    assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable"), ("e1.v2", "durable")]
+    assert read_histories(settings, spec).logs.log(("learn", 0)).epoch == 1
+
+
+def test_a_good_copy_of_a_damaged_chunk_is_taken(settings, spec, learn):
+    learn.begin(1)
+    manifest = learn.write(states(1))
+    histories = read_histories(settings, spec)
+    store = Store(settings, spec.name, ("learn", 0))
+    contents = store.contents(manifest, histories.decoder)
+    learn.damage(contents.chunks[1].key, b"x" * 4_096)
+    assert same(store.state(contents)[0], states(1))
+
+
+def test_dead_versions_and_the_newest_one_are_no_aims(settings, spec, learn, track):
+    learn.begin(1).write(states(1))
+    track.begin(1).write({}, keyed_states(1), requires=[Mark("learn", 0, V2)])
+    learn.begin(2)
+    histories = read_histories(settings, spec)
+    with pytest.raises(UsageError, match=r"e1\.v1 is dead"):
+        rewind(settings, spec, histories, kept_version(histories, ("track", 1), "e1.v1"), "a test")
+    with pytest.raises(UsageError, match="would start from anyhow"):
+        rewind(settings, spec, histories, kept_version(histories, ("learn", 0), "e1.v1"), "a test")
+
+
+def test_a_state_of_the_other_kind_is_refused(settings, spec):
+    with pytest.raises(UsageError, match="has a shared state, but this is a keyed one"):
+        import_state(settings, spec, ("learn", 0), {}, {"a": {}}, "a test")
+    with pytest.raises(UsageError, match="has a keyed state, but this is a shared one"):
+        import_state(settings, spec, ("track", 0), {"a": 1}, None, "a test")
+
+
+def beating(writer, role, stop):
+    while not stop.is_set():
+        writer.beat(role)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("role", ["primary", "backup"])
+def test_a_served_shard_is_left_alone(settings, spec, learn, role):
+    learn.begin(1).write(states(1))
+    stop = threading.Event()
+    thread = threading.Thread(target=beating, args=(learn, role, stop))
+    thread.start()
+    try:
+        with pytest.raises(UsageError, match=f"learn/0 is served: its {role} 'm'"):
+            import_state(settings, spec, ("learn", 0), states(2), None, "a test")
+        refuse_served(settings, spec, ("track", 0))  # another stage's members say nothing of it
+    finally:
+        stop.set()
+        thread.join()
+    refuse_served(settings, spec, ("learn", 0))
+    assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable")]
+
+
+def test_an_operator_who_is_overtaken_changes_nothing_and_is_told(settings, spec, learn):
+    learn.begin(1).write(states(1))
+    reign = Reign(settings, spec, ("learn", 0), "a test")
+    begun = reign.begin()
+    assert (begun.epoch, begun.version) == (2, V1)
+    learn.history = reign.histories.logs.log(("learn", 0)).history
+    learn.begin(3, base=V1)  # a member that begins to serve
+    with pytest.raises(CheckpointError, match=r"'learn\.0\.m3' took the shard over in epoch 3"):
+        reign.complete(Manifest(Version(2, 2)))
+    reign.close()
+    learn.write(states(5))
+    kept = read_histories(settings, spec).kept(("learn", 0))
+    assert [(str(each.version), each.standing) for each in kept] == [
+        ("e1.v1", Standing.DURABLE),
+        ("e2.v2", Standing.DEAD),
+        ("e3.v2", Standing.DURABLE),
+    ]

@@ -1,0 +1,101 @@
+"""A primary of the tests' own: writes versions of a shard's state to a real broker in the order of the protocol."""
+
+from __future__ import annotations
+
+import itertools
+
+from confluent_kafka import Producer
+
+from agents.live.topics import ensure
+from checkpoint.capture import Capture
+from checkpoint.chunks import ChunkLog
+from checkpoint.manifests import INLINE_BYTES, describe, seal
+from checkpoint.pages import Pages
+from checkpoint.version_log import key
+from checkpoint.versions import History
+from lineage.marks import INITIAL, Version
+from lineage.replication import Base, Batch, Beat, Claim, Fence, InputPlace, Manifest, Record
+from lineage.values.replication import encode
+from producers.connection import ClientSettings
+from producers.schema_log import SchemaLog
+from topology import topics
+
+CHUNK_BYTES = 4_096
+
+
+class ShardWriter:
+    """One shard. Epochs are told by the caller; versions count on."""
+
+    def __init__(self, bootstrap, spec, stage, shard=0, *, keyed=False):
+        self.spec, self.stage, self.shard = spec, stage, shard
+        settings = ClientSettings(bootstrap=bootstrap)
+        ensure(settings, topics.topic_plan(spec))
+        SchemaLog(settings, spec.name).open()
+        self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0})
+        self.history, self.newest = History(), INITIAL
+        self._keyed = keyed
+        self._beats = itertools.count(1)
+
+    def append(self, topic, name, value, partition=None):
+        """One record, acknowledged."""
+        at = self.shard if partition is None else partition
+        self.producer.produce(topic, value, name, at)
+        assert self.producer.flush(30) == 0
+
+    def log(self, record):
+        """A record of the version log."""
+        self.append(topics.versions(self.spec.name, self.stage), key(record), encode(record))
+
+    def begin(self, epoch, base=None):
+        """A reign: claim, fence, base."""
+        self.claimant, self.epoch = f"{self.stage}.{self.shard}.m{epoch}", epoch
+        base = self.newest if base is None else base
+        claim = Claim(self.stage, self.shard, epoch, self.claimant)
+        self.append(topics.control(self.spec.name), f"claim/{self.stage}/{self.shard}/{epoch}", encode(claim), 0)
+        self.log(Fence(epoch, self.claimant))
+        self.history = self.history.begun(epoch, base)
+        self.log(Base(epoch, self.claimant, base, self.history.links))
+        self.newest = base
+        pages = Pages(CHUNK_BYTES) if self._keyed else None
+        self.capture = Capture(chunk_bytes=CHUNK_BYTES, own_bytes=CHUNK_BYTES, pages=pages)
+        self.chunks = ChunkLog(epoch)
+        return self
+
+    def write(self, state, keyed=None, *, requires=(), position=0, inline_bytes=INLINE_BYTES, **more):
+        """The next version, of one batch; its manifest."""
+        version = Version(self.epoch, self.newest.n + 1)
+        captured = self.capture.take(state, keyed)
+        writing = self.chunks.write(version, captured)
+        topic = topics.state(self.spec.name, self.stage)
+        for name, value in writing.records():
+            self.append(topic, name, bytes(value))
+        batch = Batch(version.n, (Record(f"r{version.n}", self.shard, version.n),))
+        contents = describe(
+            captured,
+            writing,
+            batches=[batch],
+            inputs=[InputPlace(self.shard, position, "r1:", (position + 2,))],
+            **more,
+        )
+        head = Manifest(version, self.history.links, tuple(requires), self.claimant, at_us=1_700_000_000_000_000)
+        manifest, spilled = seal(head, contents, writing, inline_bytes=inline_bytes)
+        for name, value in spilled:
+            self.append(topic, name, bytes(value))
+        self.chunks.acknowledged(writing)
+        self.log(manifest)
+        self.newest = version
+        captured.release()
+        return manifest
+
+    def tombstone(self, manifest):
+        """Delete a manifest, as a primary does with obsolete ones."""
+        self.append(topics.versions(self.spec.name, self.stage), key(manifest), None)
+
+    def damage(self, chunk, value):
+        """Put another value in a chunk's place."""
+        self.append(topics.state(self.spec.name, self.stage), b"%d/%d/%d" % chunk, value)
+
+    def beat(self, role="primary"):
+        """One heartbeat."""
+        beat = Beat(self.stage, self.shard, "m", 1, role, next(self._beats), 0)
+        self.append(topics.beat(self.spec.name), "m", encode(beat), 0)
