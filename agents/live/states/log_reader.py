@@ -1,0 +1,204 @@
+"""Reads version logs, and the control log, for everybody who judges by them (rule 2).
+
+One thread with a consumer of its own decodes what comes and posts it, record by record in each log's order. What is
+posted, by whichever of `Listener`'s calls:
+
+* `records`: a batch of what was read, tombstones (`record` is None) included, as they are records of the log too.
+* `caught_up`: a log was read to the end that it had when reading began, or began anew after `fell_behind`.
+* `fell_behind`: the reader was away for so long that the log may have been compacted where it has still to read. It
+  comes before any record that was read after the gap.
+* `failed`: the reader has ended: a record cannot be decoded, or stands under another's key (then its key says nothing
+  of what compaction keeps), or the cluster refuses it. Whoever judges by these logs must end too.
+
+`read_to_end(place, then)` has `then` posted, behind the records, when a log was read up to the end that it has after
+the call: for claims, and for lease checks. A broker that restarts is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from agents.live.states.partition_reading import PartitionReading, Slot
+from checkpoint import claims, version_log
+from checkpoint.following import Following
+from lineage import reasons
+from lineage.errors import CheckpointError, SpillwayError, WireError
+from lineage.replication import Base, Claim, Fence, Manifest, Yield
+from lineage.values.replication import ReplicationDecoder
+from topology.topics import control, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agents.live.states.mailbox import Post
+    from lineage.marks import Place
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+CONTROL: Final[Place] = ("", 0)  # the place of the control log
+AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
+_ROUND: Final = 0.01  # seconds that a wish waits at most before it is looked at
+
+LogRecord = Fence | Base | Manifest | Claim | Yield
+
+
+class Read(NamedTuple):
+    """A record as it was read."""
+
+    place: Place
+    key: str
+    record: LogRecord | None  # None: a tombstone
+    offset: int
+
+
+class Listener(Protocol):
+    """Who is told. All calls come through `post`."""
+
+    def records(self, batch: Sequence[Read]) -> None:
+        """Take records, in each log's order."""
+
+    def caught_up(self, place: Place) -> None:
+        """Note that a log was read to the end that it had when reading began."""
+
+    def fell_behind(self, place: Place) -> None:
+        """Note that what is read next of a log may have gaps."""
+
+    def failed(self, error: SpillwayError) -> None:
+        """Note that nothing more will be read."""
+
+
+class LogReader:
+    """Reads the version logs of `places` in `pipeline`. It starts at once; `close` ends it."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        places: Iterable[Place],
+        listener: Listener,
+        post: Post,
+        *,
+        with_control: bool = False,
+        away: float = AWAY_SECONDS,
+        decoder: ReplicationDecoder | None = None,
+        relearn: Callable[[], bool] = bool,
+    ) -> None:
+        """`relearn` is asked, in the reader's thread, when a schema is unknown: whether the decoder knows more now."""
+        self._settings = settings
+        self._places: dict[Slot, Place] = {
+            (versions(pipeline, stage), shard): (stage, shard) for stage, shard in places
+        }
+        if with_control:
+            self._places[control(pipeline), 0] = CONTROL
+        self._listener = listener
+        self._post = post
+        self._decoder = decoder or ReplicationDecoder()
+        self._relearn = relearn
+        now = time.monotonic()
+        self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
+        self._wishes: queue.SimpleQueue[tuple[Slot, Callable[[], object]]] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name="version-logs", daemon=True)
+        self._thread.start()
+
+    def read_to_end(self, place: Place, then: Callable[[], object]) -> None:
+        """Have `then` posted when a log was read up to the end that it has from now on. From any thread."""
+        slot = next(slot for slot, known in self._places.items() if known == place)
+        self._wishes.put((slot, then))
+
+    def close(self) -> None:
+        """End the thread; nothing is posted after that."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except SpillwayError as error:
+            log.error("reading the version logs ends: %s", error)  # noqa: TRY400 - the text says what to do
+            self._tell(self._listener.failed, error)
+
+    def _run(self) -> None:
+        if not self._places:
+            return
+        reading = PartitionReading(self._settings, self._places, {"client.id": "version-logs"})
+        try:
+            while not self._stop.is_set():
+                self._ask_for_ends(reading)
+                records, positions = reading.poll(_ROUND)
+                now = time.monotonic()
+                for slot, following in self._logs.items():
+                    if following.behind(now):
+                        self._tell(self._listener.fell_behind, self._places[slot])
+                if records:
+                    self._tell(self._listener.records, [self._read(message) for message in records])
+                for slot, following in self._logs.items():
+                    self._reached(slot, following, positions.get(slot, 0))
+        finally:
+            reading.close()
+
+    def _ask_for_ends(self, reading: PartitionReading) -> None:
+        while not self._wishes.empty():
+            slot, then = self._wishes.get()
+            self._logs[slot].wish(then)
+        for slot, following in self._logs.items():
+            now = time.monotonic()
+            if following.wants_end(now):
+                end = reading.end(slot)
+                if end is not None:
+                    following.end(now, end)
+
+    def _reached(self, slot: Slot, following: Following[Callable[[], object]], position: int) -> None:
+        caught_up, fulfilled = following.read(position)
+        if caught_up:
+            self._tell(self._listener.caught_up, self._places[slot])
+        for then in fulfilled:
+            self._tell(then)
+
+    def _tell(self, callback: Callable[..., object], *args: Any) -> None:
+        if self._stop.is_set():
+            return
+        try:
+            self._post(callback, *args)
+        except RuntimeError as error:  # a closed loop's
+            log.info("nobody listens to the version logs any more: %s", error)
+            self._stop.set()
+
+    def _read(self, message: Any) -> Read:
+        place = self._places[message.topic(), message.partition()]
+        where = f"{message.topic()}[{message.partition()}] at offset {message.offset()}"
+        try:
+            name = (message.key() or b"").decode()
+            value = message.value()
+            record = None if value is None else self._decoded(value)
+            own = _key(record, place) if record is not None else name
+        except (WireError, UnicodeDecodeError) as error:
+            raise CheckpointError(
+                f"the record in {where} cannot be read: {error}; only stages and 'spillway state' may write there"
+            ) from error
+        if own != name:
+            raise CheckpointError(f"the record in {where} stands under the key {name!r:.80} instead of {own!r:.80}")
+        return Read(place, name, record, message.offset())
+
+    def _decoded(self, value: bytes) -> Any:
+        try:
+            return self._decoder.record(value)
+        except WireError as error:
+            if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
+                raise
+        return self._decoder.record(value)
+
+
+def _key(record: Any, place: Place) -> str:
+    """The key that a record must stand under. Raises WireError for one that has no place in this log."""
+    if place == CONTROL and isinstance(record, (Claim, Yield)):
+        return claims.key(record)
+    if place != CONTROL and isinstance(record, (Fence, Base, Manifest)):
+        return version_log.key(record)
+    raise WireError(reasons.UNKNOWN_SCHEMA, f"a {type(record).__name__} has no place in this log")

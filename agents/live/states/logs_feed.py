@@ -1,0 +1,86 @@
+"""What is durable and what is dead, kept up to date: `checkpoint.logs.Logs` fed by a reader of all version logs.
+
+For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
+their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents.live.states.log_reader import LogReader
+from checkpoint.logs import Logs
+from lineage.errors import CheckpointError
+from lineage.replication import Base, Fence, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agents.live.states.log_reader import Read
+    from agents.live.states.mailbox import Post
+    from lineage.errors import SpillwayError
+    from lineage.marks import Place
+    from producers.connection import ClientSettings
+
+
+class LogsFeed:
+    """The version logs of a pipeline, as far as they were read. `close` ends the reading."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        places: Iterable[Place],
+        post: Post,
+        on_change: Callable[[], object],
+        on_failed: Callable[[SpillwayError], object],
+        **reading: Any,
+    ) -> None:
+        """`places`: every shard of every stateful stage. `on_failed` is called once: then the process must end."""
+        places = tuple(places)
+        self.logs = Logs(places)
+        self._on_change = on_change
+        self._on_failed = on_failed
+        self._unread = set(places)
+        self._broken = False
+        self._reader = LogReader(settings, pipeline, places, self, post, **reading)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all logs were read to where they ended when reading began."""
+        return not self._unread
+
+    def close(self) -> None:
+        """Read no more."""
+        self._reader.close()
+
+    def records(self, batch: Sequence[Read]) -> None:
+        """Take what was read (`Listener`)."""
+        if self._broken:
+            return
+        try:
+            for read in batch:
+                if isinstance(read.record, (Fence, Base, Manifest)):
+                    self.logs.take(read.place, read.record)
+        except CheckpointError as error:
+            self.failed(error)
+            return
+        self._on_change()
+
+    def caught_up(self, place: Place) -> None:
+        """Note it (`Listener`)."""
+        if not self._broken:
+            self._unread.discard(place)
+            self.logs.caught_up(place)
+            self._on_change()
+
+    def fell_behind(self, place: Place) -> None:
+        """Note it (`Listener`)."""
+        self.logs.fell_behind(place)
+        self._unread.add(place)
+
+    def failed(self, error: SpillwayError) -> None:
+        """Judge nothing more: what was judged stands (`Listener`)."""
+        if not self._broken:
+            self._broken = True
+            self._on_failed(error)

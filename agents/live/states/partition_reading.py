@@ -1,0 +1,120 @@
+"""A consumer of its own that reads given partitions from the beginning, in no group, through broker restarts.
+
+What `LogReader` and the standby's reader share: records come as soon as the broker has them (`poll` returns with the
+first; the rest of what was fetched comes with it), ends are asked for, and errors that time heals are waited out.
+Not for use from several threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from lineage.errors import BrokerError, CheckpointError
+from producers.cluster import Reader
+from producers.patience import passes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+Slot = tuple[str, int]  # a topic and a partition of it
+AT_ONCE: Final = 500
+_ASK_SECONDS: Final = 1.0
+PROPERTIES: Final[Mapping[str, Any]] = {
+    "enable.partition.eof": True,  # says how far reading has come where the last offsets hold no records
+    "auto.offset.reset": "error",  # a log never ends before where it was read to
+    "fetch.min.bytes": 1,
+    "fetch.wait.max.ms": 500,  # the broker answers as soon as there is a record; this is for when there is none
+    "fetch.error.backoff.ms": 50,
+    "fetch.queue.backoff.ms": 5,
+    "queued.max.messages.kbytes": 65_536,
+    "socket.nagle.disable": True,
+}
+# A broker that has just started does not know its topics yet; those of a pipeline are there before its members start.
+_NOT_YET: Final = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own codes
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+class PartitionReading:
+    """Reads partitions, each from its beginning."""
+
+    def __init__(self, settings: ClientSettings, slots: Iterable[Slot], properties: Mapping[str, Any]) -> None:
+        self._bootstrap = settings.bootstrap
+        self._reader = Reader(settings, {**PROPERTIES, **properties})
+        self.consumer = self._reader.consumer
+        self._slots = tuple(slots)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Read from the beginning (again)."""
+        self.consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in self._slots])
+
+    def poll(self, seconds: float, at_once: int = AT_ONCE) -> tuple[list[Any], dict[Slot, int]]:
+        """The records that are there, waiting for the first; and up to which offset the partitions were read.
+
+        Raises BrokerError for what time does not heal, CheckpointError where a log ends before where it was read to.
+        """
+        first = self.consumer.poll(seconds)
+        if first is None:
+            return [], {}
+        records, positions = [], {}
+        for message in [first, *self.consumer.consume(at_once, 0)]:
+            slot = (message.topic(), message.partition())
+            error = message.error()
+            if error is None:
+                records.append(message)
+                positions[slot] = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes
+                positions[slot] = message.offset()
+            else:
+                self._judge(error, slot)
+        return records, positions
+
+    def end(self, slot: Slot) -> int | None:
+        """Where a partition ends now; None while the broker does not say."""
+        try:
+            answer = self.consumer.get_watermark_offsets(TopicPartition(*slot), timeout=_ASK_SECONDS)
+        except KafkaException as error:
+            cause = error.args[0]
+            if not _heals(cause):
+                raise BrokerError(f"cannot ask where {slot[0]}[{slot[1]}] ends: {cause.str()}") from error
+            self._refresh(slot[0])
+            return None
+        return None if answer is None else int(answer[1])
+
+    def close(self) -> None:
+        """Let the consumer go."""
+        self._reader.close()
+
+    def _refresh(self, topic: str) -> None:
+        """Learn the leaders anew: after a restart librdkafka else asks with the leader epochs of before."""
+        try:
+            self.consumer.list_topics(topic, timeout=_ASK_SECONDS)
+        except KafkaException as error:
+            log.debug("no metadata of %s: %s", topic, error)
+
+    def _judge(self, error: KafkaError, slot: Slot) -> None:
+        place = f"{slot[0]}[{slot[1]}] on {self._bootstrap}"
+        if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
+            raise CheckpointError(
+                f"{place} ends before where it was read to: the topic was made anew, or a broker lost records; stop "
+                "the pipeline, and compare the members' states before anything is served again"
+            )
+        if not _heals(error):
+            raise BrokerError(f"cannot read {place}: {error.str()} ({error.name()})")
+        log.debug("%s: %s", place, error)
+
+
+def _heals(error: KafkaError) -> bool:
+    return passes(error) or error.code() in _NOT_YET

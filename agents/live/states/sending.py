@@ -1,0 +1,118 @@
+"""An idempotent producer for one thread: few bytes in flight, and what is not acknowledged is an error.
+
+Whether a record stands whose delivery failed is not known: a request may have arrived whose answer did not. So nothing
+is sent again here; `DeliveryError` ends whoever writes, and reading the log tells (`checkpoint.version_log`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException
+
+from lineage.errors import BrokerError
+from producers.cluster import idempotent_producer
+from topology.topics import STATE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from producers.connection import ClientSettings
+
+DELIVERY_SECONDS: Final = 120.0  # a broker that restarts is back before; then librdkafka sends the rest itself
+ROOM_BYTES: Final = 16 << 20
+_CONNECT_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.005
+
+
+class DeliveryError(BrokerError):
+    """A record may or may not stand in its log."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"it is not known whether {what} stands: {why}; this process ends, and the one that follows reads the log"
+        )
+
+
+class Sending:
+    """Produces records to partitions, with acks=all. For one thread, but for `__init__`."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        *,
+        room: int = ROOM_BYTES,
+        delivery: float = DELIVERY_SECONDS,
+        largest: int = STATE_BYTES,
+    ) -> None:
+        """`topic` is one that must be there; `largest` what the topics take (max.message.bytes), which is of a batch.
+
+        Raises BrokerError where the cluster cannot be reached.
+        """
+        self.in_flight = 0  # records
+        self._bytes = 0
+        self._room = room
+        self._failure: DeliveryError | None = None
+        self._producer = idempotent_producer(
+            settings,
+            topic,
+            _CONNECT_SECONDS,
+            {
+                "linger.ms": 0,
+                "acks": "all",
+                "compression.type": "none",
+                "message.max.bytes": largest,
+                "message.timeout.ms": int(delivery * 1_000),
+                "queue.buffering.max.kbytes": max(1, 2 * room >> 10),
+                "batch.size": largest,
+                "socket.nagle.disable": True,
+            },
+            self._fatal,
+        )
+
+    @property
+    def full(self) -> bool:
+        """Whether to wait before more is sent."""
+        return self._bytes >= self._room
+
+    def send(
+        self, topic: str, partition: int, key: bytes, value: Any, acked: Callable[[], object] | None = None
+    ) -> None:
+        """Hand over one record (None: a tombstone), after room was made; `acked` is called by a later `serve`.
+
+        Raises DeliveryError.
+        """
+        size = 0 if value is None else memoryview(value).nbytes
+
+        def delivered(error: Any, _message: Any) -> None:
+            self.in_flight -= 1
+            self._bytes -= size
+            if error is not None:
+                what = f"the record {key.decode(errors='replace')!r} in {topic}[{partition}]"
+                self._failure = self._failure or DeliveryError(what, error.str())
+            elif acked is not None:
+                acked()
+
+        while True:
+            while self.full:
+                self.serve()
+            try:
+                self._producer.produce(topic, value, key, partition, delivered)
+            except BufferError:
+                self.serve()
+                continue
+            except KafkaException as error:
+                raise DeliveryError(f"the record {key!r:.80}", error.args[0].str()) from error
+            break
+        self.in_flight += 1
+        self._bytes += size
+
+    def serve(self, seconds: float = _POLL_SECONDS) -> None:
+        """Serve what was acknowledged, waiting for the first. Raises DeliveryError for what was not."""
+        self._producer.poll(seconds)
+        if self._failure is not None:
+            raise self._failure
+
+    def _fatal(self, text: str) -> None:
+        self._failure = self._failure or DeliveryError("what was sent last", text)

@@ -1,0 +1,181 @@
+"""Version logs as they are read from a real broker: in order, soon, up to their ends, and through a restart."""
+
+import statistics
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from agents.live.states.appender import Appender
+from agents.live.states.log_reader import CONTROL, LogReader
+from agents.live.states.logs_feed import LogsFeed
+from checkpoint import version_log
+from lineage.errors import CheckpointError
+from lineage.hops import Hop
+from lineage.marks import INITIAL, Mark, Version
+from lineage.replication import Base, Claim, Fence, Manifest, Yield
+from lineage.values.replication import encode
+
+from .conftest import PLACE, STAGE, Bench, Told
+
+CHAIN = ((1, INITIAL),)
+REIGN = [Fence(1, "m"), Base(1, "m", INITIAL, CHAIN)]
+
+
+def reader_of(bench, told, **options):
+    return bench.keep(LogReader(bench.settings, bench.pipeline, [PLACE], told, told.post, **options))
+
+
+def appender_of(bench, told):
+    return bench.keep(Appender(bench.settings, bench.pipeline, PLACE, told.post, told.failed))
+
+
+class Writer:
+    """Appends manifests one by one, and says when each was acknowledged."""
+
+    def __init__(self, bench):
+        self.topic = f"{bench.pipeline}.{STAGE}.versions"
+        self.producer = Producer({"bootstrap.servers": bench.settings.bootstrap, "linger.ms": 0, "acks": "all"})
+        self.acked = []
+
+    def write(self, record, key=None, value=None):
+        before = len(self.acked)
+        key = version_log.key(record) if key is None else key
+        self.producer.produce(
+            self.topic,
+            encode(record) if value is None else value,
+            key,
+            0,
+            on_delivery=lambda *_: self.acked.append(time.monotonic()),
+        )
+        while len(self.acked) == before:
+            self.producer.poll(0.1)
+
+
+def test_records_come_in_order_behind_them_that_all_was_read(bench):
+    told = Told()
+    appender = appender_of(bench, told)
+    claim, wish = Claim(STAGE, 0, 1, "m"), Yield(STAGE, 0, 1, "me")
+    for record in (claim, wish, *REIGN):
+        appender.append(record, lambda record=record: told.calls.append(("acked", record)))
+    told.until(lambda: len(told.of("acked")) == 4)
+    reader = reader_of(bench, told, with_control=True)
+    told.until(lambda: len(told.of("caught_up")) == 2)
+    assert [call[2] for call in told.of("record") if call[1] == PLACE] == REIGN
+    assert [call[2] for call in told.of("record") if call[1] == CONTROL] == [claim, wish]
+    for place in (PLACE, CONTROL):
+        records = [at for at, call in enumerate(told.calls) if call[:2] == ("record", place)]
+        assert told.calls.index(("caught_up", place)) > max(records)
+    with pytest.raises(CheckpointError):
+        appender.append(claim)
+    done = []
+    reader.read_to_end(PLACE, lambda: done.append(len(told.of("record"))))
+    told.until(lambda: done)
+
+
+def test_what_is_appended_before_the_wish_is_read_before_it_is_fulfilled(bench):
+    told = Told()
+    reader = reader_of(bench, told)
+    told.until(lambda: told.of("caught_up"))
+    writer, seen = Writer(bench), []
+    for n in range(1, 30):
+        writer.write(Manifest(Version(1, n), CHAIN, (), "m"))
+        reader.read_to_end(PLACE, lambda: seen.append(len(told.of("record"))))
+        told.until(lambda n=n: len(seen) == n)
+        assert seen[-1] >= n
+
+
+def test_tombstones_are_told_of(bench):
+    told = Told()
+    reader_of(bench, told)
+    writer = Writer(bench)
+    manifest = Manifest(Version(1, 1), CHAIN, (), "m")
+    writer.write(manifest)
+    writer.write(None, "manifest/1/1", b"")
+    writer.producer.produce(writer.topic, None, "manifest/1/1", 0)
+    writer.producer.flush(10)
+    with pytest.raises(AssertionError, match="offset 1"):  # an empty value is none of ours
+        told.until(lambda: len(told.of("record")) == 3, 10)
+    assert isinstance(told.error, CheckpointError)
+
+
+def test_a_manifest_is_told_of_soon_after_it_was_acknowledged(bench, capsys):
+    told = Told()
+    reader_of(bench, told)
+    told.until(lambda: told.of("caught_up"))
+    writer = Writer(bench)
+    writer.write(Fence(1, "m"))
+    told.until(lambda: len(told.times) == 1)
+    for n in range(1, 201):
+        writer.write(Manifest(Version(1, n), CHAIN, (), "m", contents=bytes(9_000)))
+        told.until(lambda n=n: len(told.times) == n + 1)
+    gaps = sorted(max(0.0, read - acked) for acked, read in zip(writer.acked, told.times, strict=True))[:-1]
+    with capsys.disabled():
+        print(f"\nfrom ack to post: p50 {statistics.median(gaps) * 1e3:.2f} ms, p99 {gaps[197] * 1e3:.2f} ms")
+    assert statistics.median(gaps) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (b"manifest/1/1", b"rubbish", "cannot be read"),
+        (b"\xff", encode(REIGN[0]), "cannot be read"),
+        (b"manifest/1/2", encode(Manifest(Version(1, 1))), "instead of"),
+        (b"claim/learn/0/1/m", encode(Claim(STAGE, 0, 1, "m")), "has no place"),
+    ],
+)
+def test_what_is_no_record_of_the_log_ends_the_reading_and_is_named(bench, key, value, words):
+    told = Told()
+    writer = Writer(bench)
+    writer.write(Fence(1, "m"))
+    writer.write(None, key, value)
+    reader_of(bench, told)
+    with pytest.raises(AssertionError):
+        told.until(lambda: False, 20)
+    assert words in str(told.error)
+    assert f"{writer.topic}[0] at offset 1" in str(told.error)
+
+
+def test_the_feed_knows_what_is_durable(bench):
+    told, changes = Told(), []
+    feed = bench.keep(
+        LogsFeed(bench.settings, bench.pipeline, [PLACE], told.post, lambda: changes.append(1), told.failed)
+    )
+    told.until(lambda: feed.ready)
+    writer = Writer(bench)
+    hops = [Hop(STAGE, 0, 0, 0, 0, marks=(Mark(STAGE, 0, Version(1, 1)),))]
+    assert not feed.logs.may_release(hops)
+    for record in (*REIGN, Manifest(Version(1, 1), CHAIN, (), "m")):
+        writer.write(record)
+    told.until(lambda: feed.logs.may_release(hops))
+    assert changes
+    writer.write(Manifest(Version(1, 3), ((1, Version(0, 0)), (7, Version(1, 1))), (), "m"))
+    with pytest.raises(AssertionError, match="another chain"):
+        told.until(lambda: False, 20)
+
+
+def test_reading_goes_on_when_the_broker_is_back(own_broker, unique_name):
+    bench, told = Bench(own_broker.bootstrap, unique_name), Told()
+    reader = reader_of(bench, told, away=2.0)
+    appender = appender_of(bench, told)
+    told.until(lambda: told.of("caught_up"))
+    for record in REIGN:
+        appender.append(record)
+    told.until(lambda: len(told.of("record")) == 2)
+    own_broker.stop()
+    appended = [Fence(epoch, "m") for epoch in range(2, 6)]
+    for record in appended:
+        appender.append(record)
+    done = []
+    reader.read_to_end(PLACE, lambda: done.append(1))
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        told.mailbox.deliver()
+        time.sleep(0.01)
+    own_broker.start()
+    told.until(lambda: len(told.of("caught_up")) == 2 and done, 60)
+    told.until(lambda: len(told.of("record")) == 6, 60)
+    assert [call[2] for call in told.of("record")] == [*REIGN, *appended]
+    kinds = [call[0] for call in told.calls]
+    assert kinds.index("fell_behind") == 3  # behind what came before the gap, before what came after it
+    bench.close()
