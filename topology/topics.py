@@ -2,12 +2,14 @@
 
 A requirement's settings are what the topic is created with. A topic that is there already may have more than that of
 what only has to suffice (`AT_LEAST`), less of what must not be more (`AT_MOST`), and must be equal in the rest.
-Left to the cluster: the replication factor and min.insync.replicas, as they go with the number of its brokers.
+Left to the cluster: the replication factor and min.insync.replicas, as they go with the number of its brokers
+(`topology.durable` says what they come to). Where states are replicated, no topic that the guarantee rests on may have
+a leader that lags (`UNCLEAN`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from topology.limits import merge
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes", "min.compaction.lag.ms"})
 AT_MOST: Final = frozenset({"delete.retention.ms", "segment.bytes"})
+UNCLEAN: Final = "unclean.leader.election.enable"  # a leader that lags loses what was acknowledged
 HEADERS_BYTES: Final = 64 << 10  # beyond the value of a record: its headers, key, and its batch's own
 STATE_BYTES: Final = 1 << 20  # a chunk of 256 KiB and its key; a manifest with 16 KiB of contents, its chain and tables
 _STATE_SEGMENT: Final = 8 << 20  # what is in the newest segment is not compacted: it is to be less than most states
@@ -48,6 +51,7 @@ class ActualTopic:
 
     partitions: int
     config: Mapping[str, str | None] = field(hash=False)
+    replicas: int = 1  # of the partition that has the fewest
 
 
 def ingress(pipeline: str) -> str:
@@ -150,7 +154,14 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             "what each replica last said of itself",
         ),
     ]
-    return tuple(wanted)
+    return tuple(_kept(topic) for topic in wanted) if spec.places else tuple(wanted)
+
+
+def _kept(topic: TopicRequirement) -> TopicRequirement:
+    """The topic as one that states rest on, unless the loss of a record in it costs nothing that was promised."""
+    if topic.name.endswith((".beat", ".plan", ".dead")):
+        return topic
+    return replace(topic, config={**topic.config, UNCLEAN: "false"})
 
 
 def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:

@@ -14,10 +14,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from lineage.errors import BrokerError, TopicError
+from topology.durable import meaning
 from topology.topics import ActualTopic, TopicRequirement, mismatches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from producers.connection import ClientSettings
 
@@ -28,9 +29,16 @@ _REQUEST_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
 
-def ensure(settings: ClientSettings, plan: Sequence[TopicRequirement], *, timeout: float = 30.0) -> tuple[str, ...]:
+def ensure(
+    settings: ClientSettings,
+    plan: Sequence[TopicRequirement],
+    *,
+    timeout: float = 30.0,
+    say: Callable[[str], None] = log.info,
+) -> tuple[str, ...]:
     """Create the topics of `plan` that are missing, wait until all are usable, and check every one; returns the new.
 
+    `say` is told what durable means on this cluster, where states rest on the topics and it is less than two disks.
     Safe to run from several processes at once: whoever comes second finds the topic there. Raises `BrokerError` if
     the cluster cannot be reached within `timeout` seconds, and `TopicError` naming topic, key, actual and required
     value where the cluster has a topic otherwise than the plan, or refuses to create one.
@@ -48,24 +56,31 @@ def ensure(settings: ClientSettings, plan: Sequence[TopicRequirement], *, timeou
         raise TopicError(
             f"topics on {settings.bootstrap} are not as the pipeline requires ({fix}):\n  " + "\n  ".join(wrong)
         )
+    weak = meaning(plan, found)
+    if weak is not None:
+        say(weak)
     return created
 
 
 def actual(admin: AdminClient, settings: ClientSettings, names: Iterable[str]) -> dict[str, ActualTopic]:
-    """What the cluster has of these topics: partitions and effective settings; absent topics are left out."""
+    """What the cluster has of these topics: partitions, replicas and effective settings; absent ones are left out."""
     listed = _listed(admin, settings, _REQUEST_SECONDS)
-    partitions = {name: len(listed[name].partitions) for name in names if _usable(listed.get(name))}
-    if not partitions:
+    there = {name: listed[name].partitions for name in names if _usable(listed.get(name))}
+    if not there:
         return {}
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in partitions]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in there]
     try:
         described = admin.describe_configs(resources, request_timeout=_REQUEST_SECONDS)
         configs = {resource.name: future.result() for resource, future in described.items()}
     except KafkaException as error:
         raise _broker_error(settings, "cannot read the topics' settings", error) from error
     return {
-        name: ActualTopic(count, {key: entry.value for key, entry in configs[name].items()})
-        for name, count in partitions.items()
+        name: ActualTopic(
+            len(partitions),
+            {key: entry.value for key, entry in configs[name].items()},
+            min((len(partition.replicas) for partition in partitions.values()), default=0),
+        )
+        for name, partitions in there.items()
     }
 
 

@@ -94,7 +94,7 @@ class Service:
     def run(self, stop: threading.Event) -> int:
         """Create and check the topics, start the processes and keep them until `stop`; returns the exit code."""
         settings = self._settings
-        created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec))
+        created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec), say=self._say)
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
         self._entry.write(settings.run_dir)

@@ -34,6 +34,32 @@ def test_a_whole_plan_is_created_once_and_found_right_again(settings, unique_nam
     assert there[f"{unique_name}.egress"].partitions == 5
 
 
+def stateful(name):
+    stage = StageSpec(name="a", model="m:M", state="shared")
+    return topic_plan(PipelineSpec(name=name, slo=1, stages=(stage,), partitions=2))
+
+
+def test_the_topics_of_states_are_created_and_the_operator_is_told_what_durable_means(settings, unique_name):
+    said = []
+    created = ensure(settings, stateful(unique_name), say=said.append)
+    assert {f"{unique_name}.{topic}" for topic in ("a.versions", "a.state", "control", "beat")} <= set(created)
+    assert ensure(settings, stateful(unique_name), say=said.append) == ()
+    assert len(said) == 2
+    assert all(line.startswith("durable means: on one broker's disk; the loss of that disk") for line in said)
+    there = actual(AdminClient(settings.confluent()), settings, created)
+    assert {topic.replicas for topic in there.values()} == {1}
+    assert there[f"{unique_name}.a.state"].config["unclean.leader.election.enable"] == "false"
+
+
+def test_a_leader_that_may_lag_is_refused_where_states_rest_on_it(settings, unique_name):
+    topic = f"{unique_name}.control"
+    config = {"cleanup.policy": "compact", "unclean.leader.election.enable": "true"}
+    admin = AdminClient(settings.confluent())
+    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result()
+    with pytest.raises(TopicError, match=rf"topic '{topic}' has unclean.leader.election.enable = true, required false"):
+        ensure(settings, stateful(unique_name))
+
+
 def test_several_at_once_are_fine_and_each_topic_is_created_by_one(settings, unique_name):
     plan = [requirement(f"{unique_name}.{number}") for number in range(5)]
     together = threading.Barrier(6)

@@ -90,6 +90,15 @@ def test_what_replicated_states_need():
     assert names == ("p.a.versions", "p.a.state", "p.control", "p.beat")
 
 
+def test_no_topic_that_states_rest_on_may_have_a_leader_that_lags():
+    plan = topic_plan(STATEFUL)
+    assert {topic.name for topic in plan if topics.UNCLEAN not in topic.config} == {"p.beat", "p.plan", "p.dead"}
+    assert not [topic for topic in PLAN if topics.UNCLEAN in topic.config]
+    there = {topic.name: ActualTopic(topic.partitions, dict(topic.config)) for topic in plan}
+    there["p.a.versions"].config[topics.UNCLEAN] = "true"
+    assert mismatches(plan, there) == ["topic 'p.a.versions' has unclean.leader.election.enable = true, required false"]
+
+
 def test_chunks_and_manifests_fit_their_topics():
     most = int({topic.name: topic for topic in topic_plan(STATEFUL)}["p.a.state"].config["max.message.bytes"])
     assert most == topics.STATE_BYTES

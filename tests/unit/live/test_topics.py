@@ -1,0 +1,67 @@
+"""Topics on a cluster that is made up: what is counted of it, and what the operator is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from agents.live import topics
+from lineage.errors import TopicError
+from producers.connection import ClientSettings
+from topology.load import parse
+from topology.topics import UNCLEAN, topic_plan
+
+PLAN = topic_plan(parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M', state: shared}]}").spec)
+
+
+class Cluster:
+    """Stands for an AdminClient of a cluster that has all topics as planned, on these brokers."""
+
+    def __init__(self, replicas, **config):
+        self.replicas = replicas
+        self.config = {key.replace("_", "."): value for key, value in config.items()}
+
+    def __call__(self, *_args, **_named):
+        return self
+
+    def list_topics(self, **_named):
+        partition = {number: SimpleNamespace(leader=0, replicas=range(n)) for number, n in enumerate(self.replicas)}
+        one = {0: SimpleNamespace(leader=0, replicas=range(min(self.replicas)))}
+        made = {topic.name: partition if topic.partitions > 1 else one for topic in PLAN}
+        return SimpleNamespace(
+            topics={name: SimpleNamespace(partitions=each, error=None) for name, each in made.items()}
+        )
+
+    def describe_configs(self, resources, **_named):
+        planned = {topic.name: topic.config for topic in PLAN}
+        return {resource: self._future({**planned[resource.name], **self.config}) for resource in resources}
+
+    def _future(self, config):
+        return SimpleNamespace(result=lambda: {key: SimpleNamespace(value=value) for key, value in config.items()})
+
+
+def ensured(monkeypatch, cluster):
+    said = []
+    monkeypatch.setattr(topics, "AdminClient", cluster)
+    assert topics.ensure(ClientSettings(bootstrap="b:1"), PLAN, say=said.append) == ()
+    return said
+
+
+def test_the_partition_with_the_fewest_replicas_counts(monkeypatch):
+    (told,) = ensured(monkeypatch, Cluster([3] * 11 + [1], min_insync_replicas="2"))
+    assert told.startswith("durable means: on one broker's disk;")
+
+
+def test_an_acknowledgement_by_one_of_three_is_told(monkeypatch):
+    (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="1"))
+    assert told.startswith("durable means: on the leader's disk, and soon on 2 more;")
+
+
+def test_two_disks_are_not_worth_a_word(monkeypatch):
+    assert ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="2")) == []
+
+
+def test_a_leader_that_may_lag_is_refused(monkeypatch):
+    with pytest.raises(TopicError, match=rf"topic 'p.a.state' has {UNCLEAN} = true, required false"):
+        ensured(monkeypatch, Cluster([3] * 12, **{UNCLEAN: "true"}))
