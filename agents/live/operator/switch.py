@@ -1,0 +1,149 @@
+"""A planned switch of a shard's primary: an operator asks it to yield, and a backup takes over by the usual protocol.
+
+A Yield in `<p>.control` names the epoch that is to end; the rest is the members' business (`checkpoint.promotion`).
+Nothing is lost and nothing is decided here: the switch has happened when a newer epoch's fence stands in the version
+log. It is refused where no backup is heard, as then nobody would take over.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from agents.live.operator.histories import read_histories
+from agents.live.operator.partitions import PATIENCE, Partitions
+from checkpoint.claims import key as claim_key
+from checkpoint.promotion import Role
+from lineage.errors import BrokerError, SpillwayError, UsageError, WireError
+from lineage.replication import Beat, Fence, Yield
+from lineage.values.replication import ReplicationDecoder, encode
+from producers.cluster import idempotent_producer
+from topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lineage.marks import Place
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+_LEASES: Final = 3  # that a backup is listened for: it beats ten times in each
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """A switch that has happened."""
+
+    place: Place
+    old: str  # who was primary, in which epoch
+    old_epoch: int
+    new: str
+    epoch: int
+    seconds: float  # from the wish's leaving to the reading of the new epoch's fence
+
+
+def check_place(spec: PipelineSpec, stage: str, shard: int) -> Place:
+    """The shard, if it is one that another member could take over. Raises UsageError."""
+    of = spec.stage(stage)
+    if not of.stateful:
+        raise UsageError(
+            f"stage {stage!r} keeps no state, so it has no primary to replace; its replicas share the work, and one "
+            "that dies is replaced by itself (or by a standby, with 'standby: 1')"
+        )
+    if not of.replicated:
+        raise UsageError(f"stage {stage!r} is not replicated (replication: none), so nobody could take over its state")
+    if not of.backups:
+        raise UsageError(f"stage {stage!r} has no backups (backups: 0), so nobody could take over; give it one")
+    if shard >= of.shards:
+        known = "0 alone" if of.shards == 1 else f"0 to {of.shards - 1}"
+        raise UsageError(f"stage {stage!r} has no shard {shard}; it has {known}")
+    return stage, shard
+
+
+class Switch:
+    """One planned switch of one shard. Raises SpillwayError, BrokerError, TopicError, CheckpointError."""
+
+    def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place) -> None:
+        """Find out who is primary. What is appended from now on will be read."""
+        self._spec, self._place = spec, place
+        self._control = topics.control(spec.name)
+        self._beats = topics.beat(spec.name)
+        self._decoder = ReplicationDecoder()
+        wanted = [(self._beats, 0), (topics.versions(spec.name, place[0]), place[1])]
+        self._partitions = Partitions(settings, wanted, from_end=True)
+        try:
+            log = read_histories(settings, spec).logs.log(place)
+            self.epoch, self.primary = log.epoch, log.claimant
+            self._producer = idempotent_producer(settings, self._control, PATIENCE, {"linger.ms": 0})
+        except BaseException:
+            self._partitions.close()
+            raise
+        self._heard: set[str] = set()  # the roles of the shard's members
+        self._backup = ""
+        self._fence: Fence | None = None
+
+    def await_backup(self) -> str:
+        """The name of a backup that is alive. Raises SpillwayError where none is heard."""
+        seconds = _LEASES * self._spec.stage(self._place[0]).lease
+        self._read(lambda: bool(self._backup), seconds)
+        name = f"{self._spec.name}/{self._place[0]}/{self._place[1]}"
+        if not self._heard:
+            raise SpillwayError(f"{name}: no member was heard in {seconds:g} s; is the pipeline served there?")
+        if not self.epoch:
+            raise SpillwayError(f"{name}: nobody has been primary yet, so there is nobody to take over from")
+        if not self._backup:
+            raise SpillwayError(
+                f"{name}: no backup was heard in {seconds:g} s, only {', '.join(sorted(self._heard))}: nobody could "
+                "take over; look at 'spillway status' and wait until a backup runs"
+            )
+        return self._backup
+
+    def switch(self, by: str, reason: str, seconds: float) -> Switched:
+        """Ask the primary to yield, and wait so long until somebody else has begun to reign."""
+        wish = Yield(*self._place, self.epoch, by, time.time_ns() // 1_000, reason)
+        began = time.monotonic()
+        failures: list[str] = []
+        self._producer.produce(
+            *(self._control, encode(wish), claim_key(wish), 0),
+            on_delivery=lambda error, _message: failures.append(error.str()) if error is not None else None,
+        )
+        if self._producer.flush(PATIENCE) or failures:
+            raise BrokerError(f"{self._control} did not take the wish: {'; '.join(failures) or 'no answer in time'}")
+        self._read(lambda: self._fence is not None, seconds)
+        if self._fence is None:
+            raise SpillwayError(
+                f"{self._spec.name}/{self._place[0]}/{self._place[1]}: the wish stands, but in {seconds:g} s nobody "
+                f"has taken over from {self.primary!r}; its members' logs say why"
+            )
+        taken = time.monotonic() - began
+        return Switched(self._place, self.primary, self.epoch, self._fence.claimant, self._fence.epoch, taken)
+
+    def _read(self, until: Callable[[], bool], seconds: float) -> None:
+        give_up = time.monotonic() + seconds
+        while not until() and time.monotonic() < give_up:
+            for message in self._partitions.read(0.01):
+                self._take(message)
+
+    def _take(self, message: Any) -> None:
+        try:
+            record = self._decoder.record(message.value() or b"")
+        except WireError:  # of another release, or a tombstone: neither a beat nor a fence for us
+            return
+        if isinstance(record, Beat) and (record.stage, record.shard) == self._place:
+            self._heard.add(record.role)
+            if record.role == Role.BACKUP.value:
+                self._backup = record.member
+        elif isinstance(record, Fence) and record.epoch > self.epoch and message.topic() != self._beats:
+            self._fence = record
+
+    def close(self) -> None:
+        """Let the cluster go."""
+        self._producer.flush(1)
+        self._partitions.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
