@@ -216,6 +216,11 @@ class StatefulCore(StageCore):
         self._drain()
 
     @property
+    def durable_places(self) -> dict[int, InputPlace]:
+        """What the newest durable version covers, by partition; of the base's partitions at first."""
+        return dict(self._durable)
+
+    @property
     def settled(self) -> bool:
         """Whether everything that was taken is recorded and durable."""
         return self._running is None and not self._out.unrecorded and self.reign.idle and not self._withheld
