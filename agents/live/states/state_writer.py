@@ -1,0 +1,204 @@
+"""Writes the versions of one reign: chunks, then their manifest (rules 2, 4 and 5).
+
+One thread with a producer of its own writes one version at a time, in this order: the chunks that the log does not
+hold, and the contents where they are large; when all of them are acknowledged, and the caller has said that the outputs
+of the batches are (`outputs_acked`), the manifest, once; when that is, `on_complete` is posted. What is in flight is
+bounded in bytes, so a state of any size streams in bounded memory.
+
+Once the caller says that a version is `durable`, what nobody needs any more is tombstoned: chunks by
+`ChunkLog.durable`, manifests by `Retention.obsolete`, but for the `retain` versions before it, which an operator may go
+back to.
+
+Where it is not known whether a record stands, `on_failed` is posted, nothing more is written, and the process must end.
+The captured version is only read, and no longer once its manifest is complete; its owner releases it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from agents.live.states import crash_points
+from agents.live.states.sending import DELIVERY_SECONDS, ROOM_BYTES, Sending
+from checkpoint import version_log
+from checkpoint.chunks import ChunkLog, encode_key
+from checkpoint.manifests import describe, seal
+from checkpoint.rewindable import Rewindable
+from lineage.errors import CheckpointError, SpillwayError
+from lineage.values.replication import encode
+from topology.topics import state, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from agents.live.states.mailbox import Post
+    from checkpoint.capture import Captured
+    from checkpoint.chunks import Writing
+    from checkpoint.retention import Retention
+    from checkpoint.versions import History
+    from lineage.marks import Place, Version
+    from lineage.replication import ChunkKey, Manifest
+    from producers.connection import ClientSettings
+
+RETAIN: Final = 2
+_NUDGE_SECONDS: Final = 0.1
+
+
+class _ClosedError(Exception):
+    """The writer was closed in the middle of a version."""
+
+
+class StateWriter:
+    """Writes for one place in one epoch. It starts at once; `close` ends it, in the middle of a version if it must.
+
+    All methods are for its owner's thread, to which `post` brings the callbacks.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        place: Place,
+        epoch: int,
+        post: Post,
+        on_complete: Callable[[Manifest], object],
+        on_failed: Callable[[SpillwayError], object],
+        *,
+        retention: Retention,
+        present: Iterable[ChunkKey] = (),
+        base: tuple[Version, Collection[ChunkKey]] | None = None,
+        retain: int = RETAIN,
+        room: int = ROOM_BYTES,
+        delivery: float = DELIVERY_SECONDS,
+    ) -> None:
+        """`retention`: fed, by its owner, with all that is read of the shard's version log.
+
+        `present`: the chunk keys that the partition holds. `base`: what the epoch starts from and the chunks that it
+        names, to be kept for operators. `room`: bytes in flight. Raises BrokerError where there is no cluster.
+        """
+        self._versions, self._state = versions(pipeline, place[0]), state(pipeline, place[0])
+        self._partition = place[1]
+        self._post, self._on_complete, self._on_failed = post, on_complete, on_failed
+        self._retention = retention
+        self._chunks = ChunkLog(epoch, present)
+        self._kept = Rewindable(retain)
+        if base is not None:
+            self._kept.complete(*base)
+        self._gone: set[str] = set()  # manifests that were tombstoned
+        self._outputs = -1  # up to which n the outputs are acknowledged
+        self._writing: Version | None = None
+        self._nudge = threading.Event()
+        self._closed = False
+        self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._sending = Sending(settings, self._state, room=room, delivery=delivery)
+        self._thread = threading.Thread(target=self._guarded, name="state-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:
+        """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s.
+
+        Raises CheckpointError while another version is being written.
+        """
+        if self._writing is not None:
+            raise CheckpointError(f"{manifest.version} cannot be written while {self._writing} is: one at a time")
+        self._writing = manifest.version
+        self._jobs.put(partial(self._write, captured, manifest, pieces))
+
+    def outputs_acked(self, version: Version) -> None:
+        """Note that the outputs of all batches up to a version are acknowledged."""
+        self._outputs = max(self._outputs, version.n)
+        self._nudge.set()
+
+    def durable(self, version: Version, history: History) -> None:
+        """Note that a version of this reign, which was complete, is durable; `history` is the shard's."""
+        self._jobs.put(partial(self._tidy, version, self._retention.obsolete(history, version)))
+
+    def close(self) -> None:
+        """End the thread; what was not handed over by then is not written."""
+        self._closed = True
+        self._nudge.set()
+        self._jobs.put(lambda: None)
+        self._thread.join()
+
+    def _guarded(self) -> None:
+        try:
+            while not self._closed:
+                self._next()()
+        except _ClosedError:
+            return
+        except SpillwayError as error:
+            self._tell(self._on_failed, error)
+
+    def _next(self) -> Callable[[], object]:
+        try:
+            return self._jobs.get(block=not self._sending.in_flight)
+        except queue.Empty:
+            return self._sending.serve
+
+    def _write(self, captured: Captured, manifest: Manifest, pieces: dict[str, Any]) -> None:
+        writing = self._chunks.write(manifest.version, captured)
+        crash_points.at("before-chunks")
+        self._send_chunks(writing.records())
+        sealed, spilled = seal(manifest, describe(captured, writing, **pieces), writing)
+        self._send_chunks(spilled)
+        self._await(lambda: not self._sending.in_flight)
+        crash_points.at("after-chunks")
+        self._await(lambda: self._outputs >= manifest.version.n)
+        self._chunks.acknowledged(writing)
+        self._append(sealed, writing)
+
+    def _send_chunks(self, records: Iterable[tuple[bytes, Any]]) -> None:
+        for count, (key, value) in enumerate(records):
+            if count:
+                crash_points.at("amid-chunks")
+            while self._sending.full:
+                self._await(lambda: not self._sending.full)
+            # librdkafka copies; it takes the array that a view shows, but no view.
+            self._sending.send(self._state, self._partition, key, value.obj if isinstance(value, memoryview) else value)
+
+    def _append(self, sealed: Manifest, writing: Writing) -> None:
+        crash_points.at("before-manifest")
+        acked: list[bool] = []
+        key = version_log.key(sealed).encode()
+        self._sending.send(self._versions, self._partition, key, encode(sealed), lambda: acked.append(True))
+        crash_points.at("after-manifest")
+        self._await(lambda: acked)
+        crash_points.at("before-ack")
+        self._kept.complete(sealed.version, writing.named())
+        self._tell(self._completed, sealed)
+        crash_points.at("after-ack")
+
+    def _completed(self, sealed: Manifest) -> None:
+        self._writing = None
+        self._on_complete(sealed)
+
+    def _tidy(self, version: Version, obsolete: list[str]) -> None:
+        retained = self._kept.durable(version)
+        for key in self._chunks.durable(version, retained):
+            self._sending.send(self._state, self._partition, encode_key(key), None)
+        kept = {f"manifest/{one.epoch}/{one.n}" for one in retained}
+        going = [name for name in obsolete if name not in kept]
+        for name in going:
+            if name not in self._gone:
+                self._sending.send(self._versions, self._partition, name.encode(), None)
+        self._gone = set(going)  # until the tombstones are read back, and `obsolete` gives them no more
+
+    def _await(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            if self._closed:
+                raise _ClosedError
+            if self._sending.in_flight:
+                self._sending.serve()
+            else:
+                self._nudge.wait(_NUDGE_SECONDS)
+                self._nudge.clear()
+
+    def _tell(self, callback: Callable[..., object], *args: object) -> None:
+        if self._closed:
+            return
+        try:
+            self._post(callback, *args)
+        except RuntimeError:  # a closed loop's: nobody listens
+            self._closed = True
