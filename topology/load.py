@@ -15,6 +15,7 @@ from topology.routing import Graph
 from topology.rules.problems import InvalidPipelineError, Problem
 from topology.rules.structure import check_structure
 from topology.sizing import durations_of, planned, profiles_of
+from topology.spec import OF_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,10 +96,18 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
     if findings:
         raise InvalidPipelineError(document.file, findings)
     written = fields.spec()
-    digest = hashlib.sha256(written.model_dump_json().encode()).hexdigest()
+    digest = _digest(written)
     profiles = profiles_of(written, file.parent, problems) if profiled else {}
     durations = durations_of(written, profiles)
     spec = planned(written, durations, problems)
     if problems:
         raise InvalidPipelineError(document.file, map(document.finding, problems))
     return Pipeline(spec, Graph(spec), file, digest, written, profiles, durations, document)
+
+
+def _digest(spec: PipelineSpec) -> str:
+    """A stage without a state goes by what it said before stages had states: recordings of then are still of it."""
+    plain = {
+        number: set(OF_STATES) for number, stage in enumerate(spec.stages) if not (stage.stateful or stage.standby)
+    }
+    return hashlib.sha256(spec.model_dump_json(exclude={"stages": plain}).encode()).hexdigest()

@@ -24,6 +24,7 @@ DEFAULT_MAX_BATCH = 64
 DEFAULT_QUEUE = 4_096
 DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
 LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
+OF_STATES = ("state", "shards", "backups", "replication", "checkpoint_every", "lease", "standby")  # fields of a stage
 VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
 
 Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]

@@ -15,7 +15,7 @@ from topology.spec import StageSpec
 if TYPE_CHECKING:
     from topology.reading.fields import PipelineFields, StageFields
 
-_OF_STATES: Final = ("shards", "backups", "replication", "checkpoint_every", "lease")
+_WITH_STATE: Final = ("shards", "backups", "replication", "checkpoint_every", "lease")
 _OF_LOGS: Final = ("backups", "lease")
 _PROCESSES: Final = "shards and backups say how many processes a stage with a state has"
 
@@ -25,7 +25,7 @@ def check_state(fields: PipelineFields, stage: StageFields, problems: list[Probl
     if not stage.usable("state"):
         return
     if not stage.spec.stateful:
-        for field in _OF_STATES:
+        for field in _WITH_STATE:
             if _says(stage, field):
                 text = f"is of a stage with a state; add 'state: shared' or 'state: keyed', or drop '{field}'"
                 problems.append(Problem(stage.path(field), text, on_key=True))

@@ -112,6 +112,13 @@ def test_the_digest_is_of_what_a_file_says():
     assert len(one.digest) == 64
 
 
+def test_the_digest_of_a_pipeline_without_states_is_what_it_was_before_there_were_states():
+    plain = "{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}"
+    assert parse(plain).digest == "280ada7dc0faef45451b7a2cfebdf7e2250145ce53d6b5b011f654140cab26c0"
+    ways = ("state: shared", "state: keyed", "state: shared, lease: 2s", "standby: 1")
+    assert len({parse(plain.replace("'m:M'", f"'m:M', {way}")).digest for way in ("version: x", *ways)}) == 5
+
+
 def test_a_finding_of_a_later_check_has_its_place():
     pipeline = parse(FULL, "plates.yaml")
     finding = pipeline.finding(("stages", 0, "policy"), "is unknown")
