@@ -1,0 +1,47 @@
+"""A broker with a second listener that is reached through a proxy: who starts from there, stays there."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agents.broker import EmbeddedBroker
+from agents.broker.ports import free_port
+from agents.broker.settings import HOST
+from tests.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class SlowBroker:
+    """`broker.bootstrap` is the straight way, `bootstrap` the one through `link`."""
+
+    def __init__(self, broker: EmbeddedBroker, link: Throttle) -> None:
+        self.broker = broker
+        self.link = link
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients start whose every connection goes through the proxy."""
+        return f"{HOST}:{self.link.port}"
+
+
+@contextmanager
+def slow_broker(folder: Path, cache_dir: Path | str | None = None, **settings: str) -> Iterator[SlowBroker]:
+    """Start one; `settings` with underscores for dots override Kafka's."""
+    port = free_port()
+    slow = free_port(but_not=port)
+    controller = free_port(but_not=slow)
+    with Throttle(slow) as link:
+        extra = {
+            "listeners": f"BROKER://{HOST}:{port},SLOW://{HOST}:{slow},CONTROLLER://{HOST}:{controller}",
+            "advertised.listeners": f"BROKER://{HOST}:{port},SLOW://{HOST}:{link.port}",
+            "listener.security.protocol.map": "BROKER:PLAINTEXT,SLOW:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.quorum.voters": f"1@{HOST}:{controller}",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        broker = EmbeddedBroker(folder, port=port, strict_port=True, cache_dir=cache_dir, extra=extra)
+        with broker:
+            yield SlowBroker(broker, link)
