@@ -24,6 +24,7 @@ BENCHES = {
     "plan": "The exchange of states between stages: bytes, age, silence.",
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
+    "standby": "How soon a killed replica's queries are answered again, with a standby and without.",
     "paths": "What foretelling each request's path gains, where stages choose.",
 }
 

@@ -1,0 +1,62 @@
+"""A replica that is killed under load: a standby has its partitions at once, nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from agents.bench.standby import Traffic
+from agents.supervise.registry import entries
+from lineage.message import PREDICTION
+from producers.client import Client
+from producers.connection import ClientSettings
+from tests.acceptance.serving import ROOT, read_egress, serving, until
+from tests.oracle import outcome_problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAGE = {"name": "reply", "model": "agents.bench.standby:Witness", "replicas": 2, "standby": 1}
+SESSION_SECONDS = 10.0  # after which the broker hands over a dead member's partitions, did nobody take its name
+
+
+def ready(run_dir: Path, name: str) -> dict[str, int]:
+    """The stage's live, ready processes: ids by name."""
+    found = entries(run_dir, name)
+    return {entry.name: entry.pid for entry in found if entry.stage == "reply" and entry.ready and entry.alive()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_killed_replicas_partitions_move_to_the_standby(broker: str, unique_name: str, tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(yaml.safe_dump({"name": unique_name, "slo": 60, "partitions": 12, "stages": [STAGE]}))
+    with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
+        before = ready(served.run_dir, unique_name)
+        assert set(before) == {"reply.0", "reply.1", "reply.standby0"}
+        with Client(unique_name, ClientSettings(bootstrap=broker), slo=60) as client, Traffic(client, 50.0) as traffic:
+            until(lambda: len(traffic.partitions_of(before["reply.1"], 0.0)) == 6, 30.0, "answers of half of all")
+            mine = traffic.partitions_of(before["reply.1"], 0.0)
+            killed = time.monotonic()
+            os.kill(before["reply.1"], signal.SIGKILL)
+            taken_over = before["reply.standby0"]
+            until(lambda: traffic.partitions_of(taken_over, killed) == mine, 30.0, "answers of the standby")
+            first = min(answer.at for answer in traffic.answers if answer.pid == taken_over)
+            assert first - killed < SESSION_SECONDS / 2, served.logs()
+            until(lambda: set(ready(served.run_dir, unique_name)) == set(before), 60.0, "another standby")
+            after = ready(served.run_dir, unique_name)
+            traffic.stop()
+            until(lambda: len(traffic.answers) == len(traffic.accepted), 60.0, "an outcome for every query")
+        assert served.stop() == 0, served.logs()
+    assert after["reply.0"] == before["reply.0"]
+    assert after["reply.1"] == taken_over
+    assert after["reply.standby0"] not in before.values()
+    assert all(answer.pid for answer in traffic.answers)
+    egress = read_egress(broker, f"{unique_name}.egress", "pid")
+    problems = outcome_problems(traffic.accepted, egress, lambda _id, kind, _told: kind == PREDICTION)
+    assert not problems, "\n".join([*problems[:20], served.logs()])
