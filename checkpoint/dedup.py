@@ -24,7 +24,13 @@ Invariants that make recovery exact (the decisions are a function of the log, wh
   that raised a watermark to W has a sequence of at least W, so it is remembered itself and the watermark with it.
   (A lane gives a span of its own, so that a predecessor that has been silent for long does not make all that came
   since be read again.)
-* With each id the hop of the copy that was taken is kept: a stateful neighbour needs its lineage to tell a dead copy.
+* With each id the hop of the copy that was taken is kept. Behind a stateful stage that copy may turn out dead, and a
+  live one of the same message takes its place (`supersede`). Until that is known, later copies with other marks are
+  noted (`repeats`) and kept by `agents.core.speculation`.
+* A committed offset is a durable position: no stage lets an input offset go before what it led to is durable, or dead
+  (rule 8). So whatever becomes of the message that tells it, a watermark is true; of a message below it, either a copy
+  that is durable stands before it in the log, or it is dead. *A live copy that is still wanted never lies below.* And
+  the watermark that a dead message has raised counts after a restart too (`rise`), as by it others were forgotten.
 """
 
 from __future__ import annotations
@@ -43,6 +49,11 @@ Span = tuple[int, int]  # offsets from the first to before the second
 Said = str | tuple[str, tuple[str, ...]]
 
 
+def said_by(request_id: str, predecessor: str, lost: tuple[str, ...]) -> Said:
+    """Give what a message of that predecessor says; its own loss is compared with its result."""
+    return (request_id, lost) if lost and lost != (predecessor,) else request_id
+
+
 class HopLane:
     """What came from one predecessor on one partition."""
 
@@ -57,7 +68,7 @@ class HopLane:
 
     def fresh(self, said: Said, offset: int, hop: Hop) -> bool:
         """Whether this is the first copy; if so it is remembered."""
-        if self.watermark < hop.committed <= hop.sequence:  # no stage sends what it has committed past
+        if self.watermark < hop.committed <= hop.sequence:  # as in `rise`, which costs a call
             self.watermark = hop.committed
             self._rises.append((offset, hop.committed))
         if hop.sequence < self.watermark:
@@ -68,6 +79,35 @@ class HopLane:
         self._ids[said] = hop
         self._entries.append((offset, said, hop))
         return True
+
+    def rise(self, offset: int, hop: Hop) -> None:
+        """Note what a message says of its sender, and nothing else of it."""
+        if self.watermark < hop.committed <= hop.sequence:  # no stage sends what it has committed past
+            self.watermark = hop.committed
+            self._rises.append((offset, hop.committed))
+
+    def repeats(self, said: Said, offset: int, hop: Hop) -> bool:
+        """Whether this repeats what is decided. If not, it is kept in case the copy that was taken turns out dead.
+
+        Asked in place of `fresh` while that is not known. Where it lies is remembered, should it take the place.
+        """
+        self.rise(offset, hop)
+        if hop.sequence < self.watermark:
+            return True
+        self._entries.append((offset, said, hop))
+        return False
+
+    def supersede(self, said: Said, hop: Hop) -> bool:
+        """Take a copy that was kept, if none is taken at present. It may lie below the watermark by now."""
+        if said in self._ids:
+            return False
+        self._ids[said] = hop
+        return True
+
+    def forget(self, said: Said, hop: Hop) -> None:
+        """Forget a copy that was taken and turned out dead: the next one that lives is the first."""
+        if self._ids.get(said) is hop:
+            del self._ids[said]
 
     def taken_copy(self, said: Said) -> Hop | None:
         """The hop of the copy that was taken, while it is remembered."""
@@ -176,13 +216,18 @@ class PartitionMemory:
         lane = self._lanes.get(predecessor)
         if lane is None:
             lane = self._lanes[predecessor] = self.lane_type()
-        if lost and lost != (predecessor,):
-            return lane.fresh((request_id, lost), offset, hop)
-        return lane.fresh(request_id, offset, hop)
+        return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
 
     def lane(self, predecessor: str) -> HopLane | None:
         """What is remembered of one predecessor."""
         return self._lanes.get(predecessor)
+
+    def opened(self, predecessor: str) -> HopLane:
+        """Give one predecessor's lane; a new one where nothing came from it yet."""
+        lane = self._lanes.get(predecessor)
+        if lane is None:
+            lane = self._lanes[predecessor] = self.lane_type()
+        return lane
 
     def committed(self, offset: int) -> None:
         """Forget what our committed offset makes superfluous."""

@@ -2,7 +2,11 @@
 
 Invariant: a released outcome never rests on a state that recovery does not reproduce. Pipelines without stateful
 stages have no such states, so `Stateless` is all they need; with them, `checkpoint.logs` knows. The gate asks the same
-questions of either.
+questions of either, and so do the stages behind a stateful one.
+
+Whoever answers keeps to this: an answer that is true once stays true; no version is both durable and dead; and of one
+shard and one epoch, what is durable lies below what is not, and what is dead lies above what is not. (A later version
+of a reign contains the earlier ones.) `checkpoint.awaited` rests on the latter.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lineage.hops import Hop
+    from lineage.marks import Mark
 
 
 class Durability(Protocol):
@@ -31,6 +36,12 @@ class Durability(Protocol):
         this nor `may_release` is true, the answer is to wait.
         """
 
+    def durable(self, mark: Mark) -> bool:
+        """Whether one version is durable."""
+
+    def dead(self, mark: Mark) -> bool:
+        """Whether one version will not be reproduced by any recovery."""
+
 
 class Stateless:
     """No stage has state: everything may be released at once."""
@@ -43,4 +54,12 @@ class Stateless:
 
     def is_dead(self, hops: Sequence[Hop]) -> bool:  # noqa: ARG002 (the protocol's parameter)
         """Nothing can be lost."""
+        return False
+
+    def durable(self, mark: Mark) -> bool:  # noqa: ARG002 (the protocol's parameter)
+        """There are no versions to wait for."""
+        return True
+
+    def dead(self, mark: Mark) -> bool:  # noqa: ARG002 (the protocol's parameter)
+        """There are no versions to lose."""
         return False

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
     from lineage.hops import Hop
+    from lineage.marks import Mark
 
 __all__ = ["DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
 
@@ -57,6 +58,15 @@ class Work(Request):
     sequence: int = 0  # the first of `offsets`: the identity of the request at this stage
     offsets: tuple[int, ...] = ()  # the input records that are done when all its emits are acknowledged
     pending: int = 0  # emits that are not
+    marks: tuple[Mark, ...] = ()  # the versions that it rests on, of all that it was decided by
+    case: Any = None  # what waits for those, while they are not durable (`agents.core.speculation`)
+    acknowledged: bool = False  # all emits are, and it waits for the versions alone
+    final: bool = False  # it is recorded in a version, or about to be: what it rests on is that version's affair
+
+    @property
+    def dead(self) -> bool:
+        """Whether it rests on something that is dead and was given up for that."""
+        return self.case is not None and self.case.dead
 
     @classmethod
     def of_record(cls, now: float, share: Share, source: Delivery) -> Work:
@@ -124,6 +134,7 @@ class StageStats:
     received: int = 0  # records, repetitions included
     duplicates: int = 0  # repetitions, by the hop or by the id, and parts that came late to their join
     stray: int = 0  # of a partition that is not ours (any more), or taken before: not counted as received
+    dead: int = 0  # records that rest on a state which no recovery reproduces, whenever that was found
     dropped: dict[str, int] = field(default_factory=dict)  # by reason
     failed: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)

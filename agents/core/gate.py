@@ -9,12 +9,18 @@ Invariants:
 * A decided outcome is given to the driver by exactly one `collect`; the transaction of that turn holds its egress
   record together with the input offsets of `commits`, so both stand or neither does. After an abort the driver drops
   this core and builds a new one from what was committed: nothing here is ever rolled back.
-* An outcome whose versions are not durable is held, and its input offsets with it, but never those of others.
+* An outcome whose versions are not durable is held, and its input offsets with it, but never those of others. What is
+  held is looked at again only when a version of its own is decided (`durability_changed`); what rests on no version,
+  and may not leave all the same, is asked about in every turn.
+* A held outcome may turn out dead: then the query is undecided, what it was made from is heard again but for what is
+  dead, and the live report is awaited. So reports of a held query that come by other ways are kept, not discarded
+  (`agents.core.speculation`). An outcome that was released cannot: it is released when it is durable, which is final.
 
 Order of calls for a partition that comes: read the committed offset and note (after a predecessor's transactions are
-settled), `assign`, `recall` every committed egress record from the returned position on, `remember` the input records
-of the returned spans, `deliver` from the committed offset on. Order of a turn: `collect`, `commits`, then the
-transaction that writes both, then `written` for each egress record and `committed` for each partition.
+settled), and with stateful stages the version logs to their ends; `assign`, `recall` every committed egress record from
+the returned position on, `remember` the input records of the returned spans, `deliver` from the committed offset on.
+Order of a turn: `collect`, `commits`, then the transaction that writes both, then `written` for each egress record and
+`committed` for each partition. `durability_changed` when the version logs have learned something.
 `now` is in unix seconds.
 """
 
@@ -22,10 +28,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agents.core.gate_share import GateShare
 from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
 from agents.core.outcomes import GateStats, Release, merged
 from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
-from agents.core.share import WINDOW, Share, Taken
+from agents.core.share import WINDOW
+from agents.core.taken import Taken
 from checkpoint.durability import Stateless
 from checkpoint.notes import decode
 from lineage import reasons
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from agents.core.joins import Entry
     from agents.core.request import Delivery, Path
+    from agents.core.speculation import Copy
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
     from topology.routing import Graph
@@ -47,31 +56,6 @@ _TEXTS = {
     Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
     Verdict.OVERFLOW: (reasons.JOIN_OVERFLOW, "too many queries waited for their sinks"),
 }
-
-
-class _GateShare(Share):
-    __slots__ = ("released", "settled")
-
-    def __init__(
-        self,
-        partition: int,
-        committed: int,
-        joins: JoinTable | None,
-        window: int,
-        released: ReleasedMemory,
-        *,
-        settled: bool,
-    ) -> None:
-        super().__init__(partition, committed, joins, window)
-        self.released = released
-        self.settled = settled  # whether a gate's commit stands
-
-    def confirm(self, offset: int) -> bool:
-        self.settled = True
-        news = super().confirm(offset)
-        if news:
-            self.released.committed(offset)
-        return news
 
 
 class GateCore:
@@ -91,18 +75,22 @@ class GateCore:
         waiting_limit: int = WAITING_LIMIT,
         window: int = WINDOW,
     ) -> None:
-        """`sinks`: which of several terminals make the outcome; None where a query always has one."""
+        """`sinks`: which of several terminals make the outcome; None where a query always has one.
+
+        `durability`: None where no stage has a state.
+        """
         self.stats = GateStats()
         self._graph = graph
         self._rule = None if sinks is None else Rule(sinks)
         self._merges = sinks == "all"
+        self._stateful = durability is not None
         self._durability: Durability = durability if durability is not None else Stateless()
         self._released_seconds = released_seconds
         self._released_limit = released_limit
         self._waiting_limit = waiting_limit
         self._window = window
-        self._shares: dict[int, _GateShare] = {}
-        self._decided: list[Release] = []  # not collected: new, or held
+        self._shares: dict[int, GateShare] = {}
+        self._decided: list[Release] = []  # not collected: new, or held for no version
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -118,7 +106,10 @@ class GateCore:
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
         released = self.released_type(egress, self._released_seconds, self._released_limit)
-        self._shares[partition] = _GateShare(partition, committed, joins, self._window, released, settled=bool(note))
+        share = GateShare(partition, committed, joins, self._window, released, settled=bool(note))
+        if self._stateful:
+            share.speculate(self._durability)
+        self._shares[partition] = share
         return place.spans, egress
 
     def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
@@ -145,24 +136,12 @@ class GateCore:
             return
         self.stats.received += 1
         share.released.taken(delivery.offset, delivery.appended)
-        if taken is Taken.REPEATED:
+        if taken is Taken.FIRST:
+            self._hear(now, share, delivery)
+        elif taken is Taken.REPEATED:
             self.stats.duplicates += 1
-        elif share.released.knows(delivery.request_id, delivery.sent) and not (
-            share.joins is not None and share.joins.knows(delivery.request_id)
-        ):
-            self.stats.duplicates += 1
-            share.offsets.done(delivery.offset)
-        elif share.joins is not None:
-            if not delivery.lost and delivery.payload.outcome.kind != PREDICTION:  # it could not be read
-                known = delivery.hop is not None
-                delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-            verdict, entry = share.hear(now, delivery)
-            if entry is None:
-                self.stats.duplicates += 1
-            elif verdict is not Verdict.WAITING:
-                self._closed(share, verdict, entry)
-        else:
-            self._decide(share, delivery, (delivery,), (delivery.offset,), None)
+        elif taken is Taken.DEAD:
+            self.stats.dead += 1
 
     def skip(self, partition: int, offset: int) -> None:
         """Take a record that belongs to no query, as it cannot be read; its dead letter goes with the next turn."""
@@ -175,6 +154,24 @@ class GateCore:
         for share in self._shares.values():
             for verdict, entry in share.expire(now):
                 self._closed(share, verdict, entry)
+
+    def durability_changed(self, now: float) -> None:
+        """Do what follows from what the version logs have learned: let what is held leave, or await the live one."""
+        found = []
+        for share in self._shares.values():
+            changes = share.speculation.look() if share.speculation is not None else None
+            if changes is not None:
+                found.append((share, changes))
+                self.stats.dead += changes.dead
+                for release in changes.settled:
+                    share.let_go(release)
+                    self._decided.append(release)
+                for release in changes.cancelled:
+                    share.let_go(release)
+                    share.released.undecide(release.request_id, release.source.sent)
+        for share, changes in found:
+            for copy in changes.again:
+                self._again(now, share, copy)
 
     def next_wake(self) -> float | None:
         """When `advance` next has something to do."""
@@ -228,7 +225,12 @@ class GateCore:
     @property
     def pending(self) -> int:
         """How many outcomes are decided and not collected."""
-        return len(self._decided)
+        return len(self._decided) + self.held
+
+    @property
+    def held(self) -> int:
+        """How many of them rest on states that are not durable."""
+        return sum(share.held for share in self._shares.values())
 
     @property
     def waiting(self) -> int:
@@ -238,7 +240,7 @@ class GateCore:
     @property
     def room(self) -> bool:
         """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
-        return len(self._decided) < HELD_LIMIT
+        return self.pending < HELD_LIMIT
 
     @property
     def evicted(self) -> int:
@@ -251,35 +253,79 @@ class GateCore:
         expected: tuple[str, ...] = self._graph.terminals(path)
         return expected
 
-    def _closed(self, share: _GateShare, verdict: Verdict, entry: Entry) -> None:
+    def _hear(self, now: float, share: GateShare, delivery: Delivery) -> None:
+        """Take a report that is the first copy of what it says."""
+        joins = share.joins
+        if share.released.knows(delivery.request_id, delivery.sent) and not (
+            joins is not None and joins.knows(delivery.request_id)
+        ):
+            if not share.parks(delivery):
+                self._repeated(share, delivery)
+        elif joins is not None:
+            if not delivery.lost and delivery.payload.outcome.kind != PREDICTION:  # it could not be read
+                known = delivery.hop is not None
+                delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
+            verdict, entry = share.hear(now, delivery)
+            if verdict is Verdict.LATE:
+                self.stats.duplicates += 1
+            elif entry is not None and verdict is not Verdict.WAITING:
+                self._closed(share, verdict, entry)
+        else:
+            self._decide(share, delivery, (delivery,), (delivery.offset,), None)
+
+    def _repeated(self, share: GateShare, delivery: Delivery) -> None:
+        self.stats.duplicates += 1
+        share.offsets.done(delivery.offset)
+        if share.speculation is not None:
+            share.speculation.dismiss(delivery.copy)
+
+    def _again(self, now: float, share: GateShare, copy: Copy) -> None:
+        """Take what comes again: a report that went back, or one that was kept."""
+        assert share.speculation is not None  # it gave the copy
+        taken = Taken.FIRST if copy.admitted else share.speculation.readmit(copy)
+        if taken is Taken.FIRST:
+            self._hear(now, share, copy.delivery)
+        elif taken is Taken.REPEATED:
+            self._repeated(share, copy.delivery)
+
+    def _closed(self, share: GateShare, verdict: Verdict, entry: Entry) -> None:
         results, losses = entry.hand_over()
         lost = [delivery for delivery, _ in losses]
         parts = (*results, *lost)
         offsets = tuple(entry.offsets)
         if verdict is Verdict.READY and not self._merges:
-            self._decide(share, results[0], parts, offsets, None)
+            self._decide(share, results[0], parts, offsets, None, entry)
         elif verdict is Verdict.READY:
             reports: list[tuple[str, Outcome]] = [(part.predecessor, part.payload.outcome) for part in results]
-            self._decide(share, results[-1], parts, offsets, merged(reports))
+            self._decide(share, results[-1], parts, offsets, merged(reports), entry)
         elif verdict is Verdict.LOST:
-            self._decide(share, lost[0], parts, offsets, None)
+            self._decide(share, lost[0], parts, offsets, None, entry)
         else:
             reason, text = _TEXTS[verdict]
-            self._decide(share, parts[0], parts, offsets, Outcome(FAILED, reason=reason, text=text, stage=GATE))
+            own = Outcome(FAILED, reason=reason, text=text, stage=GATE)
+            self._decide(share, parts[0], parts, offsets, own, entry)
 
     def _decide(
         self,
-        share: _GateShare,
+        share: GateShare,
         source: Delivery,
         parts: tuple[Delivery, ...],
         offsets: tuple[int, ...],
         own: Outcome | None,
+        entry: Entry | None = None,
     ) -> None:
         outcome: Outcome = own if own is not None else source.payload.outcome
         share.released.decide(source.request_id, source.sent, max(part.appended for part in parts))
-        self._decided.append(
-            Release(source.request_id, share.partition, outcome, source, own is not None, parts, offsets)
-        )
+        release = Release(source.request_id, share.partition, outcome, source, own is not None, parts, offsets)
+        speculation = share.speculation
+        if speculation is not None and entry is not None:
+            speculation.closed(release, entry)
+        elif speculation is not None:
+            speculation.single(release, source)
+        if release.case is None:
+            self._decided.append(release)
+        else:
+            share.hold(release)
 
     def _score(self, now: float, release: Release) -> None:
         """Fill in and count what the release is worth."""

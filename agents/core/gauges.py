@@ -31,7 +31,8 @@ class Gauges:
     def room(self) -> bool:
         """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
         limit = self.queue_limit
-        return self._batcher.depth < limit and self._outbox.unsettled < _UNSETTLED_PER_QUEUED * limit
+        outbox = self._outbox
+        return self._batcher.depth < limit and outbox.unsettled + outbox.resting < _UNSETTLED_PER_QUEUED * limit
 
     @property
     def depth(self) -> int:
@@ -42,6 +43,11 @@ class Gauges:
     def unsettled(self) -> int:
         """How many requests are under way: queued, running, or with messages not yet acknowledged."""
         return self._outbox.unsettled
+
+    @property
+    def resting(self) -> int:
+        """How many requests wait for nothing but the states that they rest on to be durable."""
+        return self._outbox.resting
 
     @property
     def waiting(self) -> int:

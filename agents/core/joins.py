@@ -11,6 +11,7 @@ the first one counts for it. The table below says what a join makes of what it h
 * A sender may be heard no more (its stage gave up, or re-executed the request with another result): such requests are
   evicted oldest first, beyond a bound. Those forgotten most recently are recognised still; this is no part of the
   guarantee, it keeps a contradicting late report from waiting for partners that will not come again.
+* Where a part turns out dead, the request is opened again (`reopen`), as if that part had never come.
 * An id that comes again with another time of sending is another query (clients may use an id again after 10 minutes).
 * Waiting requests are bounded in number (the oldest fails) and in time: their deadline and a grace, 20 s at least.
 
@@ -23,7 +24,7 @@ import heapq
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,7 @@ class Verdict(Enum):
     TIMEOUT = "timeout"
     OVERFLOW = "overflow"
     LATE = "late"  # it was closed before
+    KEPT = "kept"  # it was closed before by what may turn out dead, and the part is kept for that (`speculation`)
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,7 +102,19 @@ OPEN, COMPLETE, OVER = 0, 1, 2
 class Entry:
     """What was heard of one request."""
 
-    __slots__ = ("deadline", "expected", "first", "last", "losses", "offsets", "path", "request_id", "results", "sent")
+    __slots__ = (
+        "case",
+        "deadline",
+        "expected",
+        "first",
+        "last",
+        "losses",
+        "offsets",
+        "path",
+        "request_id",
+        "results",
+        "sent",
+    )
 
     def __init__(self, delivery: Delivery, expected: set[str]) -> None:
         self.request_id = delivery.request_id
@@ -113,6 +127,7 @@ class Entry:
         self.offsets: list[int] = []  # of the parts, until it closes; then nothing more is added
         self.results: list[Delivery] = []
         self.losses: list[tuple[Delivery, Loss | None]] = []
+        self.case: Any = None  # what of it is not durable (`agents.core.speculation`)
 
     def hand_over(self) -> tuple[list[Delivery], list[tuple[Delivery, Loss | None]]]:
         """Give the results and losses of a closed request away; only who was heard is remembered, no payloads."""
@@ -172,6 +187,7 @@ class JoinTable:
         if not waiting or not news:
             return Verdict.LATE, None
         entry.offsets.append(delivery.offset)
+        entry.first = min(entry.first, delivery.offset)  # lower only where a copy was kept (`agents.core.speculation`)
         if delivery.lost:
             entry.losses.append((delivery, loss))
         else:
@@ -201,6 +217,29 @@ class JoinTable:
         if entry is not None:
             self._close(entry)
         return entry
+
+    def reopen(self, entry: Entry) -> None:
+        """Forget a request of which something turned out dead, closed or not; what lives of it is heard again.
+
+        It waits anew: what it waits for is made again by a recovery. It no longer counts as the oldest.
+        """
+        request_id = entry.request_id
+        if self._entries.get(request_id) is entry:
+            self._waiting.pop(request_id, None)
+            self._forget(entry)
+
+    def superfluous(self, delivery: Delivery) -> Entry | None:
+        """Give the request that has no use for this part: it is closed, or has heard these senders. Else None."""
+        entry = self._entries.get(delivery.request_id)
+        if entry is None or not self._same(entry, delivery):
+            return None
+        if self.waits(entry) and not entry.expected.isdisjoint(delivery.lost or (delivery.predecessor,)):
+            return None
+        return entry
+
+    def waits(self, entry: Entry) -> bool:
+        """Whether a request waits for a part."""
+        return self._waiting.get(entry.request_id) is entry
 
     def next_expiry(self) -> float:
         """When `expire` may next have something to do; infinity if nothing waits."""
@@ -280,7 +319,7 @@ class JoinTable:
         entry.last = max(entry.last, delivery.offset)
         if not expected:
             self._incomplete.pop(entry.request_id, None)
-            self._retiring.append((delivery.offset, entry))
+            self._retiring.append((entry.last, entry))
         return True
 
     def _judge(self, entry: Entry, column: int) -> Verdict:

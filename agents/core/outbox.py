@@ -1,7 +1,11 @@
 """What a stage sends, and when the records that led to it are done.
 
-Invariant: a request is settled when each of its emits is acknowledged, and only then are its input records done. An
-emit is counted before any of its request's can be acknowledged, so a request is never settled half-way.
+Invariants:
+
+* A request is settled when each of its emits is acknowledged, and only then are its input records done. An emit is
+  counted before any of its request's can be acknowledged, so a request is never settled half-way.
+* Behind a stateful stage an emit carries the marks of all that its request was decided by, and the input records are
+  done only when all of those are durable, too; all of them together, so that a crash brings all of them again.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 class Outbox:
     """The messages of one stage replica."""
 
-    __slots__ = ("_emits", "_epoch", "_graph", "_stage", "stats", "unsettled")
+    __slots__ = ("_emits", "_epoch", "_graph", "_stage", "resting", "stats", "unsettled")
 
     def __init__(self, graph: Graph, stage: str, epoch: int) -> None:
         self._graph = graph
@@ -30,6 +34,7 @@ class Outbox:
         self._emits: list[Emit] = []
         self.stats = StageStats()
         self.unsettled = 0  # requests that were made and are not settled; whoever makes one counts it here
+        self.resting = 0  # requests that are settled and rest on states that are not durable
 
     def result(self, work: Work, result: Ok) -> None:
         """Send what an execution gave."""
@@ -39,8 +44,7 @@ class Outbox:
         path = work.path
         if result.chosen is not None:
             path = {**path, self._stage: result.chosen}
-        share: Share = work.share
-        hop = Hop(self._stage, self._epoch, work.partition, work.sequence, share.committed)
+        hop = self._hop(work)
         work.pending += len(payloads)
         self.stats.emitted += len(payloads)
         emits = self._emits
@@ -83,11 +87,38 @@ class Outbox:
         work.pending -= 1
         if not work.pending:
             self.unsettled -= 1
-            share: Share = work.share
-            if share.live:
-                done = share.offsets.done
-                for offset in work.offsets:
-                    done(offset)
+            self.settled(work)
+
+    def settled(self, work: Work) -> None:
+        """Let the input records of a request go whose last emit is acknowledged, if all it rests on is durable."""
+        share: Share = work.share
+        if not share.live:
+            return
+        case = work.case
+        if case is None or not (case.open or case.dead):
+            done = share.offsets.done
+            for offset in work.offsets:
+                done(offset)
+        elif not case.dead:
+            work.acknowledged = True
+            share.resting += 1
+            self.resting += 1
+
+    def durable(self, work: Work) -> None:
+        """Note that all that a request rests on is durable."""
+        if work.acknowledged:
+            self._rested(work)
+            self.settled(work)
+
+    def recalled(self, work: Work) -> None:
+        """Note that a request was given up for what it rests on; what it has sent is discarded by whoever gets it."""
+        if work.acknowledged:
+            self._rested(work)
+
+    def _rested(self, work: Work) -> None:
+        work.acknowledged = False
+        work.share.resting -= 1
+        self.resting -= 1
 
     def take(self) -> list[Emit]:
         """Give the messages to produce, in order."""
@@ -96,7 +127,7 @@ class Outbox:
 
     def _hop(self, work: Work) -> Hop:
         share: Share = work.share
-        return Hop(self._stage, self._epoch, work.partition, work.sequence, share.committed)
+        return Hop(self._stage, self._epoch, work.partition, work.sequence, share.committed, work.marks)
 
 
 def _count(counts: dict[str, int], reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lineage.message import PREDICTION, Outcome
 
@@ -35,6 +35,7 @@ class Release:
     offsets: tuple[int, ...]  # the input records that it settles
     latency: float = 0.0  # from the query's sending to its release, seconds
     good: bool = False  # a prediction within its deadline
+    case: Any = None  # what waits for the versions that it rests on (`agents.core.speculation`)
 
 
 @dataclass(slots=True)
@@ -44,6 +45,7 @@ class GateStats:
     received: int = 0
     duplicates: int = 0  # repetitions, and reports of queries that were decided before
     stray: int = 0
+    dead: int = 0  # reports that rest on a state which no recovery reproduces, whenever that was found
     outcomes: dict[tuple[OutcomeKind, str], int] = field(default_factory=dict)  # by kind and reason
     good: int = 0
     late: int = 0  # predictions after their deadline

@@ -8,7 +8,7 @@ that long, and for a number that bounds memory.
 Invariants:
 
 * `knows` is true of a query from the moment its outcome is decided until, by the append times of committed input,
-  `seconds` have passed, or more than `limit` have been decided since.
+  `seconds` have passed, or more than `limit` have been decided since. Only `undecide` ends that sooner.
 * `egress` is a position in the egress partition, at or below which nothing that is remembered has been written: a gate
   that reads from there on, and calls `recall`, knows what its predecessor knew. In particular everything decided whose
   input is not yet committed is read again, so nothing is released twice after a crash.
@@ -62,6 +62,12 @@ class ReleasedMemory:
     def decide(self, request_id: str, sent: float, appended: float) -> None:
         """Note that the outcome of a query is decided; it will be written to the egress from now on."""
         self._add(_Decided(request_id, sent, appended, self.egress_next))
+
+    def undecide(self, request_id: str, sent: float) -> None:
+        """Forget an outcome that was held and turned out dead: it was never written, and the live one is awaited."""
+        decided = self._ids.get(request_id)
+        if decided is not None and abs(decided.sent - sent) <= REUSE_SECONDS:
+            del self._ids[request_id]
 
     def written(self, offset: int) -> None:
         """Note that a record was written to the egress partition at `offset`."""

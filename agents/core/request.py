@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agents.core.loss import Loss
     from lineage.hops import Hop
 
 # The choices made so far: chooser stage -> the successors it chose (empty: the request ends there).
@@ -30,6 +31,8 @@ class Delivery:
     appended: float = 0.0  # unix seconds, the broker's append time
     payload: Any = None  # never read by the core
     kind: str = ""  # the sender's name for requests of this sort (`agents.core.paths`)
+    unusable: Loss | None = None  # why it cannot be used as it is; the core's own
+    copy: Any = None  # behind a stateful stage: what it rests on (`agents.core.speculation`); the core's own
 
 
 @dataclass(slots=True)

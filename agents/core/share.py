@@ -7,10 +7,11 @@ offset that the broker has confirmed, never by how far reading has come.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from agents.core.joins import NEVER, Verdict
+from agents.core.speculation import Speculation
+from agents.core.taken import Taken
 from checkpoint.dedup import PartitionMemory
 from checkpoint.notes import Note, merge
 from checkpoint.offsets import PartitionOffsets
@@ -19,23 +20,17 @@ if TYPE_CHECKING:
     from agents.core.joins import Entry, JoinTable
     from agents.core.loss import Loss
     from agents.core.request import Delivery
+    from checkpoint.durability import Durability
 
+__all__ = ["WINDOW", "Share", "Taken"]
 
 WINDOW = 100_000  # records of one partition that may be taken and not committed
-
-
-class Taken(Enum):
-    """What a record is to the core that it was delivered to."""
-
-    FIRST = "first"  # the first copy: the core owes it `done`
-    REPEATED = "repeated"  # a later copy: done already
-    STRAY = "stray"  # taken before, or below the start: not to be touched
 
 
 class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
-    __slots__ = ("_window", "committed", "joins", "live", "memory", "offsets", "partition")
+    __slots__ = ("_window", "committed", "joins", "live", "memory", "offsets", "partition", "resting", "speculation")
 
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
@@ -49,6 +44,12 @@ class Share:
         self.offsets = self.offsets_type(committed)
         self.memory = self.memory_type()
         self.live = True  # until it is revoked
+        self.speculation: Speculation | None = None  # only behind a stateful stage
+        self.resting = 0  # requests that wait for nothing but durable states
+
+    def speculate(self, durability: Durability) -> None:
+        """Mind what records rest on. Call it before the first record."""
+        self.speculation = Speculation(durability, self.memory, self.offsets, self.joins)
 
     def take(self, delivery: Delivery) -> Taken:
         """Take one record. One without an id (it cannot be read) counts as a first copy."""
@@ -56,6 +57,11 @@ class Share:
         if not self.offsets.taken(offset):
             return Taken.STRAY
         request_id = delivery.request_id
+        if self.speculation is not None and request_id:
+            taken = self.speculation.take(delivery)
+            if taken is Taken.REPEATED or taken is Taken.DEAD:
+                self.offsets.done(offset)
+            return taken
         if not request_id or self._fresh(delivery):
             return Taken.FIRST
         self.offsets.done(offset)
@@ -64,14 +70,23 @@ class Share:
     def hear(self, now: float, delivery: Delivery, loss: Loss | None = None) -> tuple[Verdict, Entry | None]:
         """Give a first copy to the join; say which request it closed and how, by coming or by being one too many.
 
-        A part that came too late is done. With WAITING and LATE there is nothing to do.
+        A part that came too late is done. With WAITING, LATE and KEPT there is nothing to do.
         """
-        joins = self.joins
+        joins, speculation = self.joins, self.speculation
         assert joins is not None  # the caller has looked
+        if speculation is not None:
+            entry = joins.superfluous(delivery)
+            if entry is not None and speculation.superfluous(entry, delivery):
+                return Verdict.KEPT, None
         verdict, entry = joins.hear(now, delivery, loss)
         if entry is None:
             self.offsets.done(delivery.offset)
-        elif verdict is Verdict.WAITING and (
+            if speculation is not None:
+                speculation.dismiss(delivery.copy)
+            return verdict, entry
+        if speculation is not None:
+            speculation.heard(entry, delivery)
+        if verdict is Verdict.WAITING and (
             joins.waiting > joins.limit
             or (self.offsets.held > self._window and joins.oldest == self.offsets.lowest_unfinished)
         ):
@@ -87,7 +102,13 @@ class Share:
         return NEVER if self.joins is None else self.joins.next_expiry()
 
     def remember(self, delivery: Delivery) -> None:
-        """Note a record below the committed offset."""
+        """Note a record below the committed offset.
+
+        What is dead is not remembered. Of the rest, what was taken was durable when it was let go (rule 8); what may
+        still die repeats that, and comes after it. Hence the logs are read to their ends before.
+        """
+        if self.speculation is not None and self.speculation.forgets(delivery):
+            return
         if self._fresh(delivery) and self.joins is not None:
             self.joins.remember(delivery)
 

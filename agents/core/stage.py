@@ -16,9 +16,12 @@ Invariants:
 * What is known of a partition lives in one `Share`. Revoking the partition drops it: its queued requests leave the
   queue, its running ones end without emits, and acknowledgements for it change nothing. Its next owner starts from what
   was committed and repeats the rest; receivers know the repetitions by their hops.
+* Behind a stateful stage it is done only when what it rests on is durable, too; what turns out dead leaves no trace
+  (`agents.core.intake`, `agents.core.speculation`).
 
 Order of calls: `assign` a partition, `remember` the records in the spans that it returns, in offset order, then
-`deliver` from the committed offset on. After every call the driver drains `take_runs` and `take_emits`.
+`deliver` from the committed offset on; with a `durability`, read the version logs to their ends before. After every
+call the driver drains `take_runs` and `take_emits`.
 `now` is in unix seconds and never goes back.
 """
 
@@ -27,40 +30,35 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.actions import DROPPED, FAILED, Loss, Ok, Work
-from agents.core.gauges import Gauges
-from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
+from agents.core.actions import DROPPED, Loss, Ok, Work
+from agents.core.intake import Intake
+from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule
 from agents.core.outbox import Outbox
 from agents.core.policy import Shortfall
-from agents.core.share import WINDOW, Share, Taken
+from agents.core.share import WINDOW, Share
 from checkpoint.notes import decode
-from lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
-    from agents.core.joins import Entry
     from agents.core.paths import PathPredictor
     from agents.core.policy import Refusal, StageState
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
+    from checkpoint.durability import Durability
     from topology.routing import Graph
 
 QUEUE_LIMIT = 1_024
 
-_ENDS = {
-    Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
-    Verdict.OVERFLOW: Loss(FAILED, reasons.JOIN_OVERFLOW, "too many requests waited for their parts"),
-}
 
-
-class StageCore(Gauges):
+class StageCore(Intake):
     """One replica of one stage."""
 
     share_type = Share
     joins_type = JoinTable
+    outbox_type = Outbox
 
     def __init__(
         self,
@@ -74,17 +72,19 @@ class StageCore(Gauges):
         waiting_limit: int = WAITING_LIMIT,
         window: int = WINDOW,
         paths: PathPredictor | None = None,
+        durability: Durability | None = None,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors. `waiting_limit` is per partition.
 
-        `paths` hears of every choice that this stage makes.
+        `paths` hears of every choice that this stage makes. `durability` is needed behind a stateful stage; its driver
+        then calls `durability_changed`, too.
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
-        super().__init__(batcher, Outbox(graph, stage, epoch), {}, queue_limit)
+        outbox = self.outbox_type(graph, stage, epoch)
+        super().__init__(batcher, outbox, queue_limit, partial(graph.expected, stage), durability)
         self.stage = stage
         self.epoch = epoch
-        self._expected = partial(graph.expected, stage)  # whom a request with a given path is heard from
         self._rule = rule if graph.is_join(stage) else None
         self._waiting_limit = waiting_limit
         self._window = window
@@ -102,7 +102,9 @@ class StageCore(Gauges):
         joins = None
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
-        self._shares[partition] = self.share_type(partition, committed, joins, self._window)
+        share = self._shares[partition] = self.share_type(partition, committed, joins, self._window)
+        if self._durability is not None:
+            share.speculate(self._durability)
         return decode(note, committed).spans
 
     def remember(self, delivery: Delivery) -> None:
@@ -117,6 +119,7 @@ class StageCore(Gauges):
         share.live = False
         removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and request.share is share)
         self._outbox.unsettled -= len(removed)
+        self._outbox.resting -= share.resting
         self._drain()
 
     def committed(self, partition: int, offset: int) -> None:
@@ -128,47 +131,6 @@ class StageCore(Gauges):
     def commits(self) -> dict[int, tuple[int, str]]:
         """Give what can be committed and is not yet: the offset and the note to commit with it, by partition."""
         return {p: share.commit() for p, share in self._shares.items() if share.offsets.position > share.committed}
-
-    # Records come ----------------------------------------------------------------------------------------------
-
-    def deliver(self, now: float, delivery: Delivery) -> None:
-        """Take one record."""
-        share = self._take(delivery)
-        if share is None:
-            return
-        if share.joins is not None:
-            self._hear(now, share, delivery)
-        else:
-            work = Work.of_record(now, share, delivery)
-            self._outbox.unsettled += 1
-            if delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
-                self._outbox.lose(work, None, delivery)
-            else:
-                self._batcher.push(now, work)
-        self._drain()
-
-    def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
-        """Take one record that cannot be used as it is; its id is empty where none could be had."""
-        share = self._take(delivery)
-        if share is None:
-            return
-        loss = Loss(FAILED, reason, text)
-        outbox = self._outbox
-        outbox.unsettled += 1
-        outbox.bury(Work.of_record(now, share, delivery), delivery, loss)
-        if not delivery.request_id:
-            return
-        # The record is done with its letter and with what it leads to; both hold its offset.
-        share.offsets.hold(delivery.offset)
-        if share.joins is None:
-            outbox.unsettled += 1
-            outbox.lose(Work.of_record(now, share, delivery), loss, delivery)
-            return
-        if not delivery.lost:
-            known = delivery.hop is not None
-            delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-        self._hear(now, share, delivery, loss)
-        self._drain()
 
     # Time goes on ----------------------------------------------------------------------------------------------
 
@@ -199,7 +161,8 @@ class StageCore(Gauges):
         outbox = self._outbox
         for request, result in zip(batch.requests, results, strict=True):
             assert isinstance(request, Work)  # the core pushed it
-            if not request.share.live:
+            case = request.case
+            if not request.share.live or (case is not None and case.dead):
                 outbox.unsettled -= 1
             elif isinstance(result, Ok):
                 if self._paths is not None and result.chosen is not None:
@@ -239,40 +202,6 @@ class StageCore(Gauges):
         self._drain()
 
     # Inside ----------------------------------------------------------------------------------------------------
-
-    def _take(self, delivery: Delivery) -> Share | None:
-        """Take a record if it is ours and the first copy; a repetition is done at once."""
-        share = self._shares.get(delivery.partition)
-        taken = Taken.STRAY if share is None else share.take(delivery)
-        stats = self.stats
-        if taken is Taken.STRAY:
-            stats.stray += 1
-            return None
-        stats.received += 1
-        if taken is Taken.FIRST:
-            return share
-        stats.duplicates += 1
-        return None
-
-    def _hear(self, now: float, share: Share, delivery: Delivery, loss: Loss | None = None) -> None:
-        verdict, entry = share.hear(now, delivery, loss)
-        if entry is None:
-            self.stats.duplicates += 1
-        elif verdict is not Verdict.WAITING:
-            self._closed(now, share, verdict, entry)
-
-    def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
-        """Go on with a request that its join has closed."""
-        results, losses = entry.hand_over()
-        work = Work.of_entry(now, share, entry, tuple(results))
-        self._outbox.unsettled += 1
-        if verdict is Verdict.READY:
-            self._batcher.push(now, work)
-        elif verdict is Verdict.LOST:
-            lost, own = losses[0]
-            self._outbox.lose(work, own, lost)
-        else:
-            self._outbox.lose(work, _ENDS[verdict], results[0] if results else losses[0][0])
 
     def _drain(self) -> None:
         """Collect what the batcher decided."""

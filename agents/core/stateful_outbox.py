@@ -103,6 +103,7 @@ class StatefulOutbox(Outbox):
 
     def _finish(self, work: Work, source: Request | Delivery) -> None:
         self._finished[id(work)] = work
+        work.final = True
         parts = (source, *work.parts) if isinstance(source, Delivery) else work.parts
         self._requires += [part.hop.marks for part in parts if part.hop is not None and part.hop.marks]
 

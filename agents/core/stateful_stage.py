@@ -158,6 +158,9 @@ class StatefulCore(StageCore):
         runs = super().take_runs()
         for batch in runs:
             self._running = batch
+            for request in batch.requests:
+                assert isinstance(request, Work)  # the core pushed it
+                request.final = True  # if it turns out dead, so does the reign
         return runs
 
     def take_updates(self) -> list[Batch]:

@@ -1,0 +1,187 @@
+"""How records come into a stage's core, and come again where what they rest on has changed.
+
+    record -> taken -> first copy? -> (joined with its other parts) -> a request, or a loss that goes on
+
+What is behind a stateful stage minds what records rest on (`agents.core.speculation`): `durability_changed` lets the
+input offsets of requests go whose states are durable, and takes back what rests on dead ones. A request that is taken
+back leaves the queue; if it runs, its result is not sent; if it was sent, whoever gets it discards it. Its live parts
+wait in their join again, for the sender of the dead one, and a copy that was kept in case of this is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.actions import FAILED, Loss, Work
+from agents.core.gauges import Gauges
+from agents.core.joins import Verdict
+from agents.core.taken import Taken
+from lineage import reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.batching import Batcher
+    from agents.core.joins import Entry
+    from agents.core.outbox import Outbox
+    from agents.core.request import Delivery, Path
+    from agents.core.share import Share
+    from agents.core.speculation import Changes, Copy
+    from checkpoint.durability import Durability
+
+_ENDS = {
+    Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
+    Verdict.OVERFLOW: Loss(FAILED, reasons.JOIN_OVERFLOW, "too many requests waited for their parts"),
+}
+
+
+class Intake(Gauges):
+    """The way in of one replica of one stage."""
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        outbox: Outbox,
+        queue_limit: int,
+        expected: Callable[[Path], tuple[str, ...]],
+        durability: Durability | None,
+    ) -> None:
+        """`expected` gives whom a request with that path is heard from. `durability`: None with no state before it."""
+        super().__init__(batcher, outbox, {}, queue_limit)
+        self._expected = expected
+        self._durability = durability
+
+    def deliver(self, now: float, delivery: Delivery) -> None:
+        """Take one record."""
+        share = self._take(delivery)
+        if share is not None:
+            self._accept(now, share, delivery)
+            self._drain()
+
+    def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
+        """Take one record that cannot be used as it is; its id is empty where none could be had."""
+        delivery.unusable = Loss(FAILED, reason, text)
+        share = self._take(delivery)
+        if share is not None:
+            self._refuse(now, share, delivery, delivery.unusable)
+
+    def durability_changed(self, now: float) -> None:
+        """Do what follows from what the version logs have learned. Deadness is learned here, or as a record comes."""
+        if self._durability is None:
+            return
+        found: list[tuple[Share, Changes]] = []
+        for share in self._shares.values():
+            changes = share.speculation.look() if share.speculation is not None else None
+            if changes is not None:
+                found.append((share, changes))
+                self.stats.dead += changes.dead
+                for work in changes.settled:
+                    self._outbox.durable(work)
+                for work in changes.cancelled:
+                    self._outbox.recalled(work)
+        if any(changes.cancelled for _, changes in found) and self._batcher.depth:
+            removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and request.dead)
+            self._outbox.unsettled -= len(removed)
+        for share, changes in found:
+            for copy in changes.again:
+                self._again(now, share, copy)
+        self._drain()
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _take(self, delivery: Delivery) -> Share | None:
+        """Take a record if it is ours and the first copy; a repetition is done at once."""
+        share = self._shares.get(delivery.partition)
+        taken = Taken.STRAY if share is None else share.take(delivery)
+        stats = self.stats
+        if taken is Taken.STRAY:
+            stats.stray += 1
+            return None
+        stats.received += 1
+        if taken is Taken.FIRST:
+            return share
+        if taken is Taken.REPEATED:
+            stats.duplicates += 1
+        elif taken is Taken.DEAD:
+            stats.dead += 1
+        return None
+
+    def _accept(self, now: float, share: Share, delivery: Delivery) -> None:
+        if share.joins is not None:
+            self._hear(now, share, delivery)
+            return
+        work = self._work(now, share, delivery)
+        if delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
+            self._outbox.lose(work, None, delivery)
+        else:
+            self._batcher.push(now, work)
+
+    def _refuse(self, now: float, share: Share, delivery: Delivery, loss: Loss) -> None:
+        outbox = self._outbox
+        outbox.unsettled += 1
+        letter = Work.of_record(now, share, delivery)
+        if self._durability is not None and delivery.hop is not None:
+            letter.marks = delivery.hop.marks
+        outbox.bury(letter, delivery, loss)
+        if not delivery.request_id:
+            return
+        # The record is done with its letter and with what it leads to; both hold its offset.
+        share.offsets.hold(delivery.offset)
+        if share.joins is None:
+            outbox.lose(self._work(now, share, delivery), loss, delivery)
+            return
+        if not delivery.lost:
+            known = delivery.hop is not None
+            delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
+        self._hear(now, share, delivery, loss)
+        self._drain()
+
+    def _again(self, now: float, share: Share, copy: Copy) -> None:
+        """Take what comes again: a part that went back, or a copy that was kept."""
+        delivery, speculation = copy.delivery, share.speculation
+        assert speculation is not None  # it gave the copy
+        if copy.admitted:
+            self._hear(now, share, delivery, delivery.unusable)
+            return
+        taken = speculation.readmit(copy)
+        if taken is Taken.REPEATED:
+            self.stats.duplicates += 1
+            share.offsets.done(delivery.offset)
+        elif taken is Taken.FIRST and delivery.unusable is not None:
+            self._refuse(now, share, delivery, delivery.unusable)
+        elif taken is Taken.FIRST:
+            self._accept(now, share, delivery)
+
+    def _work(self, now: float, share: Share, delivery: Delivery) -> Work:
+        """Make a request of one record alone."""
+        work = Work.of_record(now, share, delivery)
+        self._outbox.unsettled += 1
+        if share.speculation is not None:
+            work.marks = share.speculation.single(work, delivery)
+        return work
+
+    def _hear(self, now: float, share: Share, delivery: Delivery, loss: Loss | None = None) -> None:
+        verdict, entry = share.hear(now, delivery, loss)
+        if verdict is Verdict.LATE:
+            self.stats.duplicates += 1
+        elif entry is not None and verdict is not Verdict.WAITING:
+            self._closed(now, share, verdict, entry)
+
+    def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
+        """Go on with a request that its join has closed."""
+        results, losses = entry.hand_over()
+        work = Work.of_entry(now, share, entry, tuple(results))
+        if share.speculation is not None:
+            work.marks = share.speculation.closed(work, entry)
+        self._outbox.unsettled += 1
+        if verdict is Verdict.READY:
+            self._batcher.push(now, work)
+        elif verdict is Verdict.LOST:
+            lost, own = losses[0]
+            self._outbox.lose(work, own, lost)
+        else:
+            self._outbox.lose(work, _ENDS[verdict], results[0] if results else losses[0][0])
+
+    def _drain(self) -> None:
+        """Collect what the batcher decided."""
+        raise NotImplementedError
