@@ -14,6 +14,7 @@ TERM: Final = "term"  # of an estimate: agents.core.calibration.TERMS
 FATE: Final = "fate"  # of a request that was judged: agents.core.calibration.FATES
 OF_STAGE: Final = "of_stage"  # whose word it was, where one process tells of another
 OF_REPLICA: Final = "of_replica"
+ROLE: Final = "role"  # of a member of a stateful shard: checkpoint.promotion.Role
 WHAT: Final = "what"  # of a replica's word: agents.live.plan_metrics.TOLD
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
@@ -51,7 +52,18 @@ PLAN_DELAY_SECONDS: Final = "spillway_plan_delay_seconds"  # from saying a word 
 PLAN_WORD: Final = "spillway_plan_word"  # by replica of any stage and by what: the newest words that a process knows
 PLAN_SILENT: Final = "spillway_plan_silent"  # by replica of any stage: 1 where its word has aged out
 
+# Those of a member of a stateful shard. Versions are their n; the epoch is one for all of them.
+STATE_ROLE: Final = "spillway_state_role"  # by role: 1 for the one that it has
+STATE_EPOCH: Final = "spillway_state_epoch"  # the newest that it knows
+STATE_VERSION: Final = "spillway_state_version"  # that its own copy of the state is at
+STATE_DURABLE_VERSION: Final = "spillway_state_durable_version"  # the newest durable one of the shard
+STATE_BACKUP_LAG_VERSIONS: Final = "spillway_state_backup_lag_versions"  # of a backup: durable ones not applied yet
+STATE_DURABLE_LAG_SECONDS: Final = "spillway_state_durable_lag_seconds"  # age of the oldest version not durable yet
+STATE_WRITTEN_BYTES_TOTAL: Final = "spillway_state_written_bytes_total"  # of chunks and manifests
+STATE_CAPTURE_SECONDS: Final = "spillway_state_capture_seconds"  # copying a state while the next batch computes
+
 # The stages' and the gate's.
+HOPS_MARKS_BYTES: Final = "spillway_hops_marks_bytes"  # of marks in the hops header of a message that is sent
 OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
 
 # The gate's.
@@ -59,4 +71,5 @@ GOOD_TOTAL: Final = "spillway_good_total"
 LATE_TOTAL: Final = "spillway_late_total"
 LATENCY_SECONDS: Final = "spillway_latency_seconds"
 HELD: Final = "spillway_held"
+STATE_HOLD_SECONDS: Final = "spillway_state_hold_seconds"  # that an outcome waited for versions to be durable
 TRANSACTION_SECONDS: Final = "spillway_transaction_seconds"
