@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogram
 from agents.core.estimates.transfer import Transfer
 from agents.live.plan_metrics import plan_families
+from agents.live.state_metrics import marks_family, state_families
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from agents.core.board import Board
     from agents.core.policy import StageFacts
+    from agents.live.state_metrics import StateFigures
 
 _LABELS = ("pipeline", "stage", "replica")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -125,6 +127,8 @@ class StageMetrics(Collector):
         self.plan_unsaid = 0
         self.plan_age = Distribution()
         self.plan_delay = Distribution()
+        self.state: StateFigures | None = None  # of a member of a stateful shard
+        self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
@@ -158,6 +162,10 @@ class StageMetrics(Collector):
         )
         yield from self._estimates(make)
         yield from self._plan(make)
+        if self.state is not None:
+            yield from state_families(make.labels, self.state)
+        if self.marks is not None:
+            yield marks_family(make.labels, self.marks)
         yield _committed(make, self.committed)
 
     def _estimates(self, make: _Families) -> Iterator[Metric]:
@@ -209,6 +217,7 @@ class GateMetrics(Collector):
         self.intake = Distribution()
         self.transfer = Transfer()  # from an outcome's timestamp to its commit
         self.transaction = Distribution()
+        self.hold: Distribution | None = None  # None where no outcome rests on a state
 
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
@@ -227,6 +236,8 @@ class GateMetrics(Collector):
         yield make.distribution(names.LATENCY_SECONDS, "From the query's sending to its release", self.latency)
         yield make.distribution(names.INTAKE_SECONDS, "From an outcome's timestamp to the gate", self.intake)
         yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
+        if self.hold is not None:
+            yield make.distribution(names.STATE_HOLD_SECONDS, "That outcomes waited for durable versions", self.hold)
         yield _committed(make, self.committed)
 
 

@@ -41,6 +41,9 @@ class Figures:
     dead_letters: Mapping[str, int]
     good: int
     late: int
+    hold: float = math.nan  # of the gate: the median for which outcomes waited for versions to be durable
+    hold_p99: float = math.nan
+    marks: float = math.nan  # mean bytes of marks in a message
 
     def count(self, kind: OutcomeKind) -> int:
         """Outcomes of a kind since the start."""
@@ -56,6 +59,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     gate = entry.role == "gate"
     seconds = now.at - before.at if before is not None else math.nan
     latency = _since(now, before, names.LATENCY_SECONDS)
+    hold = _since(now, before, names.STATE_HOLD_SECONDS)
     spent = [_since(now, before, name).mean() for name in _STAGE_TIMES]
     return Figures(
         name=entry.name,
@@ -74,6 +78,9 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         dead_letters={reason: int(count) for reason, count in now.dead_letters.items()},
         good=int(now.value(names.GOOD_TOTAL)),
         late=int(now.value(names.LATE_TOTAL)),
+        hold=hold.quantile(0.5),
+        hold_p99=hold.quantile(0.99),
+        marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),
     )
 
 

@@ -69,6 +69,7 @@ class Snapshot:
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     plan: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)  # replica -> its newest word
     silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
+    role: str = ""  # of a member of a stateful shard
 
     def value(self, name: str) -> float:
         """A counter or gauge, 0 where it was not there."""
@@ -101,6 +102,7 @@ def parse(text: str, at: float) -> Snapshot:
     distributions: dict[str, Distribution] = {}
     plan: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     silent: dict[tuple[str, int], bool] = {}
+    role = ""
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
             distributions[family.name] = _distribution(family.samples)
@@ -114,11 +116,13 @@ def parse(text: str, at: float) -> Snapshot:
                 plan[_whose(sample.labels)][sample.labels[names.WHAT]] = sample.value
             elif sample.name == names.PLAN_SILENT:
                 silent[_whose(sample.labels)] = bool(sample.value)
+            elif sample.name == names.STATE_ROLE:
+                role = sample.labels[names.ROLE] if sample.value else role
             elif sample.name == names.COMMITTED_OFFSET:
                 committed[int(sample.labels[names.PARTITION])] = int(sample.value)
             else:
                 counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
-    return Snapshot(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent)
+    return Snapshot(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent, role)
 
 
 def _whose(labels: Mapping[str, str]) -> tuple[str, int]:

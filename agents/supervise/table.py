@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,11 @@ def details(figures: Figures) -> list[str]:
     lines += [f"{figures.name}: {count} dead letters ({reason})" for reason, count in figures.dead_letters.items()]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
+    if not math.isnan(figures.hold):
+        waited = f"{_milliseconds(figures.hold)} ms (p99 {_milliseconds(figures.hold_p99)})"
+        lines.append(f"{figures.name}: outcomes waited {waited} for versions to be durable")
+    if not math.isnan(figures.marks):
+        lines.append(f"{figures.name}: {_number(figures.marks)} bytes of marks a message")
     return lines
 
 

@@ -17,6 +17,7 @@ from agents.supervise.figures import Figures, figures
 from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Snapshot, scrape
+from agents.supervise.state_table import TITLE, StateRow, state_line, state_rows, state_table
 from agents.supervise.table import Row, details, line, table
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     PIPELINE is a pipeline's name; without it, all that are served from here are shown. Rates and means are of the last
     second; counts run from a process's start. Below stands what the replicas last told one another: queueing delay,
     planned and recent batches, what a planned batch takes by its profile and as measured, the stage's load (arrivals
-    by capacity), the order of its queue, who has fallen silent, and how often they speak. Exit code 1 where nothing
-    is served, or a process is gone or does not answer.
+    by capacity), the order of its queue, who has fallen silent, and how often they speak. Of stateful stages each
+    member's role, epoch and version are shown, and how far it is behind. Exit code 1 where nothing is served, or a
+    process is gone or does not answer.
 
     \b
     Example: spillway status --watch
@@ -80,7 +82,9 @@ def _tables(view: _View) -> list[Table]:
     tables = []
     for name, rows in view.rows().items():
         plan = view.plan(name)
-        tables += [table(rows, name), *([plan_table(plan, view.period(name))] if plan else [])]
+        states = view.states(name)
+        tables += [table(rows, name), *([state_table(states)] if states else [])]
+        tables += [plan_table(plan, view.period(name))] if plan else []
     return tables
 
 
@@ -94,7 +98,11 @@ def _show(view: _View, *, as_json: bool) -> None:
             console.print(table(rows, name))
         else:
             console.print(name, *map(line, rows), sep="\n  ", markup=False)
-        plan = view.plan(name)
+        plan, states = view.plan(name), view.states(name)
+        if states and console.is_terminal:
+            console.print(state_table(states))
+        elif states:
+            console.print(f"  {TITLE}", *map(state_line, states), sep="\n    ", markup=False)
         if plan and console.is_terminal:
             console.print(plan_table(plan, view.period(name)))
         elif plan:
@@ -139,6 +147,11 @@ class _View:
         of = (self._now.get(entry.pid) for entry in self.found if entry.pipeline == pipeline)
         return plan_rows(snapshot for snapshot in of if snapshot is not None)
 
+    def states(self, pipeline: str) -> list[StateRow]:
+        """How the members of a pipeline's stateful shards stand."""
+        of = ((entry.name, self._now.get(entry.pid)) for entry in self.found if entry.pipeline == pipeline)
+        return state_rows((name, snapshot) for name, snapshot in of if snapshot is not None)
+
     def period(self, pipeline: str) -> float | None:
         """Seconds between two words of a replica, as the pipeline is served; None where nobody says."""
         served = self._served(pipeline)
@@ -167,6 +180,7 @@ class _View:
                 "figures": known.as_json() if known is not None else None,
             }
         for name, pipeline in made.items():
+            pipeline["states"] = {row.name: row.as_json() for row in self.states(name)}
             pipeline["plan"] = {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)}
         return {"pipelines": made}
 

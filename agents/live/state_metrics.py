@@ -1,0 +1,81 @@
+"""What a member of a stateful shard tells of its state, for its metrics; and what the others tell of marks.
+
+The member sets the attributes as things happen; they are read from another thread. Versions are told by their n, as the
+epoch is told beside them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from agents.core.calibration import POSITIVE, Histogram
+from lineage import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from prometheus_client import Metric
+
+_BYTES: Final = (16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
+
+
+class StateFigures:
+    """A member's numbers."""
+
+    __slots__ = ("applied", "captures", "durable", "durable_lag", "epoch", "role", "version", "written")
+
+    def __init__(self) -> None:
+        self.role = "backup"  # checkpoint.promotion.Role's values
+        self.epoch = 0  # the newest that it knows
+        self.version = 0  # the n that its own copy of the state is at
+        self.durable = 0  # the n of the shard's newest durable version
+        self.applied = 0  # of a backup: the n up to which durable versions are in its copy
+        self.durable_lag: Callable[[], float] = float  # seconds since the oldest version that is not durable yet
+        self.written = 0  # bytes of chunks and manifests
+        self.captures = Histogram(POSITIVE)  # seconds that copying a state took
+
+    @property
+    def backup_lag(self) -> int:
+        """Durable versions that a backup has not applied yet; of others 0."""
+        return max(0, self.durable - self.applied) if self.role == "backup" else 0
+
+
+def marks_histogram() -> Histogram:
+    """For the bytes of marks in each message's hops header."""
+    return Histogram(_BYTES)
+
+
+def state_families(labels: Sequence[str], state: StateFigures) -> Iterator[Metric]:
+    """Give the metric families of a member; `labels` are the values of `names.LABELS`."""
+    role = GaugeMetricFamily(names.STATE_ROLE, "The member's role", labels=(*names.LABELS, names.ROLE))
+    role.add_metric((*labels, state.role), 1.0)
+    yield role
+    for name, text, value in (
+        (names.STATE_EPOCH, "The newest epoch that the member knows", state.epoch),
+        (names.STATE_VERSION, "The version that its own state is at", state.version),
+        (names.STATE_DURABLE_VERSION, "The newest durable version of the shard", state.durable),
+        (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
+        (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.durable_lag()),
+    ):
+        gauge = GaugeMetricFamily(name, text, labels=names.LABELS)
+        gauge.add_metric(labels, value)
+        yield gauge
+    written = CounterMetricFamily(
+        names.STATE_WRITTEN_BYTES_TOTAL.removesuffix("_total"), "Bytes of chunks and manifests", labels=names.LABELS
+    )
+    written.add_metric(labels, state.written)
+    yield written
+    yield _histogram(labels, names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)
+
+
+def marks_family(labels: Sequence[str], marks: Histogram) -> Metric:
+    """Give the metric family of the bytes of marks."""
+    return _histogram(labels, names.HOPS_MARKS_BYTES, "Bytes of marks in a message's hops header", marks)
+
+
+def _histogram(labels: Sequence[str], name: str, text: str, values: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=names.LABELS)
+    family.add_metric(labels, values.buckets(), values.total)
+    return family

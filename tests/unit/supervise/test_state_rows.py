@@ -1,0 +1,78 @@
+"""What members of stateful shards tell of themselves, and what a person sees of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from rich.console import Console
+
+from agents.live.metrics import Distribution, GateMetrics, StageMetrics
+from agents.live.state_metrics import StateFigures, marks_histogram
+from agents.supervise.figures import figures
+from agents.supervise.registry import Entry
+from agents.supervise.scrape import parse
+from agents.supervise.state_table import state_line, state_rows, state_table
+from agents.supervise.table import details
+
+
+def page(metrics):
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return parse(generate_latest(registry).decode(), 0.0)
+
+
+def member(role, **numbers):
+    metrics = StageMetrics("p", "learn", 1)
+    metrics.state = StateFigures()
+    metrics.state.role = role
+    for name, value in numbers.items():
+        setattr(metrics.state, name, value)
+    return metrics
+
+
+STATELESS = StageMetrics("p", "a", 0)
+
+
+def test_every_number_of_a_member_is_found_again():
+    primary = member("primary", epoch=3, version=120, durable=118, durable_lag=lambda: 0.012, written=5_000_000)
+    primary.state.captures.observe(0.004)
+    backup = member("backup", epoch=3, version=117, durable=118, applied=117)
+    rows = state_rows(
+        [("learn.0.0", page(primary)), ("learn.0.1", page(backup)), ("a.0", page(StageMetrics("p", "a", 0)))]
+    )
+    assert [row.name for row in rows] == ["learn.0.0", "learn.0.1"]
+    assert (rows[0].role, rows[0].epoch, rows[0].version, rows[0].durable) == ("primary", 3, 120, 118)
+    assert (rows[0].durable_lag, rows[0].backup_lag, rows[0].written) == (pytest.approx(0.012), 0, 5_000_000)
+    assert rows[0].capture == pytest.approx(0.004)
+    assert (rows[1].role, rows[1].backup_lag) == ("backup", 1)
+    assert json.dumps([row.as_json() for row in rows])
+    assert state_line(rows[1]).startswith(
+        "learn.0.1: backup, epoch 3, version 117, durable 118 (lag 0 ms), backup lag 1,"
+    )
+    console = Console(file=io.StringIO(), width=200)
+    console.print(state_table(rows))
+    assert "durable lag ms" in console.file.getvalue()
+
+
+def test_a_primary_has_no_backup_lag():
+    assert member("primary", durable=5).state.backup_lag == 0
+    assert member("backup", durable=5, applied=7).state.backup_lag == 0
+
+
+def test_waiting_and_marks_are_shown_where_there_are_any():
+    gate = GateMetrics("p")
+    entry = Entry("p", "gate", 0, os.getpid(), 1, time.time(), "gate")
+    assert not any("waited" in line for line in details(figures(entry, page(gate), None)))
+    gate.hold = Distribution()
+    gate.hold.observe(0.004)
+    assert any("gate.0: outcomes waited" in line for line in details(figures(entry, page(gate), None)))
+    stage = StageMetrics("p", "a", 0)
+    stage.marks = marks_histogram()
+    stage.marks.observe(33)
+    told = details(figures(Entry("p", "a", 0, os.getpid(), 1, time.time(), "stage"), page(stage), None))
+    assert told == ["a.0: 33.0 bytes of marks a message"]
