@@ -1,0 +1,147 @@
+"""A backup's side of replication: the versions that are complete, their chunks, and the copy of the newest durable one.
+
+Fed with the records of the shard's partition of the state topic (`chunk`), and with those of its version log that count
+(`manifest`, `fenced`, `based`). Invariants:
+
+* `apply` takes versions that the caller knows to be durable, or the base that it was promoted from, and goes forward
+  only: what is durable is never taken back, so no copy of an older version is needed.
+* A complete version's contents and chunks are held until it, or a later one, is applied, or a base has cut it off.
+* `apply` raises ChunkError where a chunk is missing or damaged, and nothing has changed. Its caller reads the partition
+  on to its end, then once more from the start (once for the contents, where they are spilled, and once for what they
+  name: `opened` tells), and then tells the operator: never an older version on its own.
+* `give` hands over the copy itself, with what the next reign has to know of the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from checkpoint.assembly import ChunkError
+from checkpoint.held_chunks import FUTURE_BYTES, SPARE_BYTES, HeldChunks
+from checkpoint.manifests import open_contents
+from checkpoint.state_copy import StateCopy
+from lineage.errors import CheckpointError
+from lineage.marks import INITIAL
+from lineage.values.replication import ReplicationDecoder
+
+if TYPE_CHECKING:
+    from checkpoint.versions import History
+    from lineage.marks import Version
+    from lineage.replication import ChunkKey, Contents, Manifest
+
+_DECODER: Final = ReplicationDecoder()
+
+
+class Given(NamedTuple):
+    """What a promoted member goes on with."""
+
+    version: Version
+    contents: Contents | None  # None: the initial version, which `initialize` gives
+    state: dict[Any, Any] | None
+    keyed: dict[str, dict[Any, Any]] | None
+    present: frozenset[ChunkKey]  # every chunk that the partition holds
+    named: frozenset[ChunkKey]  # those that the version needs, its spilled contents included
+
+
+class _Complete:
+    """A complete version; its contents once they could be opened."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.contents: Contents | None = None
+
+    @property
+    def named(self) -> frozenset[ChunkKey]:
+        chunks = self.contents.chunks if self.contents is not None else ()
+        return frozenset(chunk.key for chunk in (*self.manifest.spilled, *chunks))
+
+
+class Standby:
+    """One backup's copy."""
+
+    def __init__(
+        self,
+        *,
+        spare_bytes: int = SPARE_BYTES,
+        future_bytes: int = FUTURE_BYTES,
+        decoder: ReplicationDecoder = _DECODER,
+    ) -> None:
+        self.held = HeldChunks(spare_bytes=spare_bytes, future_bytes=future_bytes)
+        self.copy = StateCopy()
+        self.applied: Version = INITIAL
+        self._complete: dict[Version, _Complete] = {}  # newer than what is applied, oldest first
+        self._last: frozenset[ChunkKey] = frozenset()  # what the applied version names
+        self._decoder = decoder
+
+    def chunk(self, key: ChunkKey, value: bytes | None) -> None:
+        """Take a record of the state topic; None is a tombstone."""
+        self.held.take(key, value)
+
+    def manifest(self, manifest: Manifest) -> None:
+        """Take a manifest that counts. Raises WireError for contents that cannot be decoded."""
+        one = self._complete[manifest.version] = _Complete(manifest)
+        self.held.want(one.named)
+        self._open(one)
+
+    def fenced(self, epoch: int) -> None:
+        """Take a fence that counts."""
+        self.held.fenced(epoch)
+
+    def based(self, history: History) -> None:
+        """Take a base that counts: what it has cut off is forgotten."""
+        self._complete = {version: one for version, one in self._complete.items() if history.alive(version)}
+
+    def apply(self, version: Version) -> bool:
+        """Bring the copy to a version; False if it is there, or beyond.
+
+        Raises ChunkError; CheckpointError for a version whose manifest was not read, or which contradicts itself.
+        """
+        if version.n <= self.applied.n:
+            return False
+        one = self._complete.get(version)
+        if one is None:
+            raise CheckpointError(
+                f"the manifest of {version} is not in the version log, so its state cannot be applied"
+            )
+        contents = self._open(one) or open_contents(one.manifest, self._fetch, self._decoder)
+        self.copy.apply(contents, self.held.get, self.held.keep)
+        self.applied = version
+        self._last = one.named
+        self._complete = {other: it for other, it in self._complete.items() if other.n > version.n}
+        for it in self._complete.values():
+            self._open(it)
+        self.held.settle(frozenset().union(*(it.named for it in self._complete.values())), self._last)
+        return True
+
+    def opened(self, version: Version) -> bool:
+        """Whether the contents of a complete version are known."""
+        one = self._complete.get(version)
+        return one is not None and self._open(one) is not None
+
+    def newest(self, version: Version) -> Version | None:
+        """The newest version with a manifest at or below a durable one, if it is not applied yet."""
+        found = [other for other in self._complete if other.n <= version.n]
+        return max(found, key=lambda other: other.n, default=None)
+
+    def give(self) -> Given:
+        """Hand over the copy, for good."""
+        contents = self.copy.contents
+        present = frozenset(self.held.present)
+        if contents is None:
+            return Given(INITIAL, None, None, None, present, frozenset())
+        return Given(self.applied, contents, *self.copy.give(), present, self._last)
+
+    def _open(self, one: _Complete) -> Contents | None:
+        """The contents; None while chunks of theirs are missing."""
+        if one.contents is None:
+            try:
+                one.contents = open_contents(one.manifest, self._fetch, self._decoder)
+            except ChunkError:
+                return None
+            self.held.want(one.named)
+            self.held.manifest(one.manifest.version)
+        return one.contents
+
+    def _fetch(self, key: ChunkKey) -> bytes | None:
+        held = self.held.get(key)
+        return None if held is None else held.data
