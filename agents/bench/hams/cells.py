@@ -63,10 +63,13 @@ class Measured:
     interval: float  # seconds between two bursts
 
 
-def variant(cell: Cell, folder: Path, run: int, backups: int = 1) -> Pipeline:
-    """Write the service's pipeline anew with the cell's mode and batch, and load it."""
+def variant(cell: Cell, folder: Path, run: int, gather: float = _GATHER) -> Pipeline:
+    """Write the service's pipeline anew with the cell's mode and batch, and load it.
+
+    `gather`: for how many seconds a stage waits for its batch to be full.
+    """
     given = load(cell.service.path)
-    stages = [_stage(stage, cell, backups) for stage in given.spec.stages]
+    stages = [_stage(stage, cell, gather) for stage in given.spec.stages]
     name = f"{cell.name}-{run}"
     file = folder / f"{name}.yaml"
     written = {"name": name, "slo": SLO, "partitions": given.spec.partitions, "stages": stages}
@@ -76,14 +79,14 @@ def variant(cell: Cell, folder: Path, run: int, backups: int = 1) -> Pipeline:
     return load(file)
 
 
-def _stage(stage: StageSpec, cell: Cell, backups: int) -> dict[str, Any]:
+def _stage(stage: StageSpec, cell: Cell, gather: float) -> dict[str, Any]:
     left_out = {"replication", "backups", "policy", "batch", "max_batch", "batch_delay"}
     kept = stage.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
-    kept |= {"batch": cell.batch, "max_batch": cell.batch, "batch_delay": _GATHER, "policy": "naive"}
+    kept |= {"batch": cell.batch, "max_batch": cell.batch, "batch_delay": gather, "policy": "naive"}
     if stage.state is not None:
         kept["replication"] = cell.mode
         if cell.mode != "none":
-            kept["backups"] = backups
+            kept["backups"] = 1
     pace = cell.service.paces.get(stage.name) if cell.emulated else None
     if pace is not None:
         function = "paced" if stage.state is None else "paced_stateful"

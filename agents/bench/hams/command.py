@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from agents.bench.hams import latency
+from agents.bench.hams import latency, recovery
 from agents.bench.hams.services import MODES, SERVICES
 from agents.bench.hams.setting import Section, Setting
 from agents.bench.pard.output import fill_in, read_section, write_section
@@ -31,6 +31,7 @@ SECTIONS = {
         Section("latency", "latency and throughput over bare", latency.measure_latency, latency.tables),
         Section("emulated", "the same, computing as long as the paper", latency.measure_emulated, latency.tables),
         Section("sizes", "batch sizes", latency.measure_sizes, latency.tables),
+        Section("recovery", "from a kill to the first message after it", recovery.measure_recovery, recovery.tables),
     )
 }
 
