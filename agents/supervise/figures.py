@@ -44,6 +44,7 @@ class Figures:
     hold: float = math.nan  # of the gate: the median for which outcomes waited for versions to be durable
     hold_p99: float = math.nan
     marks: float = math.nan  # mean bytes of marks in a message
+    state_role: str = ""  # of a member of a stateful shard
 
     def count(self, kind: OutcomeKind) -> int:
         """Outcomes of a kind since the start."""
@@ -81,6 +82,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         hold=hold.quantile(0.5),
         hold_p99=hold.quantile(0.99),
         marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),
+        state_role=now.role,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agents.core.policies import period_of
 from agents.live import topics as live_topics
 from agents.supervise.groups import KafkaGroups, watched_groups
+from agents.supervise.obituaries import KafkaObituaries
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
@@ -97,13 +98,23 @@ class Service:
         created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec), say=self._say)
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
+        obituaries = self._obituaries()
         self._entry.write(settings.run_dir)
         try:
+            self.supervisor.obituaries = obituaries
             return self.supervisor.run(stop)
         finally:
+            if obituaries is not None:
+                obituaries.close()
             serve_path(settings.run_dir, self._name).unlink(missing_ok=True)
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
+
+    def _obituaries(self) -> KafkaObituaries | None:
+        """Where deaths of members are told; None where no stage has members that wait for them."""
+        spec = self._settings.pipeline.spec
+        replicated = any(stage.replicated and stage.backups for stage in spec.stages)
+        return KafkaObituaries(self._settings.cluster, spec.name) if replicated else None
 
     def _tell_ready(self) -> None:
         entry = ServeEntry(**{**self._entry.__dict__, "ready": True})

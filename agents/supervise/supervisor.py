@@ -22,12 +22,15 @@ from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
 from agents.supervise.standbys import hand_over
 from agents.supervise.table import Row
-from agents.supervise.watchdog import Watchdog
+from agents.supervise.watchdog import Watchdog, keeps_up
+from checkpoint.promotion import Role
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from agents.supervise.watchdog import GroupSight
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +89,7 @@ class Supervisor:
         self.was_ready = False
         self._hurry = False
         self._keep = keep
-        self._obituaries = obituaries
+        self.obituaries = obituaries
         self._pipeline = pipeline
         self._run_dir = run_dir
         self._settings = settings or SupervisorSettings()
@@ -171,8 +174,8 @@ class Supervisor:
     def _report_deaths(self) -> None:
         for child in self.children:
             member = child.take_dead_member()
-            if member is not None and self._obituaries is not None:
-                self._obituaries.report(child.plan.stage, child.plan.shard, member)
+            if member is not None and self.obituaries is not None:
+                self.obituaries.report(child.plan.stage, child.plan.shard, member)
 
     def _judge(self, now: float) -> None:
         seen = self._observer.take_sights()
@@ -182,13 +185,22 @@ class Supervisor:
         for group, sight in sights.items():
             running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
-            for replica in self._watchdogs[group].observe(at, sight, since):
+            excused = self._only_follows(group, sights)
+            for replica in self._watchdogs[group].observe(at, sight, since, excused=excused):
                 child = running[replica]
                 if child.stalled(now):
                     self._say(
                         f"{child.plan.name} made no progress for {self._settings.patience(child.plan.stage):g} s "
                         f"({sight.lag} records wait): it is killed and started again"
                     )
+
+    def _only_follows(self, group: str, sights: Mapping[str, GroupSight]) -> bool:
+        """Whether the group is that of a backup that says so, and that has come as far as its shard."""
+        told = self._observer.figures.get(group)
+        if told is None or told.state_role != Role.BACKUP.value:
+            return False
+        shard = group.rpartition(".")[0]
+        return keeps_up(sights[group], (sight for name, sight in sights.items() if name.rpartition(".")[0] == shard))
 
     def _running(self, group: str) -> Iterator[Child]:
         return (

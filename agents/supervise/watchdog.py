@@ -3,6 +3,10 @@
 A process that hangs cannot be asked, so it is judged by what its consumer group commits. A partition is stuck when its
 committed offset has not moved for `stall` seconds while there were records after it. A replica that runs but has not
 been a member of its group for `stall` seconds is wedged as well: the broker has put it out, and it does not come back.
+
+A backup of a stateful shard commits the durable position that it follows, so a primary that stands still holds it up as
+well. It is no worse than its shard as long as it says that it is a backup, and no other member has come further; then
+its clock does not run, and it has the whole time anew when it is promoted.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,16 @@ def blame(owner: int | None, running: frozenset[int], members: frozenset[int]) -
     return running - members or running
 
 
+def keeps_up(sight: GroupSight, shard: Iterable[GroupSight]) -> bool:
+    """Whether a member has come as far, on every partition, as any member of its shard."""
+    return all(
+        sight.partitions[partition].committed >= other.committed
+        for one in shard
+        for partition, other in one.partitions.items()
+        if partition in sight.partitions
+    )
+
+
 class Watchdog:
     """Judges the replicas of one stage, from what is seen of its group now and then."""
 
@@ -57,9 +71,14 @@ class Watchdog:
         self._stuck: dict[int, tuple[int, float]] = {}  # partition -> committed offset, since when
         self._absent: dict[int, float] = {}  # replica -> since when
 
-    def observe(self, now: float, sight: GroupSight, running_since: Mapping[int, float]) -> frozenset[int]:
-        """The replicas to restart, of those that run (since when each has been ready is `running_since`)."""
-        if self._seen_at is not None and now - self._seen_at > self._longest_gap:
+    def observe(
+        self, now: float, sight: GroupSight, running_since: Mapping[int, float], *, excused: bool = False
+    ) -> frozenset[int]:
+        """The replicas to restart, of those that run (since when each has been ready is `running_since`).
+
+        `excused`: what stands still is not theirs to move.
+        """
+        if excused or (self._seen_at is not None and now - self._seen_at > self._longest_gap):
             self._stuck.clear()
             self._absent.clear()
         self._seen_at = now

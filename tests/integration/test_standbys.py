@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 from agents.supervise.child import ChildPlan
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.supervisor import SupervisorSettings
+from agents.supervise.watchdog import GroupSight, PartitionSight
 
 from .test_supervisor import FAKE, QUICK, await_, plan, running
 
@@ -124,3 +126,26 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
         assert first != second
         run.supervisor.hurry()
     assert len(told.dead) == 2  # what ends because it was told to is no news
+
+
+class StandingStill:
+    """The groups of a shard where nothing moves, though records wait."""
+
+    def look(self, groups):
+        return {g: GroupSight({0: PartitionSight(7, 9, int(g[-1]))}, frozenset({int(g[-1])})) for g in groups}
+
+
+def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, monkeypatch):
+    def told(_self, _now):
+        return {f"s.0.{n}": SimpleNamespace(state_role=role) for n, role in enumerate(("primary", "backup"))}
+
+    monkeypatch.setattr("agents.supervise.observer.MetricsReader.read", told)
+    plans = [replace(plan(tmp_path, "s.0", replica=n), role="member", label=f"s.0.{n}") for n in range(2)]
+    quick = SupervisorSettings(QUICK, stall=1.2)
+    with running(tmp_path, plans, settings=quick, groups=StandingStill()) as run:
+        assert run.ready.wait(30.0)
+        primary, backup = run.child("s.0.0").pid, run.child("s.0.1").pid
+        await_(lambda: run.child("s.0.0").pid not in {None, primary})
+        assert run.heard("s.0.0", "no progress")
+        assert run.child("s.0.1").pid == backup
+        assert run.end() == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.supervise.watchdog import GroupSight, PartitionSight, Watchdog, blame
+from agents.supervise.watchdog import GroupSight, PartitionSight, Watchdog, blame, keeps_up
 
 
 def sight(*partitions, members=(0,)):
@@ -84,3 +84,19 @@ def test_blame(owner, running, members, blamed):
 
 def test_lag_counts_what_is_not_committed():
     assert sight((7, 9, 0), (9, 9, 0), (12, 9, 0)).lag == 2
+
+
+def test_who_is_excused_has_the_whole_time_anew_afterwards():
+    dog = Watchdog(30.0, longest_gap=100.0)
+    stuck = sight((7, 9, 0))
+    for now in (0.0, 20.0, 40.0, 60.0):
+        assert not dog.observe(now, stuck, {0: -100.0}, excused=True)
+    assert not dog.observe(80.0, stuck, {0: -100.0})
+    assert dog.observe(90.0, stuck, {0: -100.0}) == {0}
+
+
+def test_a_backup_keeps_up_as_long_as_nobody_of_its_shard_is_further():
+    behind, ahead = sight((7, 9, 0), (4, 4, 0)), sight((8, 9, 1), (4, 4, 1))
+    assert keeps_up(behind, [behind, sight((7, 9, 1), (3, 4, 1))])
+    assert not keeps_up(behind, [behind, ahead])
+    assert keeps_up(ahead, [behind, ahead])

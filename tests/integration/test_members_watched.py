@@ -1,0 +1,71 @@
+"""What the supervisor tells and asks the broker about members of stateful stages."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from agents.live.operator.partitions import Partitions
+from agents.live.topics import ensure
+from agents.supervise.groups import KafkaGroups, watched_groups
+from agents.supervise.obituaries import KafkaObituaries
+from agents.supervise.watchdog import PartitionSight, Watchdog
+from lineage.replication import Report
+from lineage.values.replication import ReplicationDecoder
+from producers.connection import ClientSettings
+from topology import topics
+from topology.load import parse
+
+PIPELINE = """
+name: {name}
+slo: 1
+partitions: 2
+stages:
+  - {{name: learn, model: "m:M", state: shared, shards: 2}}
+"""
+
+
+@pytest.fixture
+def settings(broker):
+    return ClientSettings(bootstrap=broker)
+
+
+@pytest.fixture
+def pipeline(settings, unique_name):
+    made = parse(PIPELINE.format(name=unique_name), "p.yaml")
+    ensure(settings, topics.topic_plan(made.spec))
+    return made
+
+
+def test_a_death_is_told_where_the_members_listen(settings, pipeline, unique_name):
+    with Partitions(settings, [(topics.beat(unique_name), 0)]) as partitions:
+        obituaries = KafkaObituaries(settings, unique_name)
+        obituaries.report("learn", 1, f"{unique_name}.learn.1.0@17")
+        obituaries.close()
+        (message,) = partitions.to_the_end()
+    report = ReplicationDecoder().record(message.value())
+    assert isinstance(report, Report)
+    assert (report.stage, report.shard, report.members) == ("learn", 1, (f"{unique_name}.learn.1.0@17",))
+    assert report.at_us > 0
+
+
+def test_a_member_is_judged_by_what_its_own_group_has_committed(settings, pipeline, unique_name, broker):
+    ingress = topics.ingress(unique_name)
+    producer = Producer({"bootstrap.servers": broker})
+    for partition in (0, 1):
+        for _ in range(5):
+            producer.produce(ingress, b"x", partition=partition)
+    assert producer.flush(30) == 0
+    backup = Consumer(
+        {"bootstrap.servers": broker, "group.id": f"{unique_name}.learn.1.1", "enable.auto.commit": False}
+    )
+    backup.commit(offsets=[TopicPartition(ingress, 1, 3)], asynchronous=False)
+    backup.close()
+    groups = KafkaGroups(settings, unique_name, watched_groups(pipeline))
+    sights = groups.look(["learn.0.0", "learn.1.1", "gate"])
+    assert sights["learn.0.0"].partitions == {0: PartitionSight(0, 5, 0)}
+    assert sights["learn.1.1"].partitions == {1: PartitionSight(3, 5, 3)}
+    assert sights["learn.1.1"].members == {3}
+    dog = Watchdog(30.0, longest_gap=100.0)
+    assert not dog.observe(0.0, sights["learn.1.1"], {3: -100.0})
+    assert dog.observe(30.0, sights["learn.1.1"], {3: -100.0}) == {3}
