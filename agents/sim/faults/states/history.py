@@ -1,0 +1,72 @@
+"""What is remembered of a run for the oracle, beside what the processes write: who did what, and what was released.
+
+It is kept by those who know it from their own work, not from what the protocol says of it: a payload carries the
+versions that it really came from, whatever marks its message has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from agents.sim.faults.broker import Place
+    from lineage.marks import Mark, Version
+
+Rests = frozenset["Mark"]
+
+
+class Payload(NamedTuple):
+    """What a stage made for a request: its value, and the newest versions on each way that it came from."""
+
+    value: str
+    rests: Rests
+
+
+class Made(NamedTuple):
+    """A version that a primary made: the digests of the state before and after, and what was done in between."""
+
+    before: str
+    after: str
+    taken: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]  # (request, its records), in order; empty: drops alone
+    nonce: int  # what the model drew
+
+
+class Loaded(NamedTuple):
+    """A state that a member began its reign with."""
+
+    place: Place
+    version: Version
+    digest: str
+    member: str
+    epoch: int
+
+
+class Told(NamedTuple):
+    """An outcome that was released."""
+
+    request: str
+    kind: str
+    told: Any
+    parts: tuple[tuple[str, tuple[Mark, ...], Any], ...]  # (sender, its marks, its body)
+
+
+@dataclass(slots=True)
+class StateRun:
+    """What came of a run."""
+
+    accepted: dict[str, float] = field(default_factory=dict)
+    made: dict[Mark, Made] = field(default_factory=dict)
+    loaded: list[Loaded] = field(default_factory=list)
+    final: dict[Place, tuple[Version, str]] = field(default_factory=dict)  # each shard's primary at the end
+    told: list[Told] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # that were noticed on the way
+    struck: list[str] = field(default_factory=list)  # the faults that took place
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    events: int = 0
+
+    def count(self, what: str) -> None:
+        """Count something that happened."""
+        self.counts[what] = self.counts.get(what, 0) + 1

@@ -1,0 +1,73 @@
+"""What the processes of a stateful pipeline have in common: points at which they may die, and a wire of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.sim.faults.process import Process
+from agents.sim.faults.states.wire import Wire
+from lineage.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.sim.faults.states.world import StateWorld
+
+
+class KilledError(Exception):
+    """The process has just died; nothing that it was about to do is done."""
+
+
+class Living(Process):
+    """A process that dies where it is told to, and not only between two events."""
+
+    world: StateWorld  # type: ignore[assignment]
+
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+        self.role = ""
+        super().__init__(world, stage, replica)  # type: ignore[arg-type]
+        self.wire = Wire(self)
+        self.since = 0.0  # when it was stopped
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something later, as far as it gets."""
+        super().after(seconds, lambda: self.attempt(what))
+
+    def attempt(self, what: Callable[[], None]) -> None:
+        """Do something; the process may die of it."""
+        try:
+            what()
+        except KilledError:
+            pass
+        except CheckpointError as error:
+            self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
+            self.die()
+
+    def point(self, name: str) -> None:
+        """Come to a point by name; the process may not come beyond it."""
+        self.world.points(self, name)
+        if not self.alive:
+            raise KilledError
+
+    def stand_still(self) -> None:
+        """Stop, as under SIGSTOP."""
+        super().stand_still()
+        self.since = self.world.now
+        self.wire.stopped()
+
+    def go_on(self) -> None:
+        """Continue, with what it was about to do and to send."""
+        waiting, self.standing = self.standing or [], None
+        self.wire.goes_on()
+        self.was_away(self.world.now - self.since)
+        for what in waiting:
+            if self.alive:
+                what()
+
+    def was_away(self, seconds: float) -> None:
+        """Hear for how long it stood still."""
+
+    def die(self) -> None:
+        """End now. Of what was under way to each partition, a beginning arrives."""
+        super().die()
+        self.wire.died()

@@ -1,0 +1,280 @@
+"""What must be true after a run, whatever went wrong on the way. It reads all topics, what was compacted away included.
+
+(a) every accepted query has exactly one outcome;
+(b) what was released rests on versions of the recovered history alone: those that it came from, and, version by
+    version, those that they came from;
+(c) along that history every version begins with the state that the one before ended with; what a reign began with, and
+    what the last primary has, is the state of its version; whoever reads the logs now recovers just that; and where the
+    model draws nothing, one process that takes the recorded batches in their order gets the same, bit for bit;
+(d) no request has two different live messages of the same hop;
+(e) all is at rest, and every shard has one primary;
+(f) every request that came to a stage, and is live, is recorded there exactly once.
+
+The judge knows the recovered history from the logs, and what came from what from the payloads; of the marks on messages
+it believes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from agents.sim.faults.broker import EGRESS, INGRESS, OUTCOMES, Standing
+from agents.sim.faults.states import model
+from agents.sim.faults.states.history import Payload
+from agents.sim.faults.states.standby import Logged, Standby
+from agents.sim.faults.states.topics import state_of, versions_of
+from checkpoint.logs import Logs
+from lineage.errors import CheckpointError
+from lineage.marks import INITIAL, Mark, Version
+from lineage.message import PREDICTION, Outcome
+from lineage.replication import Batch, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agents.sim.faults.broker import Place, Record
+    from agents.sim.faults.states.play import Play
+
+
+class Judge:
+    """Judges one run that has ended."""
+
+    def __init__(self, play: Play) -> None:
+        self.play = play
+        self.run = play.result
+        self.problems = list(self.run.problems)
+        self.topology = play.scenario.topology
+        self.places: list[Place] = play.shards_of(self.topology.states)
+        self.logs = Logs(self.places)
+        self.standbys = {place: Standby() for place in self.places}
+        self.batches: dict[Mark, Batch] = {}  # as recorded, of the live history
+        self.offsets: dict[Place, dict[int, Record]] = {}  # a topic's partition: its records by offset
+
+    def judge(self) -> list[str]:
+        """Give all problems."""
+        if not self._read_logs():
+            return self.problems
+        self._read_batches()
+        self._outcomes()
+        self._released()
+        for place in self.places:
+            self._history(place)
+            self._recovered(place)
+            self._recorded(place)
+        self._messages()
+        self.problems += [f"(e) {process} did not come to rest" for process in self.run.stuck]
+        return self.problems
+
+    # The recovered history -------------------------------------------------------------------------------------
+
+    def _read_logs(self) -> bool:
+        """Read what compaction has left, as a member that begins now."""
+        broker = self.play.broker
+        try:
+            for place in self.places:
+                standby = self.standbys[place]
+                for record in broker.read(versions_of(place), 0):
+                    counts = record.body is not None and self.logs.take(place, record.body.record)
+                    standby.read_version(record, counts=counts)
+                for record in broker.read(state_of(place), 0):
+                    standby.read_state(record)
+            for place in self.places:
+                self.logs.caught_up(place)
+        except CheckpointError as error:
+            self.problems.append(f"the logs contradict themselves: {error}")
+            return False
+        return True
+
+    def _read_batches(self) -> None:
+        """Find what is recorded in live versions, in all manifests that there ever were."""
+        for place in self.places:
+            for record in self.play.broker.whole.get(versions_of(place), ()):
+                if not isinstance(record.body, Logged) or not isinstance(record.body.record, Manifest):
+                    continue
+                version = record.body.record.version
+                if not self._alive(Mark(*place, version)):
+                    continue
+                for batch in record.body.contents.batches:
+                    known = self._at(place, batch.n)
+                    if known is not None and self.batches.setdefault(known, batch) != batch:
+                        self.problems.append(f"(f) {known} is recorded in two ways")
+
+    def _at(self, place: Place, n: int) -> Mark | None:
+        """Give the live version of that number."""
+        links = self.logs.log(place).history.links
+        for (epoch, base), (_, end) in zip(links, [*links[1:], (0, Version(0, 1 << 60))], strict=True):
+            if base.n < n <= end.n:
+                return Mark(*place, Version(epoch, n))
+        return None
+
+    def _alive(self, mark: Mark) -> bool:
+        return self.logs.log(mark.place).history.alive(mark.version)
+
+    def _lives(self, rests: Iterable[Mark]) -> bool:
+        return all(self.logs.durable(mark) for mark in rests)
+
+    # (a) and (b) -----------------------------------------------------------------------------------------------
+
+    def _egress(self) -> Iterator[Any]:
+        for partition in range(self.play.scenario.partitions):
+            for record in self.play.broker.whole.get((EGRESS, partition), ()):
+                if record.standing is Standing.COMMITTED:
+                    yield record.body
+
+    def _outcomes(self) -> None:
+        counts = Counter(told.request for told in self._egress())
+        self.problems += [f"(a) {request}: no outcome" for request in self.run.accepted if request not in counts]
+        self.problems += [f"(a) {request}: {n} outcomes" for request, n in counts.items() if n > 1]
+        self.problems += [f"(a) {request}: nobody asked" for request in counts if request not in self.run.accepted]
+        allowed = {"expired"} if self.play.scenario.policy != "naive" else set()
+        for told in self._egress():
+            if told.kind != PREDICTION and told.told not in allowed:
+                self.problems.append(f"(a) {told.request}: wrong outcome {told.kind} {told.told}")
+
+    def _released(self) -> None:
+        for told in self._egress():
+            for sender, marks, outcome in told.parts:
+                rests = {*marks, *_rests(outcome)}
+                lost = [mark for mark in rests if not self.logs.durable(mark)]
+                if lost:
+                    self.problems.append(f"(b) {told.request}: released from {sender}, but {lost[0]} is lost")
+
+    # (c) -------------------------------------------------------------------------------------------------------
+
+    def _history(self, place: Place) -> None:
+        """Go along the versions of a shard."""
+        made, end = self.run.made, self.logs.newest_durable(place)
+        digest = state = model.State()
+        digest = state.digest
+        for n in range(1, end.n + 1):
+            mark = self._at(place, n)
+            if mark is None or mark not in made:
+                self.problems.append(f"(c) {place[0]}: nobody made version {n} of {end}")
+                return
+            if made[mark].before != digest:
+                self.problems.append(f"(c) {mark} was made from another state than the version before it")
+                return
+            digest = made[mark].after
+            batch = self.batches.get(mark)
+            if batch is None:
+                self.problems.append(f"(f) {mark} is in no manifest")
+                return
+            items = self._items(place, batch)
+            if items is None:
+                return
+            state = model.update(place[0], state, items, made[mark].nonce)
+            if state.digest != digest:
+                self.problems.append(f"(c) {mark} is another state than what its record gives")
+                return
+
+    def _items(self, place: Place, batch: Batch) -> list[model.Item] | None:
+        """Give a batch's requests from the input's log; they must rest on live versions alone."""
+        items: list[tuple[str, list[tuple[str, str]]]] = []
+        for one in batch.taken:
+            record = self._input(place[0], one.partition, one.offset)
+            if record is None or record.request_id != one.request:
+                self.problems.append(f"(f) {place[0]} recorded {one}, which is not there")
+                return None
+            dead = [mark for mark in _rests(record.body) if not self.logs.durable(mark)]
+            if dead:
+                self.problems.append(f"(b) {place[0]} v{batch.n} rests on {dead[0]}, which is lost")
+                return None
+            if not items or items[-1][0] != one.request:
+                items.append((one.request, []))
+            if not record.lost:
+                items[-1][1].append((record.hop.stage if record.hop else "", record.body.value))
+        return [model.Item(request, tuple(value for _, value in sorted(parts))) for request, parts in items]
+
+    def _recovered(self, place: Place) -> None:
+        """Compare what a reign began with, what the last primary has, and what a new member would load."""
+        made = self.run.made
+        first = model.State().digest
+        for loaded in self.run.loaded:
+            if loaded.place == place:
+                right = first if loaded.version == INITIAL else made[Mark(*place, loaded.version)].after
+                if loaded.digest != right:
+                    self.problems.append(f"(c) {loaded.member} began with another state than {loaded.version}")
+        if place not in self.run.final:
+            return
+        version, digest = self.run.final[place]
+        durable = self.logs.newest_durable(place)
+        if version != durable:
+            self.problems.append(f"(c) {place[0]}: the primary is at {version}, durable is {durable}")
+            return
+        try:
+            standby = self.standbys[place]
+            state = standby.state_of(durable)
+            entry = standby.entries.get(durable)
+            if entry is not None and entry.state_n < durable.n:
+                for batch in entry.contents.batches:
+                    items = self._items(place, batch) if batch.n > entry.state_n else None
+                    if items is not None:
+                        state = model.update(place[0], state, items, 0)
+            if state.digest != digest and (self.play.scenario.deterministic or not self.play.scenario.mode.logs):
+                self.problems.append(f"(c) {place[0]}: another state than {durable} is recovered from the logs")
+        except CheckpointError as error:
+            self.problems.append(f"(c) {place[0]}: {durable} cannot be recovered: {error}")
+
+    # (d) and (f) -----------------------------------------------------------------------------------------------
+
+    def _messages(self) -> None:
+        """Compare all live messages of the same request from the same sender to the same receiver."""
+        said: dict[tuple[str, str, str], Any] = {}
+        for (topic, _), records in self.play.broker.whole.items():
+            if topic not in self.topology.edges and topic != OUTCOMES:
+                continue
+            for record in records:
+                if record.hop is None or not self._lives((*record.hop.marks, *_rests(record.body))):
+                    continue
+                key = (record.hop.stage, topic, record.request_id)
+                what = (record.lost, _value(record.body))
+                if said.setdefault(key, what) != what:
+                    self.problems.append(f"(d) {record.request_id}: two live messages from {key[0]} to {topic}")
+
+    def _recorded(self, place: Place) -> None:
+        """Look whether what came, and lives, is recorded once."""
+        stage, shard = place
+        versions: defaultdict[str, set[int]] = defaultdict(set)
+        places: Counter[tuple[int, int]] = Counter()
+        end = self.logs.newest_durable(place)
+        for mark, batch in self.batches.items():
+            if mark.place == place and mark.version.n <= end.n:
+                for one in (*batch.taken, *batch.dropped):
+                    versions[one.request].add(batch.n)
+                    places[one.partition, one.offset] += 1
+        self.problems += [f"(f) {stage}: {request} is recorded in {len(n)} versions" for request, n in versions.items() if len(n) > 1]
+        self.problems += [f"(f) {stage}: {where} is recorded {n} times" for where, n in places.items() if n > 1]
+        topic = stage if self.play.graph.predecessors[stage] else INGRESS
+        for partition in range(self.play.scenario.partitions):
+            if partition % self.play.scenario.shards == shard:
+                for record in self.play.broker.whole.get((topic, partition), ()):
+                    marks = record.hop.marks if record.hop is not None else ()
+                    if record.request_id not in versions and self._lives((*marks, *_rests(record.body))):
+                        self.problems.append(f"(f) {stage}: {record.request_id} is recorded nowhere")
+
+    def _input(self, stage: str, partition: int, offset: int) -> Record | None:
+        place = (stage if self.play.graph.predecessors[stage] else INGRESS, partition)
+        if place not in self.offsets:
+            self.offsets[place] = {record.offset: record for record in self.play.broker.whole.get(place, ())}
+        return self.offsets[place].get(offset)
+
+
+def _value(body: Any) -> Any:
+    if isinstance(body, Payload):
+        return body.value
+    assert isinstance(body, Outcome)  # nothing else is sent
+    return body.kind, body.reason, {name: _value(one) for name, one in body.outputs.items()}
+
+
+def _rests(body: Any) -> frozenset[Mark]:
+    if isinstance(body, Payload):
+        return body.rests
+    if isinstance(body, Outcome):
+        return frozenset(mark for one in body.outputs.values() for mark in _rests(one))
+    return frozenset()
+
+
+def problems(play: Play) -> list[str]:
+    """Judge a run."""
+    return Judge(play).judge()

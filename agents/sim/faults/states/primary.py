@@ -1,0 +1,303 @@
+"""The driver of one reign: a `StatefulCore`, the model, the copies, and what is sent while the lease allows it."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agents.core.actions import Ok
+from agents.core.batching import Batcher
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.sim.faults.broker import INGRESS
+from agents.sim.faults.states import model
+from agents.sim.faults.states.history import Loaded, Made, Payload
+from agents.sim.faults.states.messages import delivery_of, message_of
+from agents.sim.faults.states.replay import replayed
+from agents.sim.faults.states.writing import Writer
+from checkpoint.reign import Copy, Seal, Write
+from lineage.marks import Mark, Version
+from lineage.message import PREDICTION, Outcome
+from lineage.replication import InputPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.actions import Emit
+    from agents.core.batching import Batch
+    from agents.core.request import Request
+    from agents.sim.faults.broker import Place, Record
+    from agents.sim.faults.states.member import MemberProcess
+    from agents.sim.faults.states.model import State
+    from agents.sim.faults.states.standby import Logged
+    from checkpoint.leases import Emission
+
+
+class Primary:
+    """One member's reign, from its Load until it is dropped."""
+
+    def __init__(
+        self, process: MemberProcess, epoch: int, base: Version, state: State, entry: Logged | None, emission: Emission
+    ) -> None:
+        """`entry`: the base's, None for the initial state. `state`: what its chunks make."""
+        world, scenario = process.world, process.world.scenario
+        guards, graph, stage = scenario.guards, process.world.graph, process.stage
+        self.process, self.world, self.place, self.epoch, self.base = process, world, process.place, epoch, base
+        self.dropped = False
+        self.topic = stage if graph.predecessors[stage] else INGRESS
+        policy = make(scenario.policy, StageView(stage=stage, replica=process.replica, instances=1))
+        batcher = Batcher(policy, scenario.batch, 0.0, 1, world.duration)
+        self.logs = process.follower.logs
+        self.chain = self.logs.log(self.place).history.links
+        self.reign = guards.reign(self.place, epoch, base, scenario.mode, scenario.every)
+        self.core = guards.stateful(
+            graph, stage, batcher, reign=self.reign, logs=self.logs, rule=scenario.topology.rules.get(stage)
+        )
+        self.entry = entry
+        self.state = replayed(world, self.place, state, base, entry)
+        self.writer = Writer(self)
+        self._next: State | None = None  # after the update that is due
+        self._emission = emission
+        self._outgoing: deque[Callable[[], None]] = deque()
+        self._positions: dict[int, int] = {}
+        self._busy = 0  # computations, updates and copies under way
+        self._wake_at = float("inf")
+        self._gave_way = False
+        self._noted = base.n  # the newest version that the history has
+        world.result.loaded.append(Loaded(self.place, base, self.state.digest, process.name, epoch))
+        world.result.count("reigns")
+
+    def begin(self) -> None:
+        """Take the inputs from the base's coverage on."""
+        world, scenario = self.world, self.world.scenario
+        inputs = tuple(
+            InputPlace(partition, 0)
+            for partition in range(scenario.partitions)
+            if partition % scenario.shards == self.place[1]
+        )
+        if self.entry is not None:
+            inputs = self.entry.contents.inputs
+            self._resend()
+        for place in inputs:
+            for start, end in self.core.assign_place(place):
+                for record in world.broker.read((self.topic, place.partition), start, end):
+                    self.core.remember(delivery_of(place.partition, record))
+            self._positions[place.partition] = place.position
+            poll = partial(self.poll, place.partition)
+            world.subscribe(self.process, (self.topic, place.partition), poll)
+            self.process.after(world.latency(), poll)
+        self.logs_changed()
+
+    def _resend(self) -> None:
+        """Send again what the base's manifest contains."""
+        assert self.entry is not None  # the caller has looked
+        outputs = self.entry.contents.outputs
+        self.reign.resend(len(outputs))
+        for place, record in outputs:  # type: ignore[misc]
+            self.world.result.count("sent again")
+            self.send(place, _copy(record), self._resent)
+
+    def _resent(self) -> None:
+        self.reign.resent()
+        self._pump()
+
+    # What comes ------------------------------------------------------------------------------------------------
+
+    def poll(self, partition: int) -> None:
+        """Take what is there, as far as there is room."""
+        if self.dropped:
+            return
+        world, position = self.world, self._positions[partition]
+        if world.scenario.redeliveries and world.random.random() < world.scenario.redeliveries:
+            position = max(0, position - world.random.randint(1, 5))
+        for record in world.broker.read((self.topic, partition), position):
+            if not self.core.room:
+                break
+            self._positions[partition] = max(record.offset + 1, self._positions[partition])
+            self.core.deliver(world.now, delivery_of(partition, record))
+        self._pump()
+
+    def logs_changed(self) -> None:
+        """Look at what the logs have learned."""
+        if self.dropped:
+            return
+        self.core.durability_changed(self.world.now)
+        self.writer.tidy()
+        if not self._gave_way and (
+            self.core.contaminated is not None or self.logs.rollback(self.place) is not None
+        ):
+            self._gave_way = True
+            self.world.result.count("contaminated")
+            self.process.gives_way(self.epoch)
+        self._pump()
+
+    # What the core asks for ------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        if self.dropped:
+            return
+        self._note_drops()
+        core, random = self.core, self.world.random
+        for batch in core.take_runs():
+            self.process.point("compute.before")
+            seconds = self.world.duration(len(batch.requests)) * random.uniform(0.5, 2.0)
+            self._later(seconds, partial(self._computed, batch, seconds))
+        for _ in core.take_updates():
+            self.process.point("update.before")
+            seconds = random.uniform(0.0005, 0.01)
+            self._later(seconds, partial(self._updated, seconds))
+        for order in core.take_orders():
+            if isinstance(order, Copy):
+                self.process.point("copy.before")
+                self._later(random.uniform(0.0005, 0.015), partial(self._copied, order.version, self.state.parts[:2]))
+            elif isinstance(order, Write):
+                self.writer.begin(order)
+            elif isinstance(order, Seal):
+                self.writer.sealed()
+        for emit in core.take_emits():
+            self.process.point("outputs.before")
+            self.send(*message_of(emit, self.process.stage), partial(self._acked, emit))
+        wake = core.next_wake(self.world.now)
+        if wake is not None and wake < self._wake_at:
+            self._wake_at = wake
+            self.process.after(wake - self.world.now, self._advance)
+
+    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+        self._busy += 1
+
+        def come() -> None:
+            self._busy -= 1
+            if not self.dropped:
+                what()
+
+        self.process.after(seconds, come)
+
+    def _advance(self) -> None:
+        self._wake_at = float("inf")
+        if not self.dropped:
+            self.core.advance(self.world.now)
+            self._pump()
+
+    def _computed(self, batch: Batch, seconds: float) -> None:
+        self.process.point("compute.after")
+        stage, nonce = self.place[0], 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
+        items = [item_of(request) for request in batch.requests]
+        mark = Mark(*self.place, self.reign.next)
+        after = model.update(stage, self.state, items, nonce)
+        taken = tuple(
+            (request.request_id, tuple((part.partition, part.offset) for part in request.parts))
+            for request in batch.requests
+        )
+        self._note_drops()
+        self.world.made(mark, Made(self.state.digest, after.digest, taken, nonce))
+        self._noted += 1
+        results = [self._result(item, mark, nonce) for item in items]
+        changed = any(model.changes(stage, item) for item in items)
+        self._next = after
+        self.core.computed(self.world.now, batch, results, seconds, changes=changed)
+        self._pump()
+        self._poll_all()
+
+    def _result(self, item: model.Item, mark: Mark, nonce: int) -> Ok:
+        stage = self.place[0]
+        value = model.compute(stage, self.state, item, nonce)
+        payload = Payload(value, frozenset((mark,)))
+        going = self.world.graph.successors[stage]
+        options = self.world.scenario.topology.choices.get(stage)
+        chosen = None if options is None else options[int(value[:8], 16) % len(options)]
+        if chosen is not None:
+            going = chosen
+        if not going:
+            return Ok({None: Outcome(PREDICTION, outputs={"value": payload}, stage=stage)}, chosen)
+        return Ok(dict.fromkeys(going, payload), chosen)
+
+    def _note_drops(self) -> None:
+        """Note the versions that the core has recorded by itself: they have drops alone."""
+        while self._noted < self.reign.recorded:
+            self._noted += 1
+            mark = Mark(*self.place, Version(self.epoch, self._noted))
+            self.world.made(mark, Made(self.state.digest, self.state.digest, (), 0))
+
+    def _updated(self, seconds: float) -> None:
+        assert self._next is not None  # it was computed
+        self.state = self._next
+        self.process.point("update.after")
+        self.core.updated(self.world.now, seconds)
+        self._pump()
+        self._poll_all()
+
+    def _copied(self, version: Version, first: tuple[str, ...]) -> None:
+        self.process.point("copy.after")
+        copy = model.State((*first, *self.state.parts[len(first) :]))
+        self.core.copied(self.world.now, version, copy)
+        self._pump()
+
+    def completed(self, version: Version) -> None:
+        """Note that a version's manifest is acknowledged."""
+        self.core.completed(self.world.now, version)
+        self._pump()
+
+    def _poll_all(self) -> None:
+        for partition in tuple(self._positions):
+            self.poll(partition)
+
+    def _acked(self, emit: Emit) -> None:
+        self.process.point("ack")
+        self.core.acked(emit)
+        self._pump()
+
+    # What is sent ----------------------------------------------------------------------------------------------
+
+    def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
+        """Send a record, if and when the lease allows it."""
+        self.send_together(((place, record),), acked, takes)
+
+    def send_together(
+        self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0
+    ) -> None:
+        """Send records all at once, if and when the lease allows it."""
+
+        def heard() -> None:
+            if not self.dropped:
+                acked()
+
+        self._outgoing.append(partial(self.process.wire.send_together, records, heard, takes))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        while self._outgoing and not self.dropped and self._emission.may_emit(self.world.now):
+            self._outgoing.popleft()()
+
+    def commit(self) -> None:
+        """Commit what the newest durable version covers."""
+        if self.dropped:
+            return
+        for partition, (offset, _) in self.core.commits().items():
+            self.process.after(self.world.latency(), partial(self.core.committed, partition, offset))
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was read is recorded, written and durable."""
+        core, broker = self.core, self.world.broker
+        return (
+            not (self._busy or self._outgoing or core.waiting or core.depth)
+            and core.settled
+            and all(
+                next(broker.read((self.topic, partition), position), None) is None
+                for partition, position in self._positions.items()
+            )
+        )
+
+
+def item_of(request: Request) -> model.Item:
+    """Give a request as the model sees it."""
+    parts = sorted(request.parts, key=lambda part: part.predecessor)
+    return model.Item(request.request_id, tuple(part.payload.value for part in parts))
+
+
+def _copy(record: Record) -> Record:
+    return type(record)(
+        record.request_id, record.body, record.sent, record.deadline, record.hop, record.path, record.lost
+    )

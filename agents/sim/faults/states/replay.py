@@ -1,0 +1,43 @@
+"""A state from a copy and the batches after it, by their records in the input's log (the mode that logs)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.sim.faults.broker import INGRESS
+from agents.sim.faults.states import model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agents.sim.faults.broker import Place
+    from agents.sim.faults.states.model import State
+    from agents.sim.faults.states.standby import Logged
+    from agents.sim.faults.states.world import StateWorld
+    from lineage.marks import Version
+    from lineage.replication import Record
+
+
+def replayed(world: StateWorld, place: Place, state: State, base: Version, entry: Logged | None) -> State:
+    """Give the state at `base`, from the copy that its entry names; a model that draws draws anew."""
+    if entry is None or entry.state_n >= base.n:
+        return state
+    for batch in entry.contents.batches:
+        if entry.state_n < batch.n <= base.n:
+            world.result.count("replayed")
+            nonce = 0 if world.scenario.deterministic else world.random.getrandbits(32)
+            state = model.update(place[0], state, items_of(world, place[0], batch.taken), nonce)
+    return state
+
+
+def items_of(world: StateWorld, stage: str, taken: Iterable[Record]) -> list[model.Item]:
+    """Give the requests of a batch as the model saw them: those whose records stand together are one."""
+    topic = stage if world.graph.predecessors[stage] else INGRESS
+    items: list[tuple[str, list[tuple[str, str]]]] = []
+    for one in taken:
+        (record,) = world.broker.read((topic, one.partition), one.offset, one.offset + 1)
+        if not items or items[-1][0] != one.request:
+            items.append((one.request, []))
+        if not record.lost:
+            items[-1][1].append((record.hop.stage if record.hop else "", record.body.value))
+    return [model.Item(request, tuple(value for _, value in sorted(parts))) for request, parts in items]

@@ -1,0 +1,101 @@
+"""What is run: a topology, a mode, the queries, and what goes wrong when. All of it follows from a seed (`drawn`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from agents.core.gate import GateCore
+from agents.core.stage import StageCore
+from agents.core.stateful_stage import StatefulCore
+from agents.sim.faults.states.topologies import TOPOLOGIES
+from checkpoint import chunks, version_log
+from checkpoint.logs import Logs
+from checkpoint.modes import MODES
+from checkpoint.promotion import Member
+from checkpoint.reign import Reign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.sim.faults.states.topologies import Topology
+    from checkpoint.modes import Mode
+
+
+class Kind(Enum):
+    """What goes wrong."""
+
+    CRASH = "crash"  # SIGKILL; of what it had sent to each partition, a beginning arrives
+    PAUSE = "pause"  # SIGSTOP for longer than its lease, then it goes on with what it knew, and what it was sending
+    AWAY = "away"  # the broker does not answer for some time
+    LATE = "late"  # one reader gets one shard's version log later than everybody else
+    SLOW = "slow"  # what one member writes of its states takes long
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong: at a time, or when a process comes to a point of its work for the n-th time."""
+
+    kind: Kind
+    stage: str = ""  # or "gate"; empty for the broker
+    role: str = ""  # of a stateful stage's members: primary or backup; empty: of no role, or of any
+    at: float = 0.0  # seconds from the beginning
+    point: str = ""  # a name of POINTS; from `at` on
+    nth: int = 1  # of the times that a process of this stage and role comes to it
+    shard: int = 0
+    seconds: float = 0.5  # until it is back, or as long as it lasts
+    of: str = ""  # LATE: whose log
+
+
+POINTS = (
+    "compute.before", "compute.after", "update.before", "update.after", "copy.before", "copy.after",
+    "chunks.before", "chunks.after", "outputs.before", "outputs.after", "manifest.before", "manifest.after",
+    "ack", "lease", "claim.before", "claim.after", "fence.before", "fence.after", "base.before", "base.after",
+    "load", "apply", "tidy",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The parts that keep the promises, so that tests can put others in their place."""
+
+    stage: type[StageCore] = StageCore
+    stateful: type[StatefulCore] = StatefulCore
+    gate: type[GateCore] = GateCore
+    member: type[Member] = Member
+    member_logs: type[Logs] = Logs
+    stage_logs: type[Logs] = Logs
+    gate_logs: type[Logs] = Logs
+    reign: type[Reign[Any]] = Reign
+    version_key: Callable[[Any], str] = version_log.key
+    chunk_key: Callable[[Any], bytes] = chunks.encode_key
+    keeps: Callable[[Any, Any], Any] = lambda logs, place: logs.newest_durable(place)  # what tombstones go by
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run but for its seed."""
+
+    topology: Topology = TOPOLOGIES["chain"]
+    mode: Mode = MODES["nspb"]
+    deterministic: bool = False
+    shards: int = 1
+    backups: int = 1
+    partitions: int = 2
+    queries: int = 24
+    rate: float = 60.0  # queries a second
+    slo: float = 1_000.0
+    policy: str = "naive"  # of the stateful stages
+    batch: int = 4
+    every: int = 6  # requests between two copies, in a mode that logs
+    repeats: float = 0.0  # share of queries that the client sends twice
+    redeliveries: float = 0.0  # share of polls that hand out again what was read
+    reports: bool = True  # whether a supervisor reports dead members
+    lag: float = 1.5  # min.compaction.lag, seconds
+    compactions: float = 4.0  # a second
+    commit_every: float = 0.1
+    write_seconds: float = 0.01  # that a chunk takes on its way, about
+    faults: tuple[Fault, ...] = ()
+    guards: Guards = field(default_factory=Guards)
+    most_seconds: float = 90.0

@@ -1,0 +1,132 @@
+"""Random schedules: what goes wrong, to whom, when, and under what circumstances. All of it follows from a seed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from agents.core.gate import GATE
+from agents.sim.faults.states.scenario import POINTS, Fault, Kind, Scenario
+from agents.sim.faults.states.topologies import TOPOLOGIES
+from checkpoint.modes import MODES, NSPB
+
+if TYPE_CHECKING:
+    from agents.sim.faults.states.topologies import Topology
+    from checkpoint.modes import Mode
+
+_MEMBER_POINTS = {
+    "primary": tuple(point for point in POINTS if point != "apply"),
+    "backup": ("lease", "claim.before", "claim.after", "fence.before", "fence.after", "base.before", "apply"),
+}
+_OTHER_POINTS = ("compute.before", "compute.after", "outputs.before", "ack")
+_GATE_POINTS = ("outputs.before", "manifest.before", "manifest.after")
+_WITHIN = 0.7  # seconds from the beginning in which things go wrong
+# What may go wrong together, and how often.
+_STORIES = {
+    "member crashes": 30,
+    "member pauses": 14,
+    "two primaries": 9,
+    "fig6": 9,
+    "all members": 6,
+    "member is slow": 6,
+    "log is late": 8,
+    "broker is away": 4,
+    "gate": 6,
+    "stateless": 8,
+}
+
+
+def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = NSPB) -> Scenario:
+    """Draw a scenario. `topology`, `mode`: None to draw them too."""
+    random = Random(f"schedule {seed}")  # noqa: S311 (a simulation)
+    if topology is None:
+        topology = TOPOLOGIES[list(TOPOLOGIES)[seed % len(TOPOLOGIES)]]
+    if mode is None:
+        mode = random.choice(list(MODES.values()))
+    shards = random.choice((1, 1, 1, 2))
+    faults: list[Fault] = []
+    for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
+        (story,) = random.choices(list(_STORIES), list(_STORIES.values()))
+        faults += _told(story, random, topology, shards)
+    expired = random.random() < 0.15  # noqa: PLR2004 (a share)
+    return Scenario(
+        topology=topology,
+        mode=mode,
+        deterministic=mode.logs,
+        shards=shards,
+        backups=random.choice((1, 1, 1, 1, 2, 0)),
+        queries=random.randint(16, 30),
+        rate=random.choice((30.0, 60.0, 120.0)),
+        slo=random.choice((0.15, 0.5)) if expired else 1_000.0,
+        policy="expired" if expired else "naive",
+        repeats=random.choice((0.0, 0.0, 0.15)),
+        redeliveries=random.choice((0.0, 0.0, 0.1)),
+        reports=random.random() < 0.7,  # noqa: PLR2004 (a share)
+        lag=random.choice((0.4, 0.8, 1.5)),
+        compactions=random.choice((0.0, 4.0, 30.0)),
+        commit_every=random.choice((0.02, 0.1, 0.2)),
+        write_seconds=random.choice((0.002, 0.01, 0.06)),
+        faults=tuple(faults),
+    )
+
+
+def _told(story: str, random: Random, topology: Topology, shards: int) -> list[Fault]:
+    at, shard = random.uniform(0.02, _WITHIN), random.randrange(shards)
+    stage = random.choice(topology.states)
+    back = random.choice((0.02, 0.1, 0.5, 1.0))
+    if story == "member crashes":
+        role = random.choice(("primary", "primary", "backup"))
+        return [_crash(random, stage, role, at, back, shard)]
+    if story == "member pauses":
+        return [_pause(random, stage, random.choice(("primary", "primary", "backup")), at, shard)]
+    if story == "two primaries":
+        return [
+            _crash(random, one, "primary", at + random.uniform(0.0, 0.03), back, shard) for one in topology.states
+        ]
+    if story == "fig6":
+        first, second = topology.states[0], topology.states[-1]
+        slow = random.uniform(0.1, 0.4)
+        return [
+            Fault(Kind.SLOW, first, "primary", max(0.0, at - slow), seconds=1.0, shard=shard),
+            Fault(Kind.CRASH, first, "primary", at, seconds=back, shard=shard),
+            Fault(Kind.CRASH, second, "backup", at + random.uniform(-0.02, 0.02), seconds=back, shard=shard),
+        ]
+    if story == "all members":
+        return [
+            Fault(Kind.CRASH, stage, role, at + random.uniform(0.0, 0.02), seconds=back, shard=shard)
+            for role in ("primary", "backup", "backup")
+        ]
+    if story == "member is slow":
+        return [Fault(Kind.SLOW, stage, "primary", at, seconds=random.uniform(0.2, 0.8), shard=shard)]
+    return _beside(story, random, topology, at, back, shard)
+
+
+def _beside(story: str, random: Random, topology: Topology, at: float, back: float, shard: int) -> list[Fault]:
+    """Tell what happens to others than members."""
+    if story == "log is late":
+        reader = random.choice((*topology.edges, GATE))
+        of = random.choice(topology.states)
+        return [Fault(Kind.LATE, reader, at=at, seconds=random.uniform(0.1, 0.35), shard=shard, of=of)]
+    if story == "broker is away":
+        return [Fault(Kind.AWAY, at=at, seconds=random.choice((0.2, 1.0, 2.5)))]
+    others = [name for name in topology.edges if name not in topology.states]
+    stage = GATE if story == "gate" or not others else random.choice(others)
+    points = _GATE_POINTS if stage == GATE else _OTHER_POINTS
+    if random.random() < 0.3:  # noqa: PLR2004 (a share)
+        return [Fault(Kind.PAUSE, stage, at=at, seconds=random.uniform(0.3, 2.0))]
+    point = random.choice(("", *points))
+    return [Fault(Kind.CRASH, stage, "", at, point, random.randint(1, 4), seconds=back)]
+
+
+def _crash(random: Random, stage: str, role: str, at: float, back: float, shard: int) -> Fault:
+    point = random.choice(("", *_MEMBER_POINTS[role]))
+    if point.startswith(("claim", "fence", "base", "load")):
+        at = 0.0 if random.random() < 0.3 else at  # noqa: PLR2004 (a share: of the first election, or of a later one)
+        role = ""
+    return Fault(Kind.CRASH, stage, role, at, point, random.randint(1, 3), shard, back)
+
+
+def _pause(random: Random, stage: str, role: str, at: float, shard: int) -> Fault:
+    seconds = random.choice((0.3, 1.2, 1.6, 2.4))
+    point = random.choice(("", *_MEMBER_POINTS[role]))
+    return Fault(Kind.PAUSE, stage, role, at, point, random.randint(1, 3), shard, seconds)

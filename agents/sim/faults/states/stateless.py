@@ -1,0 +1,169 @@
+"""A stateless stage among stateful ones, as a process: the driver's order of calls, and the version logs it follows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agents.core.actions import Ok
+from agents.core.batching import Batcher
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.sim.faults.broker import INGRESS, FencedError
+from agents.sim.faults.states.follower import Follower
+from agents.sim.faults.states.history import Payload
+from agents.sim.faults.states.living import Living
+from agents.sim.faults.states.messages import delivery_of, message_of
+from agents.sim.faults.states.model import hashed
+from lineage.message import PREDICTION, Outcome
+
+if TYPE_CHECKING:
+    from agents.core.actions import Emit
+    from agents.core.batching import Batch
+    from agents.core.request import Request
+    from agents.sim.faults.states.world import StateWorld
+
+_INSTANCES = 2
+
+
+class StatelessProcess(Living):
+    """One incarnation of the one replica of a stateless stage."""
+
+    def __init__(self, world: StateWorld, stage: str) -> None:
+        super().__init__(world, stage, 0)
+        scenario, graph = world.scenario, world.graph
+        self.topic = stage if graph.predecessors[stage] else INGRESS
+        policy = make("naive", StageView(stage=stage, replica=0, instances=_INSTANCES))
+        batcher = Batcher(policy, scenario.batch, 0.0, _INSTANCES, world.duration)
+        places = world.shards_of(graph.rests_on(stage))
+        logs = scenario.guards.stage_logs(places) if places else None
+        self.core = scenario.guards.stage(
+            graph,
+            stage,
+            batcher,
+            rule=scenario.topology.rules.get(stage),
+            epoch=self.incarnation,
+            durability=logs,
+        )
+        self.follower = None if logs is None else Follower(world, self, logs, places, self._logs_changed)
+        self._wake_at = float("inf")
+        for partition in range(scenario.partitions):
+            world.subscribe(self, (self.topic, partition), partial(self.poll, partition))
+            self.assign(partition)
+
+    # Partitions ------------------------------------------------------------------------------------------------
+
+    def assign(self, partition: int) -> None:
+        """Take over a partition: read again what its note names, then go on from the committed offset."""
+        broker = self.world.broker
+        committed, note = broker.own(self.stage, partition, self.incarnation)
+        for start, end in self.core.assign(partition, committed, note):
+            for record in broker.read((self.topic, partition), start, end):
+                self.core.remember(delivery_of(partition, record))
+        self.positions[partition] = committed
+        self.after(self.world.latency(), partial(self.poll, partition))
+
+    def revoke(self, partition: int) -> None:
+        """Let a partition go."""
+        if self.positions.pop(partition, None) is not None:
+            self.core.revoke(self.world.now, partition)
+
+    # What comes ------------------------------------------------------------------------------------------------
+
+    def poll(self, partition: int) -> None:
+        """Take what is there, as far as there is room."""
+        position = self.positions.get(partition)
+        if position is None:
+            return
+        world = self.world
+        if world.scenario.redeliveries and world.random.random() < world.scenario.redeliveries:
+            position = max(0, position - world.random.randint(1, 5))
+        for record in world.broker.read((self.topic, partition), position):
+            if not self.core.room:
+                break
+            self.positions[partition] = max(record.offset + 1, self.positions[partition])
+            self.core.deliver(world.now, delivery_of(partition, record))
+        self._pump()
+
+    def _logs_changed(self) -> None:
+        self.core.durability_changed(self.world.now)
+        self._pump()
+
+    def was_away(self, seconds: float) -> None:
+        """Read the logs to where they end now before judging by them, if they may have been compacted."""
+        if self.follower is not None and seconds > self.world.scenario.lag / 2:
+            self.follower.was_away()
+
+    # What the core asks for ------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        now = self.world.now
+        for batch in self.core.take_runs():
+            self.point("compute.before")
+            seconds = self.world.duration(len(batch.requests)) * self.world.random.uniform(0.5, 2.0)
+            self.after(seconds, partial(self._complete, batch, seconds))
+        for emit in self.core.take_emits():
+            self.point("outputs.before")
+            place, record = message_of(emit, self.stage)
+            self.wire.send(place, record, partial(self._acked, emit))
+        wake = self.core.next_wake(now)
+        if wake is not None and wake < self._wake_at:
+            self._wake_at = wake
+            self.after(wake - now, self._advance)
+
+    def _advance(self) -> None:
+        self._wake_at = float("inf")
+        self.core.advance(self.world.now)
+        self._pump()
+
+    def _complete(self, batch: Batch, seconds: float) -> None:
+        self.point("compute.after")
+        results = [self._result(request) for request in batch.requests]
+        self.core.complete(self.world.now, batch, results, seconds)
+        self._pump()
+        self.poll_all()
+
+    def _result(self, request: Request) -> Ok:
+        rests: frozenset[object] = frozenset()
+        values = []
+        for part in sorted(request.parts, key=lambda part: part.predecessor):
+            values.append(part.payload.value)
+            rests |= part.payload.rests
+        payload = Payload(hashed(self.stage, request.request_id, values), rests)  # type: ignore[arg-type]
+        going = self.world.graph.successors[self.stage]
+        if not going:
+            return Ok({None: Outcome(PREDICTION, outputs={"value": payload}, stage=self.stage)})
+        return Ok(dict.fromkeys(going, payload))
+
+    def _acked(self, emit: Emit) -> None:
+        self.point("ack")
+        self.core.acked(emit)
+        self._pump()
+        self.poll_all()
+
+    def commit(self) -> None:
+        """Commit what is done; learn of it a moment later."""
+        offsets = self.core.commits()
+        if not offsets or self.world.answering(self.world.now) > self.world.now:
+            return
+        try:
+            self.world.broker.commit(self.stage, self.incarnation, offsets)
+        except FencedError:
+            self.fenced()
+            return
+        self.after(self.world.latency(), lambda: self._committed(offsets))
+
+    def _committed(self, offsets: dict[int, tuple[int, str]]) -> None:
+        for partition, (offset, _) in offsets.items():
+            self.core.committed(partition, offset)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way here."""
+        core, broker = self.core, self.world.broker
+        if core.unsettled or core.waiting or core.commits() or not self.wire.is_quiet():
+            return False
+        return all(
+            next(broker.read((self.topic, partition), position), None) is None
+            for partition, position in self.positions.items()
+        ) and (self.follower is None or self.follower.read_up())

@@ -1,0 +1,66 @@
+"""The imagined broker with compacted topics: version logs, states, claims; and a topic of heartbeats.
+
+A keyed record has its key where others have their request's id, and None as its body where it is a tombstone. As in
+Kafka, compaction looks only at records that are older than the lag: of these the newest of each key stays, unless it is
+a tombstone. Nothing says when it happens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents.sim.faults.broker import Broker, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.sim.faults.broker import Place
+
+CONTROL: Place = ("control", 0)
+VERSIONS, STATE, BEATS = ".versions", ".state", ".beat"
+
+
+def versions_of(place: Place) -> Place:
+    """Give where a shard's version log is."""
+    return place[0] + VERSIONS, place[1]
+
+
+def state_of(place: Place) -> Place:
+    """Give where a shard's chunks are."""
+    return place[0] + STATE, place[1]
+
+
+def beats_of(place: Place) -> Place:
+    """Give where a shard's heartbeats are. (One topic for all has them in one order too; nobody compares shards.)"""
+    return place[0] + BEATS, place[1]
+
+
+def keyed(key: Any, body: Any) -> Record:
+    """Make a record of a compacted topic."""
+    return Record(key, body, 0.0, 0.0)
+
+
+class StateBroker(Broker):
+    """A broker that forgets nothing for the oracle, and what it should for everybody else."""
+
+    def __init__(self, clock: Callable[[], float], wake: Callable[[Place], None]) -> None:
+        super().__init__(clock, wake)
+        self.whole: dict[Place, list[Record]] = {}
+        self.compacted = 0  # records that went
+
+    def append(self, place: Place, record: Record) -> int:
+        """Append a record; its offset."""
+        self.whole.setdefault(place, []).append(record)
+        return super().append(place, record)
+
+    def compact(self, place: Place, before: float) -> None:
+        """Clean what was appended before that time."""
+        log = self.logs.get(place, [])
+        old = 0
+        while old < len(log) and log[old].appended < before:
+            old += 1
+        newest = {record.request_id: record for record in log[:old]}
+        kept = [r for r in log[:old] if newest[r.request_id] is r and r.body is not None]
+        self.compacted += old - len(kept)
+        if len(kept) < old:
+            self.logs[place] = kept + log[old:]

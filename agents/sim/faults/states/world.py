@@ -1,0 +1,137 @@
+"""What the processes of a run live in: virtual time, chance, a broker that may be away, and who reads what."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING
+
+from agents.sim.faults.states.history import StateRun
+from agents.sim.faults.states.topics import StateBroker
+from agents.sim.faults.world import START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agents.sim.faults.broker import Place
+    from agents.sim.faults.process import Process
+    from agents.sim.faults.states.history import Made
+    from agents.sim.faults.states.scenario import Scenario
+    from lineage.marks import Mark
+
+_SLOW = 0.04  # share of messages with a long delay
+
+
+class StateWorld:
+    """Has what `agents.sim.faults.world.World` gives to processes, and more."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario = scenario
+        self.graph = scenario.topology.graph()
+        self.random = Random(seed)  # noqa: S311 (a simulation)
+        self.now = START
+        self.broker = StateBroker(lambda: self.now, self.wake)
+        self.result = StateRun()
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = count()
+        self._incarnations = count(1)
+        self._readers: dict[Place, list[tuple[Process, Callable[[], None]]]] = {}
+        self._polls: set[tuple[int, Place]] = set()  # that are on their way
+        self._away: list[tuple[float, float]] = []  # when the broker does not answer
+        self._late: list[tuple[str, Place, float, float]] = []  # (stage, of which place, from, until)
+        self.points: Callable[[Process, str], None] = lambda _process, _point: None
+
+    # Time ------------------------------------------------------------------------------------------------------
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Do something at a time."""
+        heapq.heappush(self.events, (when, next(self._serial), what))
+
+    def latency(self) -> float:
+        """Draw how long until the broker has answered: short, now and then long, longer while it is away."""
+        random = self.random.random
+        delay = 0.02 + 0.2 * random() if random() < _SLOW else 0.0005 + 0.004 * random()
+        return self.answering(self.now + delay) - self.now if self._away else delay
+
+    def answering(self, when: float) -> float:
+        """Give the first moment from `when` on at which the broker answers."""
+        for start, end in self._away:
+            if start <= when < end:
+                return end + 0.003 * self.random.random()
+        return when
+
+    def away(self, start: float, end: float) -> None:
+        """Let the broker be away from one moment to another."""
+        self._away.append((start, end))
+        self._away.sort()
+
+    def late(self, stage: str, place: Place, start: float, end: float) -> None:
+        """Let the processes of a stage read one place later."""
+        self._late.append((stage, place, start, end))
+
+    @staticmethod
+    def duration(size: int, /) -> float:
+        """Say what a batch takes."""
+        return 0.006 + 0.002 * size
+
+    # Readers ---------------------------------------------------------------------------------------------------
+
+    def subscribe(self, process: Process, place: Place, poll: Callable[[], None]) -> None:
+        """Let a process hear of what is new at a place, a moment later."""
+        readers = self._readers.setdefault(place, [])
+        if any(not reader.alive for reader, _ in readers):
+            readers[:] = [(reader, one) for reader, one in readers if reader.alive]
+        readers.append((process, poll))
+
+    def wake(self, place: Place) -> None:
+        """Tell the readers of a place."""
+        for process, poll in self._readers.get(place, ()):
+            key = (process.incarnation, place)
+            if process.alive and key not in self._polls:
+                self._polls.add(key)
+                self._poll(process, place, poll, self.now + 0.0005 + 0.0025 * self.random.random())
+
+    def _poll(self, process: Process, place: Place, poll: Callable[[], None], when: float) -> None:
+        when = self.answering(when)
+        for stage, late, start, end in self._late:
+            if process.stage == stage and late == place and start <= when < end:
+                when = end
+
+        def come() -> None:
+            self._polls.discard((process.incarnation, place))
+            poll()
+
+        process.after(when - self.now, come)
+
+    # Shards and what is made in them ---------------------------------------------------------------------------
+
+    def shards_of(self, stages: Iterable[str]) -> list[Place]:
+        """Give all shards of these stages."""
+        return [(stage, shard) for stage in stages for shard in range(self.scenario.shards)]
+
+    def places_for(self, place: Place) -> list[Place]:
+        """Give the shards whose logs a member of a shard reads."""
+        return [place, *self.shards_of(self.graph.rests_on(place[0]))]
+
+    def made(self, mark: Mark, made: Made) -> None:
+        """Note a version that was made."""
+        if mark in self.result.made:
+            self.result.problems.append(f"{mark} was made twice")
+        self.result.made[mark] = made
+
+    # Processes ---------------------------------------------------------------------------------------------------
+
+    def next_incarnation(self) -> int:
+        """Give a new process its number."""
+        return next(self._incarnations)
+
+    def tenure(self, stage: str, partition: int, committed: int) -> int:  # noqa: ARG002 (as `World` has it)
+        """Record nothing: what a stage may take again is judged by its versions."""
+        return 0
+
+    def executed(self, *_: object) -> None:
+        """Record nothing."""
+
+    def committed(self, *_: object) -> None:
+        """Look for nothing."""
