@@ -210,6 +210,8 @@ class Reign(Generic[T]):
         self._complete_n = version.n
         if not self.mode.logs:
             self.slots.completed(version)
+            if version.n <= self.durable_n:  # it was read before its acknowledgement came
+                self._settle(version)
         if self.mode.holds:
             self._orders.append(Emit(version.n))
         self._look()
@@ -219,8 +221,7 @@ class Reign(Generic[T]):
         if version.epoch != self.epoch or version.n <= self.durable_n:
             return None
         self.durable_n = version.n
-        if not self.mode.logs and (before := self.slots.made_durable(version)) is not None:
-            self._orders.append(Release(before.what))
+        self._settle(version)
         inputs = None
         while self._entries and self._entries[0].batch.n <= version.n:
             inputs = self._entries.popleft().inputs
@@ -264,6 +265,11 @@ class Reign(Generic[T]):
             requests = sum(len(batch.taken) for batch in self._unlogged)
             return self._stash is None and requests >= self._every
         return self.mode.stops or (self.slots.written is None and self.slots.captured is None)
+
+    def _settle(self, version: Version) -> None:
+        """Go on to the next version, if the one that was written is durable by now."""
+        if not self.mode.logs and (before := self.slots.made_durable(version)) is not None:
+            self._orders.append(Release(before.what))
 
     def _begin(self) -> None:
         """Order the next version to be written, if there is one and none is under way."""
