@@ -1,6 +1,8 @@
 # Two commands do everything on a machine with Python 3.11+, make and a package registry:
 #   make demo    environment, broker, training, a bursty replay over four real models, a report
 #   make test    environment, lint, types, import contract, unit, integration and acceptance tests
+# And, not for every day:
+#   make torture a hundred runs of pipelines with states in which processes, links and the broker fail
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo test lint unit integration acceptance bench bench-hop lock clean
+.PHONY: env demo test torture lint unit integration acceptance bench bench-hop lock clean
 
 env: $(INSTALLED)
 
@@ -36,6 +38,10 @@ demo: env
 
 test: env lint
 	$(BIN)/python -m pytest tests/unit tests/integration tests/acceptance
+
+# Over a hundred pipelines with states, one fault each, over a real broker; about half an hour on two cores.
+torture: env
+	$(BIN)/python -m pytest -m torture tests/torture
 
 lint: env
 	$(BIN)/ruff check --no-cache .

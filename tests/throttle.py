@@ -7,16 +7,17 @@ Each connection through it is a `Link` with two directions, `up` (to the server)
 * `held`: while true, nothing passes at all; what was sent meanwhile passes afterwards.
 
 `Throttle.shape` changes the links that a condition is true of, those to come included, and `cut` ends them. A link can
-be told by its process (`Link.pid`), and by what it says first (`Link.client`: the client id in its first request, as
-Kafka's clients give). Kafka's clients go where the broker has told them to, so the broker has to advertise the proxy's
-port: `tests.slow_broker` has one that does, on a listener beside its own.
+be told by its process (`Link.pid`), by what it says first (`Link.client`: the client id in its first request, as
+Kafka's clients give), and by each of its requests: `watch` is shown them before they pass.
+
+Kafka's clients go where the broker has told them to, so the broker has to advertise the proxy's port:
+`tests.slow_broker` has one that does, on a listener beside its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from agents.broker.settings import HOST
+from tests.link_traffic import Flow, Requests, client_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,26 +35,6 @@ if TYPE_CHECKING:
 
 _READ = 1 << 16
 _AHEAD = 1 << 20  # bytes read ahead of what has passed, so that a sender feels a slow link soon
-_HEADER = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
-
-
-class Flow:
-    """One direction of a link: when what was read may be written. Pure; times in seconds of one clock."""
-
-    def __init__(self, rate: float | None = None, delay: float = 0.0) -> None:
-        self.rate = rate
-        self.delay = delay
-        self.held = False
-        self._free = float("-inf")  # when all that was let through before has passed
-
-    def due(self, now: float, read_at: float, size: int) -> float:
-        """When `size` bytes that were read at `read_at` may pass: at or before `now`, they may now."""
-        start = max(self._free, read_at)
-        return max(start + (size / self.rate if self.rate else 0.0), read_at + self.delay)
-
-    def passed(self, now: float, read_at: float, size: int) -> None:
-        """Note that they have passed."""
-        self._free = max(self._free, read_at) + (size / self.rate if self.rate else 0.0)
 
 
 class Link:
@@ -65,6 +47,7 @@ class Link:
         self.bytes = {"up": 0, "down": 0}
         self.client = ""  # the client id, once the first request was seen
         self.closed = False
+        self.requests = Requests()
         self._client, self._server = client, server
         self._peer = client.getpeername()[1]
         self._pid: int | None = None
@@ -77,7 +60,12 @@ class Link:
             self._pid = found[0] if found else 0
         return self._pid
 
-    def start(self, seen: Callable[[Link], None]) -> None:
+    def hold(self, direction: str = "up") -> None:
+        """Let nothing more pass in a direction, until `Throttle.shape` says otherwise."""
+        with self.changed:
+            (self.up if direction == "up" else self.down).held = True
+
+    def start(self, seen: Callable[[Link, bytes], None]) -> None:
         """Pass on, in both directions, until one end is through."""
         for source, target, direction in (
             (self._client, self._server, "up"),
@@ -95,16 +83,16 @@ class Link:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    def _pump(self, source: socket.socket, target: socket.socket, direction: str, seen: Callable[[Link], None]) -> None:
+    def _pump(
+        self, source: socket.socket, target: socket.socket, direction: str, seen: Callable[[Link, bytes], None]
+    ) -> None:
         waiting: deque[tuple[float, bytes]] = deque()
         writer = threading.Thread(target=self._write, args=(target, direction, waiting), daemon=True)
         writer.start()
-        first = direction == "up"
         with contextlib.suppress(OSError):
             while data := source.recv(_READ):
-                if first:
-                    self.client, first = client_id(data), False
-                    seen(self)
+                if direction == "up":
+                    seen(self, data)
                 with self.changed:
                     waiting.append((time.monotonic(), data))
                     self.changed.notify_all()
@@ -151,6 +139,7 @@ class Throttle:
         self._lock = threading.Lock()
         self._links: list[Link] = []
         self._shapes: list[tuple[Callable[[Link], bool], dict[str, object]]] = []
+        self._watchers: list[Callable[[Link, int, bytes], object]] = []
         self._made = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -177,6 +166,17 @@ class Throttle:
         for link in self.links:
             if which(link):
                 _apply(link, direction, settings)
+
+    def reset(self) -> None:
+        """Let everything pass again, and forget who watches."""
+        with self._lock:
+            self._shapes.clear()
+        self._watchers.clear()
+        self.shape()
+
+    def watch(self, watcher: Callable[[Link, int, bytes], object]) -> None:
+        """Show every request to `watcher(link, api key, its first bytes)`, before it passes; it may hold the link."""
+        self._watchers.append(watcher)
 
     def cut(self, which: Callable[[Link], bool] = lambda _link: True) -> int:
         """End the links that `which` is true of; how many."""
@@ -220,24 +220,20 @@ class Throttle:
                 self._links.append(link)
             link.start(self._seen)
 
-    def _seen(self, link: Link) -> None:
-        """A link has said who it is: before its first bytes pass, it gets its shape."""
-        with self._lock:
-            shapes = list(self._shapes)
-        for which, settings in shapes:
-            if which(link):
-                rest = {name: value for name, value in settings.items() if name != "direction"}
-                _apply(link, str(settings["direction"]), rest)
-
-
-def client_id(data: bytes) -> str:
-    """The client id in a Kafka client's first request; empty where there is none."""
-    if len(data) < _HEADER.size:
-        return ""
-    length = _HEADER.unpack_from(data)[-1]
-    if not 0 < length <= len(data) - _HEADER.size:
-        return ""
-    return data[_HEADER.size : _HEADER.size + length].decode("utf-8", "replace")
+    def _seen(self, link: Link, data: bytes) -> None:
+        """A link says something: before its first bytes pass it gets its shape, and watchers see every request."""
+        if not link.bytes["up"] and not link.client:
+            link.client = client_id(data)
+            with self._lock:
+                shapes = list(self._shapes)
+            for which, settings in shapes:
+                if which(link):
+                    rest = {name: value for name, value in settings.items() if name != "direction"}
+                    _apply(link, str(settings["direction"]), rest)
+        if self._watchers:
+            for api, head in link.requests.feed(data):
+                for watcher in self._watchers:
+                    watcher(link, api, head)
 
 
 def _apply(link: Link, direction: str, settings: dict[str, object]) -> None:

@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from tests.torture.arming import take_order
+
 _BLOCK = 512  # numbers of the ballast that a query changes: 4 KiB
 
 
 class Chain:
     """Shared: a hash chain over all queries, and `kib` KiB of numbers of which each query changes a block.
 
-    `seconds`: how long a compute takes, so that batches overlap with what goes on beside them.
+    `seconds`: how long a compute takes, so that batches overlap with what goes on beside them. `orders`: see `arming`.
     """
 
-    def __init__(self, kib: int = 16, seconds: float = 0.0) -> None:
+    def __init__(self, kib: int = 16, seconds: float = 0.0, orders: str = "") -> None:
+        take_order(orders)
         self._count = max(_BLOCK, kib * 128)
         self._seconds = seconds
 
@@ -62,7 +65,8 @@ class Dice(Chain):
 class Users:
     """Keyed: a hash chain for each of `users` users, by the query's number."""
 
-    def __init__(self, users: int = 7) -> None:
+    def __init__(self, users: int = 7, orders: str = "") -> None:
+        take_order(orders)
         self._users = users
 
     def initialize(self) -> dict[str, Any]:
@@ -91,6 +95,9 @@ class Users:
 
 class Through:
     """Stateless: the same for the same query, whenever it is asked."""
+
+    def __init__(self, orders: str = "") -> None:
+        take_order(orders)
 
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         return [dict(query) for query in batch]

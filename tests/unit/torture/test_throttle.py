@@ -9,7 +9,8 @@ import time
 import pytest
 
 from agents.broker.settings import HOST
-from tests.throttle import Flow, Throttle, client_id
+from tests.link_traffic import Flow, Requests, client_id
+from tests.throttle import Throttle
 
 
 def moments(flow, reads):
@@ -43,6 +44,16 @@ def test_who_a_client_is_stands_in_its_first_request():
     assert client_id(request) == "mine"
     assert client_id(struct.pack(">ihhih", 20, 18, 3, 1, -1)) == ""
     assert client_id(b"GET / HTTP/1.1") == ""
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 1_000, 10_000])
+def test_requests_are_told_apart_however_they_come(step):
+    bodies = [(0, b"a" * 2_000), (18, b""), (3, b"b" * 10)]
+    data = b"".join(struct.pack(">ih", 2 + len(body), api) + body for api, body in bodies)
+    requests = Requests()
+    found = [each for at in range(0, len(data), step) for each in requests.feed(data[at : at + step])]
+    assert [api for api, _ in found] == [0, 18, 3]
+    assert [head[6:] for _, head in found] == [b"a" * 1_018, b"", b"b" * 10]
 
 
 @pytest.fixture
@@ -120,6 +131,22 @@ def test_a_shape_is_of_the_links_that_it_is_meant_for_and_of_those_to_come(serve
             other.settimeout(10)
             proxy.shape()
             assert receive(other, 5) == b"hello"
+
+
+def test_a_watcher_may_hold_a_link_at_a_request(server):
+    with Throttle(server) as proxy:
+        proxy.watch(lambda link, api, head: link.hold() if api == 7 and b"state" in head else None)
+        with socket.create_connection((HOST, proxy.port), 10) as connection:
+            request = struct.pack(">ih", 6, 1) + b"data"
+            connection.sendall(request)
+            assert receive(connection, len(request)) == request
+            connection.sendall(struct.pack(">ih", 7, 7) + b"state")
+            connection.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                connection.recv(5)
+            connection.settimeout(10)
+            proxy.shape()
+            assert receive(connection, 11)[6:] == b"state"
 
 
 def test_a_link_is_slow_where_it_is_told_to_be(server):

@@ -1,0 +1,281 @@
+"""A pipeline with states, served by the command, under a steady load, its topics recorded: what faults are done to.
+
+    with Run(bench, shape, seed) as run:
+        run.load()                    # queries begin to come
+        run.kill(run.primary("a"))    # whatever goes wrong
+        print(run.judged())           # all answered, drained, and held against the oracle
+
+Everything waits for conditions, within bounds; a fault comes when so many queries were answered, not after a time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from agents.live.topics import ensure
+from agents.supervise.registry import entries
+from lineage import headers
+from lineage.errors import WireError
+from lineage.replication import Base
+from lineage.values.replication import ReplicationDecoder
+from producers.connection import ClientSettings
+from tests.acceptance.serving import ROOT, serving, until
+from tests.state_oracle import Judge
+from tests.state_topics import Recorder
+from tests.torture.arming import give_order
+from tests.torture.compaction import compact_fiercely, left_problems
+from tests.torture.load import ANSWER_SECONDS, PARTITIONS, SLO, Load
+from topology import topics
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from agents.supervise.registry import Entry
+    from tests.slow_broker import SlowBroker
+    from tests.state_topics import Recording
+
+MODELS = "tests.torture.models"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A pipeline: stages as the file has them, and which of their models have chance in them."""
+
+    stages: tuple[dict[str, Any], ...]
+    random: frozenset[str] = frozenset()
+
+
+def stateful(name: str, model: str, *after: str, **more: Any) -> dict[str, Any]:
+    """One stateful stage."""
+    kind = "keyed" if model == "Users" else "shared"
+    return {"name": name, "model": f"{MODELS}:{model}", "after": list(after), "state": kind, "batch": 8, **more}
+
+
+def stateless(name: str, *after: str, **more: Any) -> dict[str, Any]:
+    """One stateless stage."""
+    return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batch": 8, **more}
+
+
+SHAPES = {
+    "pair": Shape((stateful("a", "Chain"), stateful("b", "Chain", "a"))),
+    "keyed": Shape((stateful("a", "Users"), stateful("b", "Chain", "a"))),
+    "dice": Shape((stateful("a", "Dice"), stateful("b", "Dice", "a")), frozenset("ab")),
+    "single": Shape((stateful("a", "Chain"),)),
+    "between": Shape((stateful("a", "Chain"), stateless("t", "a"), stateful("b", "Users", "t"))),
+    "before": Shape((stateless("t"), stateful("a", "Dice", "t")), frozenset("a")),
+}
+
+
+@dataclass
+class Verdict:
+    """What became of a run."""
+
+    problems: list[str]
+    longest_gap: float = 0.0  # seconds without an outcome, from the fault on
+    slowest: float = 0.0  # seconds from a query's sending to its outcome
+    seconds: float = 0.0  # of the whole run
+    queries: int = 0
+    epochs: dict[str, int] = field(default_factory=dict)
+    at: float | None = None  # unix seconds of the first fault
+
+
+class Run:
+    """One pipeline, from its start to its judgement. A context manager."""
+
+    def __init__(
+        self,
+        bench: SlowBroker,
+        name: str,
+        shape: Shape,
+        folder: Path,
+        *,
+        through_link: bool = False,
+        compacted: bool = False,
+        **arguments: Any,
+    ) -> None:
+        """`through_link`: all of its processes are behind the proxy. `arguments`: of every stage's model."""
+        self.compacted = compacted
+        self.bench, self.shape, self.folder, self.name = bench, shape, folder, name
+        self.bootstrap = bench.bootstrap if through_link else bench.broker.bootstrap
+        self.orders = folder / "orders"
+        stages = []
+        for stage in shape.stages:
+            of_model = {"orders": str(self.orders)}
+            if stage["model"].endswith((":Chain", ":Dice")):
+                of_model |= arguments
+            stages.append({**stage, "arguments": of_model})
+        spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, "stages": stages}
+        self.path = folder / "pipeline.yaml"
+        self.path.write_text(yaml.safe_dump(spec, sort_keys=False))
+        self.pipeline = load(self.path)
+        self.began = time.monotonic()
+        self.faulted: float | None = None
+        self._stack = ExitStack()
+        self._load: Load | None = None
+
+    # How it begins and ends ------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        settings = ClientSettings(bootstrap=self.bench.broker.bootstrap)
+        ensure(settings, topics.topic_plan(self.pipeline.spec))
+        self.recorder = Recorder(self.bench.broker.bootstrap, self.pipeline)
+        self._stack.callback(self.recorder.close)
+        self.serve()
+        if self.compacted:  # the topics were checked at the start
+            compact_fiercely(self.bench.broker.bootstrap, self.pipeline)
+        return self
+
+    def serve(self) -> None:
+        """Start the processes."""
+        self.served = self._stack.enter_context(
+            serving(self.path, self.name, self.bootstrap, self.folder, "--plan-period", "0.5", cwd=ROOT)
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for entry in self.entries():
+            if entry.alive():
+                os.kill(entry.pid, signal.SIGCONT)
+        if self._load is not None:
+            self._load.count = 0
+        self._stack.close()
+
+    def load(self, count: int = 300, rate: float = 100.0) -> Load:
+        """Begin to send queries."""
+        self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count)
+        return self._load
+
+    def judged(self) -> Verdict:
+        """Wait for all answers, let the pipeline drain, and judge."""
+        assert self._load is not None
+        accepted = self._load.enough()
+        problems = []
+        try:
+            self.answered(len(accepted), ANSWER_SECONDS)
+        except AssertionError as error:
+            problems.append(str(error))
+        epochs = {stage: self.base(stage).epoch for stage, _ in self.pipeline.spec.places}
+        code = self.served.stop()
+        if code:
+            problems.append(f"spillway serve ended with {code}")
+        recording = self.recorder.finish()
+        problems += Judge(recording, random=self.shape.random).problems(accepted)
+        if self.compacted:
+            problems += left_problems(self.bench.broker.bootstrap, recording)
+        return Verdict(
+            problems,
+            *self._times(recording),
+            seconds=time.monotonic() - self.began,
+            queries=len(accepted),
+            epochs=epochs,
+            at=self.faulted,
+        )
+
+    # What is looked at -----------------------------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """What the processes have said of themselves, dead ones included."""
+        return entries(self.served.run_dir, self.name)
+
+    def process(self, label: str) -> Entry:
+        """A live process by its name."""
+        found = [entry for entry in self.entries() if entry.name == label and entry.alive()]
+        assert found, f"{label} is not there; there are {[entry.name for entry in self.entries()]}"
+        return found[0]
+
+    def base(self, stage: str) -> Base:
+        """The newest reign of a stage's first shard."""
+        log = self.recorder.recording.of(topics.versions(self.name, stage), 0)
+        decoded = (ReplicationDecoder().record(record.value) for record in log if record.value is not None)
+        bases = [record for record in decoded if isinstance(record, Base)]
+        assert bases, f"nobody has begun to reign over {stage}\n{self.served.logs()}"
+        return max(bases, key=lambda base: base.epoch)
+
+    def primary(self, stage: str) -> str:
+        """The name of the process that reigns over a stage's first shard."""
+        return self.base(stage).claimant.rpartition("@")[0].removeprefix(f"{self.name}.")
+
+    def backup(self, stage: str) -> str:
+        """The name of another one."""
+        primary = self.primary(stage)
+        return next(f"{stage}.0.{member}" for member in range(2) if f"{stage}.0.{member}" != primary)
+
+    @property
+    def stateful(self) -> list[str]:
+        """The stages that have states, in order."""
+        return [stage for stage, _ in self.pipeline.spec.places]
+
+    def sent(self, stage: str) -> int:
+        """How many messages a stage that is the last has sent."""
+        assert not self.pipeline.graph.successors[stage]
+        return len(self.recorder.recording.topics[topics.outcomes(self.name)])
+
+    def until(self, condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+        """Wait for a condition."""
+        until(condition, seconds, what)
+
+    def count(self) -> int:
+        """How many outcomes have left."""
+        return len({record.key for record in self.recorder.recording.topics[topics.egress(self.name)]})
+
+    def answered(self, count: int, seconds: float = 30.0) -> None:
+        """Wait until so many outcomes have left."""
+        until(lambda: self.count() >= count, seconds, f"{count} outcomes of {self.name}, where {self.count()} are out")
+
+    def go_on(self, count: int = 40, seconds: float = 30.0) -> None:
+        """Wait for so many more outcomes."""
+        self.answered(min(self.count() + count, self._load.count if self._load else 0), seconds)
+
+    def reigns_anew(self, stage: str, than: int, seconds: float = 30.0) -> None:
+        """Wait for a newer reign."""
+        until(lambda: self.base(stage).epoch > than, seconds, f"a reign over {stage} after epoch {than}")
+
+    # What is done to it ----------------------------------------------------------------------------------------
+
+    def order(self, label: str, point: str) -> None:
+        """Have a process die at a crash point, from its start on; before the run begins."""
+        stage, shard, member = label.split(".")
+        give_order(self.orders, f"{stage}.{int(shard) * 2 + int(member)}", point)
+
+    def signal(self, *labels: str, number: int = signal.SIGKILL) -> list[int]:
+        """Send a signal to processes, one right after the other; gives their ids."""
+        found = [self.process(label).pid for label in labels]
+        if self.faulted is None:
+            self.faulted = time.time()
+        for pid in found:
+            os.kill(pid, number)
+        return found
+
+    def kill(self, *labels: str) -> list[int]:
+        """SIGKILL."""
+        return self.signal(*labels)
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _times(self, recording: Recording) -> tuple[float, float]:
+        """The longest time without an outcome from the fault on, and the longest that a query had to wait."""
+        egress = recording.topics[topics.egress(self.name)]
+        since = 0.0 if self.faulted is None else self.faulted
+        moments = [since, *(record.at_ms / 1_000 for record in egress if record.at_ms / 1_000 > since)] if since else []
+        moments.sort()
+        gaps = [after - before for before, after in pairwise(moments)]
+        waits = []
+        for record in egress:
+            try:
+                waits.append(record.at_ms / 1_000 - headers.decode(record.headers).sent_us / 1e6)
+            except WireError:
+                continue
+        return max(gaps, default=0.0), max(waits, default=0.0)

@@ -1,0 +1,239 @@
+"""What can go wrong with a pipeline that has states, as functions of a run under load; moments are seeded.
+
+Each gives the row of docs/failover.md that it belongs to, and is judged by the oracle alone: it does nothing but harm.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.link_traffic import PRODUCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from tests.throttle import Link
+    from tests.torture.bench import Run
+
+LEASE = 1.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    row: str  # of the table of failures
+    shape: str
+    strike: Callable[[Run, Random], None]
+    prepare: Callable[[Run, Random], None] = lambda _run, _rng: None
+    through_link: bool = False
+    compacted: bool = False
+    arguments: dict[str, Any] = field(default_factory=dict)
+    count: int = 300  # queries
+
+
+def begin(run: Run, rng: Random) -> None:
+    """Let some queries through first."""
+    run.answered(rng.randrange(20, 120))
+
+
+def over(run: Run, stage: str, *, by: Callable[[], object]) -> None:
+    """Do it, and wait for a new reign over the stage."""
+    epoch = run.base(stage).epoch
+    by()
+    run.reigns_anew(stage, epoch)
+
+
+# One process ---------------------------------------------------------------------------------------------------
+
+
+def primary_dies(run: Run, rng: Random) -> None:
+    """A primary, at any moment."""
+    begin(run, rng)
+    stage = rng.choice(run.stateful)
+    over(run, stage, by=lambda: run.kill(run.primary(stage)))
+
+
+def backup_dies(run: Run, rng: Random) -> None:
+    """A backup, at any moment; then the primary that it leaves alone, once it is back."""
+    begin(run, rng)
+    stage = rng.choice(run.stateful)
+    run.kill(run.backup(stage))
+    run.go_on()
+
+
+def gate_dies(run: Run, rng: Random) -> None:
+    """The gate."""
+    begin(run, rng)
+    run.kill("gate.0")
+    run.go_on()
+
+
+def stateless_dies(run: Run, rng: Random) -> None:
+    """The stage between, or before, two that have states."""
+    begin(run, rng)
+    run.kill("t.0")
+    run.go_on()
+
+
+def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None], Callable[[Run, Random], None]]:
+    """The process of a stage dies at a crash point: the first primary, or its backup once it has followed."""
+
+    def prepare(run: Run, rng: Random) -> None:
+        stage = rng.choice(run.stateful)
+        rare = point.endswith(("claim", "fence")) or member
+        count = 1 if rare else rng.randrange(1, 40)
+        run.order(f"{stage}.0.{member}", f"{point}:{count}")
+
+    def strike(run: Run, rng: Random) -> None:
+        if member:
+            (order,) = [path.name for path in run.orders.iterdir() if path.suffix == ".taken"] or ["a.1.taken"]
+            begin(run, rng)
+            run.kill(run.primary(order.partition(".")[0]))
+        run.go_on()
+
+    return prepare, strike
+
+
+# Split brain ---------------------------------------------------------------------------------------------------
+
+
+def primary_sleeps(run: Run, rng: Random) -> None:
+    """A primary stands still beyond its lease, is followed, and wakes up."""
+    begin(run, rng)
+    stage = rng.choice(run.stateful)
+    epoch = run.base(stage).epoch
+    (pid,) = run.signal(run.primary(stage), number=signal.SIGSTOP)
+    try:
+        run.reigns_anew(stage, epoch)
+        time.sleep(rng.uniform(0.0, LEASE))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    run.go_on()
+
+
+def primary_dozes(run: Run, rng: Random) -> None:
+    """A primary stands still for about its lease: it may be followed or not, and must find out which."""
+    begin(run, rng)
+    stage = rng.choice(run.stateful)
+    (pid,) = run.signal(run.primary(stage), number=signal.SIGSTOP)
+    try:
+        time.sleep(LEASE * rng.uniform(0.7, 1.6))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    run.go_on()
+
+
+# Several at once -----------------------------------------------------------------------------------------------
+
+
+def neighbours_die(run: Run, rng: Random) -> None:
+    """Two adjacent primaries at once."""
+    begin(run, rng)
+    epochs = {stage: run.base(stage).epoch for stage in run.stateful}
+    run.kill(*(run.primary(stage) for stage in run.stateful))
+    for stage, epoch in epochs.items():
+        run.reigns_anew(stage, epoch)
+
+
+def shard_dies(run: Run, rng: Random) -> None:
+    """All members of one stage at once."""
+    begin(run, rng)
+    stage = rng.choice(run.stateful)
+    over(run, stage, by=lambda: run.kill(f"{stage}.0.0", f"{stage}.0.1"))
+
+
+def all_die(run: Run, rng: Random) -> None:
+    """Every process of the pipeline but its supervisor."""
+    begin(run, rng)
+    epochs = {stage: run.base(stage).epoch for stage in run.stateful}
+    run.kill(*(entry.name for entry in run.entries() if entry.alive()))
+    for stage, epoch in epochs.items():
+        run.reigns_anew(stage, epoch)
+
+
+def several_die(run: Run, rng: Random) -> None:
+    """Two to four processes, one after the other, whoever they are then."""
+    for _ in range(rng.randrange(2, 5)):
+        begin(run, rng)
+        time.sleep(rng.uniform(0, 0.5))
+        names = sorted(entry.name for entry in run.entries() if entry.alive())
+        run.kill(rng.choice(names))
+
+
+def primary_and_backup_in_turn_die(run: Run, rng: Random) -> None:
+    """A primary, and the backup that follows it a moment later."""
+    begin(run, rng)
+    stage = rng.choice(run.stateful)
+    follower = run.backup(stage)
+    run.kill(run.primary(stage))
+    time.sleep(rng.uniform(0.0, 0.3))
+    over(run, stage, by=lambda: run.kill(follower))
+
+
+# The network and the broker ------------------------------------------------------------------------------------
+
+
+def figure_6(run: Run, rng: Random) -> None:
+    """The first stage's state does not get to the log, while its outputs do and the next stage's states rest on them;
+    then the first one's primary dies, and the next one's backup.
+    """
+    begin(run, rng)
+    topic = f"{run.name}.a.state".encode()
+    held: list[Link] = []
+
+    def hold(link: Link, api: int, head: bytes) -> None:
+        if api == PRODUCE and topic in head and len(held) < 1:
+            held.append(link)
+            link.hold()
+
+    run.bench.link.watch(hold)
+    before = run.sent("b")
+    run.until(lambda: held and run.sent("b") > before + 20, "the next stage goes on without the first one's states")
+    epoch = run.base("a").epoch
+    run.kill(run.primary("a"), run.backup("b"))
+    run.reigns_anew("a", epoch)
+
+
+def link_is_slow(run: Run, rng: Random) -> None:
+    """Everything that one primary sends is slow and late; then it dies."""
+    stage = rng.choice(run.stateful)
+    label = run.primary(stage)
+    pid = run.process(label).pid
+    run.bench.link.shape(lambda link: link.pid == pid, rate=rng.uniform(1e5, 1e6), delay=rng.uniform(0, 0.05))
+    begin(run, rng)
+    over(run, stage, by=lambda: run.kill(label))
+
+
+def link_is_cut(run: Run, rng: Random) -> None:
+    """All connections of one primary break, three times."""
+    stage = rng.choice(run.stateful)
+    for _ in range(3):
+        begin(run, rng)
+        pid = run.process(run.primary(stage)).pid
+        run.faulted = run.faulted or time.time()
+        run.bench.link.cut(lambda link, pid=pid: link.pid == pid)  # type: ignore[misc]
+        run.go_on(20)
+
+
+def broker_restarts(run: Run, rng: Random) -> None:
+    """The broker is killed, is away for a while, and comes back with its data."""
+    begin(run, rng)
+    run.faulted = time.time()
+    run.bench.broker.kill()
+    time.sleep(rng.uniform(0.0, 2.0))
+    run.bench.broker.start()
+    run.go_on(20, 60)
+
+
+def compaction_and_deaths(run: Run, rng: Random) -> None:
+    """Compaction takes whatever it may, again and again, while primaries die."""
+    for _ in range(2):
+        run.go_on(60)
+        stage = rng.choice(run.stateful)
+        over(run, stage, by=lambda stage=stage: run.kill(run.primary(stage)))  # type: ignore[misc]

@@ -1,0 +1,73 @@
+"""A steady load of small queries, from a producer of the tests' own: what the broker has is what is accepted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Producer
+
+from lineage import headers
+from lineage.message import Query
+from lineage.values.codec import encode_query
+from topology import topics
+
+SLO = 120  # seconds: what is late here is late for a fault's sake, and must come all the same
+PARTITIONS = 3
+ANSWER_SECONDS = 60.0
+
+
+class Load:
+    """Queries at a steady rate until there are `count`, or `enough` is called later."""
+
+    def __init__(self, bootstrap: str, pipeline: str, *, rate: float, count: int) -> None:
+        self.accepted: list[str] = []
+        self.count = count
+        self._topic = topics.ingress(pipeline)
+        self._rate = rate
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "log_level": 0}
+        )
+        self.error: str | None = None
+        self._more = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def go_on(self) -> None:
+        """Do not end at `count`, but at `enough`."""
+        self._more.set()
+
+    def enough(self) -> list[str]:
+        """Send the rest; gives the ids of all that the broker has."""
+        self._more.clear()
+        self._thread.join(ANSWER_SECONDS)
+        assert not self._thread.is_alive()
+        assert self._producer.flush(ANSWER_SECONDS) == 0
+        assert self.error is None, self.error
+        return self.accepted
+
+    def _run(self) -> None:
+        begun, number = time.monotonic(), 0
+        while number < self.count or self._more.is_set():
+            time.sleep(max(0.0, begun + number / self._rate - time.monotonic()))
+            self._send(number)
+            number += 1
+
+    def _send(self, number: int) -> None:
+        request_id = f"q{number}"
+        now = time.time_ns() // 1_000
+        said = headers.Headers(request_id, now, now + SLO * 1_000_000)
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is None:
+                self.accepted.append(request_id)
+            else:
+                self.error = f"{request_id}: {error}"
+
+        value = encode_query(Query({"x": number}))
+        partition = number % PARTITIONS
+        self._producer.produce(
+            self._topic, value, request_id.encode(), partition, on_delivery=delivered, headers=headers.encode(said)
+        )
+        self._producer.poll(0)

@@ -1,0 +1,36 @@
+"""At least a hundred runs over a real broker, one fault each, each held against the oracle: `make torture`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.torture.conftest import RESULTS
+from tests.torture.suite import CASES, FAULTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.slow_broker import SlowBroker
+    from tests.torture.suite import Case
+
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fresh_results() -> None:
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_released_rests_on_what_is_lost(
+    slow_bench: SlowBroker, unique_name: str, tmp_path: Path, case: Case
+) -> None:
+    verdict = case.run(slow_bench, unique_name, tmp_path)
+    with RESULTS.open("a") as results:
+        results.write(json.dumps({"case": str(case), "row": FAULTS[case.fault].row, **asdict(verdict)}) + "\n")
+    assert not verdict.problems, "\n".join([str(case), *verdict.problems])
