@@ -111,6 +111,7 @@ class Child:
             return False
         self._process, self.log = process, standby.log
         standby.log = standby.next_log()
+        standby.log.unlink(missing_ok=True)  # of a supervisor before this one
         self.life.taken_over(now)
         return True
 
