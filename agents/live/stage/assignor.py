@@ -12,7 +12,7 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from aiokafka.cluster import ClusterMetadata
 
@@ -20,12 +20,17 @@ _VERSION = 0
 
 
 class InstanceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
-    """Round-robin over the instances of a group, in the order of their instance ids."""
+    """Round-robin over the instances of a group, in the order of their instance ids.
+
+    A group may leave partitions alone: a member of a shard is a group of its own, and reads the shard's.
+    """
 
     name = "spillway-instances"
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, reads: Callable[[int], bool] | None = None) -> None:
+        """`reads`: which partitions are assigned at all; the same for all members."""
         self._instance = instance.encode()
+        self._reads = reads
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """Say which topics this member reads, and which instance it is."""
@@ -39,7 +44,9 @@ class InstanceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         shares: dict[str, dict[str, list[int]]] = {member: {} for member in members}
         for topic in sorted({topic for metadata in members.values() for topic in metadata.subscription}):
             readers = [member for member in ordered if topic in members[member].subscription]
-            for index, partition in enumerate(sorted(cluster.partitions_for_topic(topic) or ())):
+            partitions = sorted(cluster.partitions_for_topic(topic) or ())
+            wanted = partitions if self._reads is None else filter(self._reads, partitions)
+            for index, partition in enumerate(wanted):
                 shares[readers[index % len(readers)]].setdefault(topic, []).append(partition)
         return {
             member: ConsumerProtocolMemberAssignment(_VERSION, sorted(share.items()), b"")

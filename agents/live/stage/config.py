@@ -33,6 +33,7 @@ class StageProcessConfig:
     session: float = 10.0
     heartbeat: float = 0.3
     standby: bool = False  # wait to be told whose place to take
+    member_name: str = ""  # of a stateful stage: what claims and beats call this process; empty: made of its start
 
     @property
     def spec(self) -> StageSpec:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +22,4 @@ class Membership:
     fetch_wait: float = 0.25  # the longest that the broker holds a fetch without records
     fetch_bytes: int = 256 * 1024  # per partition and fetch; bounds what a waiting replica holds
     chunk_records: int = 1000
+    reads: Callable[[int], bool] | None = None  # which partitions the group takes at all; None: every one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
@@ -13,18 +13,23 @@ from agents.core.paths import PathPredictor
 from agents.core.policies import DEFAULT, make, period_of
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
+from agents.core.stateful_stage import StatefulCore
 from agents.live.stage.batch_work import BatchWork
 from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
+from agents.models.bare import BareModel
 from agents.models.child import ChildModel
 from agents.models.emulated import EmulatedModel
-from agents.models.loading import limit_torch_threads, load_model
+from agents.models.loading import limit_torch_threads, load_model, load_stateful_model
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.models.loading import Model
+    from checkpoint.durability import Durability
+    from checkpoint.logs import Logs
+    from checkpoint.reign import Reign
     from lineage.limits import Limits
     from topology.load import Pipeline
     from topology.spec import StageSpec
@@ -44,6 +49,9 @@ def _load_model(spec: StageSpec, torch_threads: int) -> Model:
         return EmulatedModel(spec.emulated.duration)
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r}: it has neither a model nor an emulated profile")
+    if spec.stateful:  # `replication: none`; a member of a shard loads its model otherwise
+        model = load_stateful_model(spec.name, spec.model, spec.arguments, spec.device)
+        return BareModel(f"stage {spec.name!r}", model)
     if spec.executor == "process":
         return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=torch_threads)
     return load_model(spec.name, spec.model, spec.arguments, spec.device)
@@ -80,12 +88,49 @@ def build_core(
     journal: Callable[[str], object] | None = None,
     *,
     period: float | None = None,
+    durability: Durability | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
-    without one it is as the policies say.
+    without one it is as the policies say. `durability` is needed behind a stateful stage.
     """
+    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
+    told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
+    if journal is not None:
+        return JournaledStage(pipeline.graph, spec.name, batcher, journal=journal, **told)
+    return StageCore(pipeline.graph, spec.name, batcher, **told)
+
+
+def build_stateful_core(
+    pipeline: Pipeline,
+    spec: StageSpec,
+    replica: int,
+    policy: str | None,
+    *,
+    reign: Reign[Any],
+    logs: Logs,
+    period: float | None = None,
+    window: int,
+) -> StatefulCore:
+    """Build the core of one reign over a shard. `logs`: of all stateful stages; the rest as for `build_core`."""
+    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
+    return StatefulCore(
+        pipeline.graph,
+        spec.name,
+        batcher,
+        reign=reign,
+        logs=logs,
+        rule=rule,
+        paths=paths,
+        queue_limit=spec.queue,
+        window=window,
+    )
+
+
+def _decider(
+    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None
+) -> tuple[Batcher, Rule, PathPredictor | None]:
     if period is None:
         period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
@@ -98,11 +143,7 @@ def build_core(
         duration=estimate_of(pipeline.durations.get(spec.name)),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
-    if journal is not None:
-        return JournaledStage(
-            pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, paths=paths, journal=journal
-        )
-    return StageCore(pipeline.graph, spec.name, batcher, rule=rule, queue_limit=spec.queue, paths=paths)
+    return batcher, rule, paths
 
 
 def build_view(

@@ -23,6 +23,10 @@ class Tally:
         self._observed = observed
         self._refused: object = None  # the request whose loss was counted last: it may be told to several joins
 
+    def observes(self, observed: Observed | None) -> None:
+        """Tell another one from now on: that of a new reign."""
+        self._observed = observed
+
     def executed(self, now: float, batch: Batch, done: Executed) -> None:
         """Count a batch that has ended at `now`."""
         metrics, observed, seconds = self._metrics, self._observed, done.seconds

@@ -70,8 +70,11 @@ class Owner(Protocol):
         """Learn what has been committed."""
         ...
 
-    async def assigned(self, partitions: frozenset[int]) -> None:
-        """Take over exactly these partitions; no record of theirs has been delivered in the new epoch yet."""
+    async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int] | None:
+        """Take over exactly these partitions; no record of theirs has been delivered in the new epoch yet.
+
+        Where something else than the group's commits says where to read on, it returns these offsets, by partition.
+        """
         ...
 
     def crashed(self, error: BaseException) -> None:
@@ -94,7 +97,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                 "client_id": member.instance,
                 "group_id": member.group,
                 "group_instance_id": member.instance,
-                "partition_assignment_strategy": [InstanceAssignor(member.instance)],
+                "partition_assignment_strategy": [InstanceAssignor(member.instance, member.reads)],
                 "enable_auto_commit": False,
                 "auto_offset_reset": "earliest",
                 "max_poll_interval_ms": 24 * 3600 * 1000,  # stuck stages are noticed from outside, by their lag
@@ -181,6 +184,7 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         self.owner: Owner = transport.owner
         self.epoch = 0
         self._closed_flow = False
+        self._starts: Mapping[int, int] = {}  # where to read on, if that is not where the group's commit is
         self._active_snapshot: frozenset[TopicPartition] = frozenset()
         self.taken = 0  # chunks that the agent has picked up, or that were void
         super().__init__(transport, *args, **kwargs)
@@ -254,11 +258,24 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         """Tell the stage before anything of the new assignment can be delivered."""
         self.stop_flow()
         try:
-            await self.owner.assigned(frozenset(tp.partition for tp in assigned))
+            self._starts = await self.owner.assigned(frozenset(tp.partition for tp in assigned)) or {}
         except Exception as error:
             self.owner.crashed(error)
             raise
         await super().on_partitions_assigned(assigned, generation_id)
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Seek to where reading goes on: to what is committed, or to where the owner has said."""
+        offsets: Mapping[TP, int] = await super().seek_to_committed()
+        told = {
+            TP(tp.topic, tp.partition): self._starts[tp.partition] for tp in offsets if tp.partition in self._starts
+        }
+        for tp, offset in told.items():
+            await self._thread.call_thread(self._seek_in_thread, tp, offset)
+        return {**offsets, **told}
+
+    async def _seek_in_thread(self, tp: TP, offset: int) -> None:
+        self._thread._ensure_consumer().seek(TopicPartition(tp.topic, tp.partition), offset)
 
     # -- commit ----------------------------------------------------------------------------------------------------
 

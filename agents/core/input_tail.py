@@ -1,0 +1,174 @@
+"""What a member of a stateful shard has read of its input: all that a promotion needs, so that it reads nothing then.
+
+Of each partition it keeps, from the position of the newest durable version on, the records as they came; below it,
+within the spans of that version's note (`checkpoint.notes`), only what deduplication and joins want to know: envelopes,
+which are `Delivery`s without a value. Invariants:
+
+* Nothing at or above the newest durable position is forgotten, whoever is primary: whatever base a promotion starts
+  from, it is that version or a newer one, whose position is not lower and whose spans below this position lie within
+  this one's (memory is only ever forgotten).
+* Offsets rise; what the broker hands out again is not taken again.
+* It is bounded: when `full`, its driver stops reading, and goes on when a version has become durable. (A request that
+  waits for a part that was not read then ends by its join's time.)
+
+`strip` drops a record's value, `envelope` decodes its headers; both are the driver's. The second costs tens of
+microseconds, so it is done in small bunches, by `settle`, off the way of a request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from checkpoint.notes import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agents.core.request import Delivery
+    from checkpoint.dedup import Span
+
+TAIL_RECORDS: Final = 120_000  # of all partitions, at or above the durable positions
+TAIL_BYTES: Final = 256 << 20
+
+
+class Placed(Protocol):
+    """A record of the input."""
+
+    @property
+    def offset(self) -> int:
+        """Where it stands in its partition."""
+        ...
+
+
+R = TypeVar("R", bound=Placed)
+
+
+class _Partition(Generic[R]):
+    """One partition's part of the tail."""
+
+    __slots__ = ("below", "bytes", "last", "loose", "position", "records", "spans")
+
+    def __init__(self, position: int, note: str) -> None:
+        self.position = position
+        self.spans: tuple[Span, ...] = decode(note, position).spans
+        self.last = position - 1
+        self.records: deque[tuple[R, int]] = deque()  # with their sizes, from the position on
+        self.loose: deque[R] = deque()  # below it, stripped, their headers not decoded
+        self.below: deque[Delivery] = deque()  # below it, older than the loose ones
+        self.bytes = 0
+
+
+class InputTail(Generic[R]):
+    """The tail of all partitions of one shard."""
+
+    def __init__(
+        self,
+        *,
+        strip: Callable[[R], R],
+        envelope: Callable[[R], Delivery | None],
+        most_records: int = TAIL_RECORDS,
+        most_bytes: int = TAIL_BYTES,
+    ) -> None:
+        """`envelope` gives None for a record that memory has no use for."""
+        self._strip = strip
+        self._envelope = envelope
+        self._most_records = most_records
+        self._most_bytes = most_bytes
+        self._partitions: dict[int, _Partition[R]] = {}
+        self.held = 0  # records at or above the durable positions
+        self.bytes = 0
+
+    def start(self, partition: int, position: int, note: str) -> None:
+        """Begin with a partition at its newest durable position."""
+        self._partitions[partition] = _Partition(position, note)
+
+    def recall(self, partition: int, remembered: Iterable[Delivery]) -> None:
+        """Take what was read again of the note's spans, in offset order, before any record is appended."""
+        self._partitions[partition].below.extend(remembered)
+
+    def next(self, partition: int) -> int:
+        """Where reading goes on."""
+        return self._partitions[partition].last + 1
+
+    @property
+    def full(self) -> bool:
+        """Whether reading has to wait."""
+        return self.held >= self._most_records or self.bytes >= self._most_bytes
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that were started."""
+        return sorted(self._partitions)
+
+    def append(self, partition: int, record: R, size: int) -> bool:
+        """Take a record that was read; False if it was taken before, or lies below the durable position."""
+        part = self._partitions[partition]
+        if record.offset <= part.last:
+            return False
+        part.last = record.offset
+        part.records.append((record, size))
+        part.bytes += size
+        self.held += 1
+        self.bytes += size
+        return True
+
+    def trim(self, partition: int, position: int, note: str) -> None:
+        """Note that a version with this position and note has become durable."""
+        part = self._partitions.get(partition)
+        if part is None or position < part.position:
+            return
+        part.position = position
+        part.last = max(part.last, position - 1)
+        part.spans = decode(note, position).spans
+        lowest = part.spans[0][0] if part.spans else position
+        while part.below and part.below[0].offset < lowest:
+            part.below.popleft()
+        while part.loose and part.loose[0].offset < lowest:
+            part.loose.popleft()
+        records = part.records
+        while records and records[0][0].offset < position:
+            record, size = records.popleft()
+            self.held -= 1
+            self.bytes -= size
+            if _within(record.offset, part.spans):
+                part.loose.append(self._strip(record))
+
+    def settle(self, most: int) -> bool:
+        """Decode the headers of up to so many records below the positions; say whether some are left."""
+        for part in self._partitions.values():
+            while part.loose:
+                if not most:
+                    return True
+                most -= 1
+                delivery = self._envelope(part.loose.popleft())
+                if delivery is not None:
+                    part.below.append(delivery)
+        return False
+
+    def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
+        """Give what is known in the spans below a base's position, in offset order."""
+        part, wanted = self._partitions[partition], tuple(spans)
+        for delivery in part.below:
+            if delivery.offset < position and _within(delivery.offset, wanted):
+                yield delivery
+        for record in (*part.loose, *(record for record, _ in part.records)):
+            if record.offset >= position:
+                return
+            if _within(record.offset, wanted):
+                delivery = self._envelope(self._strip(record))
+                if delivery is not None:
+                    yield delivery
+
+    def since(self, partition: int, position: int) -> Iterator[R]:
+        """Give the records from a base's position on, as they came."""
+        for record, _ in self._partitions[partition].records:
+            if record.offset >= position:
+                yield record
+
+    def __len__(self) -> int:
+        return self.held + sum(len(part.loose) + len(part.below) for part in self._partitions.values())
+
+
+def _within(offset: int, spans: tuple[Any, ...]) -> bool:
+    return any(start <= offset < end for start, end in spans)

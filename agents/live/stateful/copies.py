@@ -1,0 +1,152 @@
+"""The member's copy of its shard's state: followed as a backup, given to a reign, and followed anew after one.
+
+A `StandbyReader` wants the version log's records from the first on, and ends when it has given its copy. So this keeps
+the manifests that stand from the newest durable version on, for the next one: a member that stands down follows the log
+again, without reading it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agents.live.states.standby import StandbyReader
+from lineage.marks import INITIAL
+from lineage.replication import Base, Contents, Fence, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from agents.live.states.log_reader import Read
+    from agents.live.states.standby import Applied
+    from agents.models.stateful import Machine
+    from checkpoint.logs import Logs
+    from checkpoint.standby import Given
+    from lineage.marks import Place, Version
+    from lineage.replication import ChunkKey, InputPlace
+
+log = logging.getLogger(__name__)
+
+
+class Copies:
+    """The copy of one shard's state. All methods are the loop's."""
+
+    def __init__(
+        self,
+        place: Place,
+        logs: Logs,
+        *,
+        reader: Callable[[Callable[[Applied], object]], StandbyReader],
+        machine: Callable[[Any, Version], Awaitable[Machine]],
+        covers: Callable[[Iterable[InputPlace]], None],
+        keyed: bool,
+    ) -> None:
+        """`reader` makes one that posts what it has applied; `machine` makes one with a state (None: the first).
+
+        `covers` is told what an applied version covers of the input.
+        """
+        self._place = place
+        self._logs = logs
+        self._make = reader
+        self._machine = machine
+        self._covers = covers
+        self._keyed = keyed
+        self._standing: dict[Version, Manifest] = {}  # what counts and is not older than the newest durable one
+        self._reader: StandbyReader | None = None
+        self._durable: Version = INITIAL
+        self._begun = False
+        self._has_applied = asyncio.Event()
+        self.applied: Version = INITIAL  # of a backup
+        self.given: Given | None = None  # what the newest reign has begun with
+        self.follow()
+
+    # What is read ----------------------------------------------------------------------------------------------
+
+    def heard(self, read: Read, *, counts: bool) -> None:
+        """Note a record of the shard's version log."""
+        record = read.record
+        if not counts or not isinstance(record, (Fence, Base, Manifest)):
+            return
+        history = self._logs.log(self._place).history
+        if isinstance(record, Manifest):
+            self._standing[record.version] = record
+        elif isinstance(record, Base):
+            self._standing = {version: one for version, one in self._standing.items() if history.alive(version)}
+        if self._reader is not None:
+            self._reader.heard(record, history)
+
+    def durable(self, version: Version) -> None:
+        """Note the newest durable version."""
+        if version == self._durable:
+            return
+        self._durable = version
+        newest = max((one.n for one in self._standing if one.n <= version.n), default=version.n)
+        self._standing = {one: manifest for one, manifest in self._standing.items() if one.n >= newest}
+        if self._reader is not None and self._begun:
+            self._reader.durable(version)
+
+    # A backup --------------------------------------------------------------------------------------------------
+
+    async def begin(self, version: Version) -> None:
+        """Read the chunks from now on; returns when the copy is at the newest durable version."""
+        self._begun = True
+        self._durable = version
+        reader = self._reader
+        if reader is None:
+            return
+        reader.begin()
+        if version != INITIAL:
+            reader.durable(version)
+            await self._has_applied.wait()
+
+    def follow(self) -> None:
+        """Follow the log, with what is known of it."""
+        if self._reader is not None:
+            return
+        reader = self._reader = self._make(self._applied)
+        known = self._logs.log(self._place)
+        if known.epoch:
+            reader.heard(Fence(known.epoch, known.claimant), known.history)
+        for manifest in self._standing.values():
+            reader.heard(manifest, known.history)
+        self.applied = INITIAL
+        if self._begun:
+            reader.begin()
+            reader.durable(self._durable)
+
+    def _applied(self, applied: Applied) -> None:
+        self.applied = applied.version
+        self._covers(applied.inputs)
+        self._has_applied.set()
+
+    # A reign ---------------------------------------------------------------------------------------------------
+
+    async def take(self, version: Version) -> tuple[Contents, Machine]:
+        """Give a version's contents, and a machine with its state; the copy is gone then."""
+        reader, self._reader = self._reader, None
+        if reader is None:
+            self.follow()
+            reader, self._reader = self._reader, None
+        assert reader is not None  # follow has made it
+        given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
+        reader.promote(version, lambda one: given.done() or given.set_result(one))
+        self.given = await given
+        contents = self.given.contents
+        state = (self.given.keyed or {}) if self._keyed and contents is not None else self.given.state
+        return contents or Contents(), await self._machine(state, version)
+
+    @property
+    def present(self) -> frozenset[ChunkKey]:
+        """The chunks that the partition held when the newest reign began."""
+        return self.given.present if self.given is not None else frozenset()
+
+    @property
+    def named(self) -> frozenset[ChunkKey]:
+        """Those of them that its base needs."""
+        return self.given.named if self.given is not None else frozenset()
+
+    def close(self) -> None:
+        """Follow nothing more."""
+        if self._reader is not None:
+            self._reader.close()

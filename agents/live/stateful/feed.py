@@ -1,0 +1,130 @@
+"""What a primary still has to take of its input: the tail of a promotion first, then what is read, in that order.
+
+Records are decoded a few at a time, so that the loop gets to do something else, and only while the core and the
+output have room. Nothing that waits here is lost with the reign: it lies in the member's tail as well, whose bound is
+this queue's too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from agents.live.stage.intake import PoisonError
+from lineage import reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aiokafka.structs import ConsumerRecord
+
+    from agents.core.stage import StageCore
+    from agents.live.clock import Clock
+    from agents.live.metrics import StageMetrics
+    from agents.live.stage.intake import Intake
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 32  # records decoded before the loop gets to do something else
+
+
+class Feed:
+    """Delivers records to one reign's core."""
+
+    def __init__(
+        self,
+        core: StageCore,
+        intake: Intake,
+        *,
+        clock: Clock,
+        metrics: StageMetrics,
+        reload_schemas: Callable[[], bool],
+        may_take: Callable[[], bool],
+        delivered: Callable[[], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        """`delivered` is called after each bunch; `reload_schemas` looks for unknown schemas, off the loop."""
+        self._core = core
+        self._intake = intake
+        self._clock = clock
+        self._metrics = metrics
+        self._reload_schemas = reload_schemas
+        self._may_take = may_take
+        self._delivered = delivered
+        self._crashed = crashed
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[ConsumerRecord] = deque()
+        self._scheduled = False
+        self._retrying: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def add(self, records: Iterable[ConsumerRecord]) -> None:
+        """Take records, each of a partition of the shard, in offset order within each."""
+        self._queue.extend(records)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Deliver as far as there is room; called when there may be some again."""
+        if self._queue and not self._scheduled and not self._stopped and self._retrying is None and self._may_take():
+            self._scheduled = True
+            self._loop.call_soon(self._deliver_some)
+
+    def stop(self) -> None:
+        """Deliver nothing more."""
+        self._stopped = True
+        self._queue.clear()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def _deliver_some(self) -> None:
+        self._scheduled = False
+        queue = self._queue
+        for _ in range(min(_AT_ONCE, len(queue))):
+            if self._stopped or not self._may_take():
+                break
+            record = queue.popleft()
+            if not self._deliver(record):
+                self._retrying = self._loop.create_task(self._retry(record))
+                break
+        self._delivered()
+        self.go_on()
+
+    def _deliver(self, record: ConsumerRecord) -> bool:
+        """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
+        now = self._clock()
+        try:
+            self._core.deliver(now, self._intake.delivery(record))
+        except PoisonError as poison:
+            if poison.reason == reasons.UNKNOWN_SCHEMA:
+                return False
+            self._fail(poison)
+        took = now - record.timestamp / 1000
+        self._metrics.intake.observe(took)
+        self._metrics.transfer.hear(now, took)
+        return True
+
+    async def _retry(self, record: ConsumerRecord) -> None:
+        """Look once whether the writer has registered its schema; else the record is poison."""
+        try:
+            await self._loop.run_in_executor(None, self._reload_schemas)
+            if self._stopped:
+                return
+            try:
+                self._core.deliver(self._clock(), self._intake.delivery(record))
+            except PoisonError as poison:
+                self._fail(poison)
+        except Exception as error:  # noqa: BLE001 - without this record nothing behind it may be taken
+            self._crashed(error)
+            return
+        self._retrying = None
+        self._delivered()
+        self.go_on()
+
+    def _fail(self, poison: PoisonError) -> None:
+        record = poison.delivery.payload.record
+        log.warning("%s[%d] offset %d is poison (%s): %s", record.topic, record.partition, record.offset,
+                    poison.reason, poison)  # fmt: skip
+        self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))

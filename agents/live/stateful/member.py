@@ -1,0 +1,226 @@
+"""One member of a stateful shard: what its logs, its peers, its input and its states say, brought together.
+
+It listens to the version logs and to the control log (`agents.live.states.log_reader.Listener`), gives what they say
+to `Roles`, and does what follows: it begins a reign from a base, and ends it. Everything here is on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agents.live.states.log_reader import CONTROL
+from checkpoint.promotion import Role
+from checkpoint.retention import Retention
+from lineage.errors import CheckpointError
+from lineage.marks import INITIAL
+from lineage.replication import Base, Contents, Fence, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiokafka.structs import ConsumerRecord
+
+    from agents.live.stateful.primary import Primary, Sent
+    from agents.live.stateful.reading import ShardInput
+    from agents.live.stateful.roles import Roles
+    from agents.live.states.log_reader import Read
+    from lineage.errors import SpillwayError
+    from lineage.marks import Place, Version
+
+log = logging.getLogger(__name__)
+
+
+class States(Protocol):
+    """Where a base's state comes from, and what is applied meanwhile."""
+
+    def heard(self, read: Read, *, counts: bool) -> None:
+        """Note a record of the shard's version log."""
+
+    def durable(self, version: Version) -> None:
+        """Note the newest durable version."""
+
+    async def take(self, version: Version) -> tuple[Contents, Any]:
+        """Give a version's contents and state away; nothing is followed from then on."""
+
+    def follow(self) -> None:
+        """Follow the log (again)."""
+
+
+class ShardMember:
+    """A member, from when its logs are read to its end."""
+
+    def __init__(
+        self,
+        place: Place,
+        places: Sequence[Place],
+        *,
+        crashed: Callable[[BaseException], None],
+        reign: Callable[[int, Version, Contents, Any], Primary],
+        ended: Callable[[], None],
+    ) -> None:
+        """`reign` builds the driver of a reign from epoch, base, the base's contents, and a machine with its state.
+
+        `ended` is called when one has ended.
+        """
+        self.place = place
+        self.retention = Retention()
+        self.primary: Primary | None = None
+        self.roles: Roles  # given by `join`
+        self._states: States
+        self._input: ShardInput
+        self._crashed = crashed
+        self._reign = reign
+        self._ended = ended
+        self._unread = {*places, CONTROL}
+        self._read = asyncio.Event()
+        self._loading: asyncio.Task[None] | None = None
+        self._broken = False
+        self._began = False
+        self._looking_at = (0, "")  # the newest thing that the reign was found to rest on and that is dead
+        self.changed = asyncio.Event()  # the role, or what is durable
+
+    def join(self, roles: Roles, states: States, shard_input: ShardInput) -> None:
+        """Say what belongs to the member. Call it before anything is read."""
+        self.roles, self._states, self._input = roles, states, shard_input
+
+    # The logs (`Listener`) -------------------------------------------------------------------------------------
+
+    def records(self, batch: Sequence[Read]) -> None:
+        """Take what was read."""
+        if self._broken:
+            return
+        try:
+            for read in batch:
+                counts = self.roles.take(read)
+                if read.place == self.place:
+                    self._note(read)
+                    self._states.heard(read, counts=counts)
+        except CheckpointError as error:
+            self.failed(error)
+            return
+        self._look()
+
+    def _note(self, read: Read) -> None:
+        if isinstance(read.record, (Fence, Base, Manifest)):
+            self.retention.appended(read.record)
+        elif read.record is None:
+            self.retention.tombstoned(read.key)
+
+    def caught_up(self, place: Place) -> None:
+        """Note that a log was read to its end."""
+        if place != CONTROL:
+            self.roles.logs.caught_up(place)
+        self._unread.discard(place)
+        if not self._unread:
+            self._read.set()
+        self._look()
+
+    def fell_behind(self, place: Place) -> None:
+        """Note that a log may have gaps where it is read next."""
+        if place != CONTROL:
+            self.roles.logs.fell_behind(place)
+
+    def failed(self, error: SpillwayError) -> None:
+        """End: without its logs no member can judge anything."""
+        if not self._broken:
+            self._broken = True
+            self._crashed(error)
+
+    async def read(self) -> None:
+        """Wait until all logs were read to where they ended at first."""
+        await self._read.wait()
+
+    def _look(self) -> None:
+        """Look at what is durable and what is dead now."""
+        if self._unread:
+            return
+        durable = self.roles.logs.newest_durable(self.place)
+        primary = self.primary
+        if primary is not None:
+            self._input.durable(primary.durability_changed().values())
+            self._look_for_dead(primary)
+        self._states.durable(durable)
+        self.changed.set()
+
+    def _look_for_dead(self, primary: Primary) -> None:
+        mark = primary.core.contaminated
+        if mark is not None and self._looking_at != (primary.core.epoch, str(mark)):
+            self._looking_at = primary.core.epoch, str(mark)
+            self.roles.give_up(f"its reign rests on {mark}, which is dead")
+
+    # Roles (`Acts`) --------------------------------------------------------------------------------------------
+
+    def load(self, epoch: int, version: Version) -> None:
+        """Begin the reign of an epoch."""
+        self._loading = asyncio.get_running_loop().create_task(self._load(epoch, version))
+
+    async def _load(self, epoch: int, version: Version) -> None:
+        try:
+            contents, machine = await self._states.take(version)
+            if self.roles.role is not Role.PRIMARY or self.roles.member.epoch != epoch:
+                log.info("%s: was overtaken before epoch %d began", self.roles.name, epoch)
+                return
+            self._loading = None
+            self.primary = self._reign(epoch, version, contents, machine)
+            log.info("%s: primary of epoch %d from %s", self.roles.name, epoch, version)
+            self._look()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a member that cannot take its base is no use to anybody
+            self._crashed(error)
+
+    def stand_down(self) -> None:
+        """End the reign, or the beginning of one, and follow the log."""
+        if self.end():
+            self._states.follow()
+        self.changed.set()
+
+    def end(self) -> bool:
+        """End the reign, or the beginning of one; say whether there was any."""
+        primary, self.primary = self.primary, None
+        if primary is not None:
+            log.info("%s: its reign of epoch %d ends", self.roles.name, primary.core.epoch)
+            primary.close()
+            self._ended()
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.cancel()
+        return primary is not None or loading is not None
+
+    def emit_again(self) -> None:
+        """Send what has waited."""
+        if self.primary is not None:
+            self.primary.may_emit_again()
+
+    # What else comes -------------------------------------------------------------------------------------------
+
+    def feed(self, records: list[ConsumerRecord]) -> None:
+        """Take what was read of the input."""
+        if self.primary is not None:
+            self.primary.feed.add(records)
+
+    def stored(self, tokens: Sequence[Sent]) -> None:
+        """Take acknowledgements; those of an older reign are nobody's business."""
+        mine = [token for token in tokens if token.reign is self.primary]
+        if mine and self.primary is not None:
+            self.primary.stored(mine)
+
+    async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until a condition holds that changes with roles and logs; False if it does not within so many s."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not condition():
+            self.changed.clear()
+            left = until - loop.time()
+            if left <= 0:
+                return False
+            try:
+                await asyncio.wait_for(self.changed.wait(), min(left, 0.05))
+            except TimeoutError:
+                continue
+        return True
+
+
+__all__ = ["INITIAL", "ShardMember", "States"]

@@ -1,0 +1,305 @@
+"""One reign: drives a shard's `StatefulCore` from promotion to stand-down.
+
+    records -> core -> compute -> outputs sent -> update -> copy -> chunks -> manifest -> durable (as the logs say)
+
+Everything here runs on the loop; computing and updating, copying, and writing run on a thread each. After every call
+into the core `pump` does what it asks for, in its order. Invariants:
+
+* A reign ends for good by `close`: what its threads still bring is thrown away, what its messages' acknowledgements
+  say is nobody's business any more. What it sent counts as the logs say.
+* It sends nothing while its right to emit has lapsed (`checkpoint.leases`): messages wait, in their order.
+* The state is touched by the model's thread alone, but while it is copied; the core sees to it that no update runs then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from agents.live.stateful.feed import Feed
+from agents.live.states import crash_points
+from checkpoint.reign import Copy, Release, Seal, Write
+from lineage.errors import SpillwayError
+from lineage.marks import Version
+from lineage.replication import Output as Contained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agents.core.actions import Emit
+    from agents.core.batching import Batch
+    from agents.core.policy import StageState
+    from agents.core.stateful_stage import StatefulCore
+    from agents.live.clock import Clock
+    from agents.live.metrics import StageMetrics
+    from agents.live.stage.emission import Emission, Outgoing
+    from agents.live.stage.intake import Intake
+    from agents.live.stage.output import Output
+    from agents.live.stage.tally import Tally
+    from agents.live.stateful.threads import Thread
+    from agents.live.stateful.work import Computed, StatefulWork, Updated
+    from agents.models.stateful import Machine
+    from checkpoint.capture import Capture, Captured
+    from lineage.replication import InputPlace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a member has, whoever reigns."""
+
+    clock: Clock
+    intake: Intake
+    emission: Emission
+    metrics: StageMetrics
+    tally: Tally
+    output: Output
+    work: StatefulWork
+    models: Thread
+    copies: Thread
+    reload_schemas: Callable[[], bool]
+    crashed: Callable[[BaseException], None]
+    may_emit: Callable[[], bool]
+
+
+class ReignWriter(Protocol):
+    """Writes the versions of one epoch, one at a time; it says `completed` for each."""
+
+    def write(self, order: Write[Captured], outputs: tuple[Contained, ...]) -> None:
+        """Write a version's chunks."""
+
+    def seal(self, version: Version) -> None:
+        """Let its manifest be appended when its chunks are acknowledged."""
+
+    def durable(self, version: Version) -> None:
+        """Note the newest durable version of the epoch: what is older may be tombstoned."""
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+class Sent(NamedTuple):
+    """What comes back when a message of a reign is stored; without an emit it was one of the base's."""
+
+    reign: Primary
+    emit: Emit | None
+
+
+class Primary:
+    """The driver of one reign."""
+
+    def __init__(
+        self, core: StatefulCore, machine: Machine, capture: Capture, writer: ReignWriter, means: Means
+    ) -> None:
+        """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`."""
+        self.core = core
+        self._machine = machine
+        self._capture = capture
+        self._writer = writer
+        self._means = means
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._touched: set[str] | None = None  # keys updated since the last copy; None: all
+        self._unsent: list[Emit] = []  # while the right to emit has lapsed
+        self._made: dict[int, tuple[Emit, Outgoing]] = {}  # messages that a manifest contains, until they are sent
+        self._closed = False
+        self._base_n = core.reign.durable_n
+        self._keyed = machine.kind == "keyed"
+        self.feed = Feed(
+            core,
+            means.intake,
+            clock=means.clock,
+            metrics=means.metrics,
+            reload_schemas=means.reload_schemas,
+            may_take=lambda: core.room and means.output.room,
+            delivered=self.pump,
+            crashed=means.crashed,
+        )
+
+    # What happens ----------------------------------------------------------------------------------------------
+
+    def resend(self, outputs: Sequence[Contained]) -> None:
+        """Send once more what the base's manifest contains: its primary may not have got to it."""
+        self.core.reign.resend(len(outputs))
+        for each in outputs:
+            self._means.output.send(
+                each.topic, each.partition, each.key or None, each.value, list(each.headers), Sent(self, None)
+            )
+
+    def stored(self, tokens: Sequence[Sent]) -> None:
+        """Learn that the broker has these messages of this reign."""
+        if self._closed:
+            return
+        emits = [token.emit for token in tokens if token.emit is not None]
+        for _ in range(len(tokens) - len(emits)):
+            self.core.reign.resent()
+        self.core.acked_all(emits)
+        if emits:
+            crash_points.at("after-outputs")
+        self.pump()
+
+    def durability_changed(self) -> Mapping[int, InputPlace]:
+        """Look at what the logs have learned; gives what the newest durable version covers."""
+        self.core.durability_changed(self._means.clock())
+        if self.core.reign.durable_n > self._base_n:
+            self._writer.durable(Version(self.core.epoch, self.core.reign.durable_n))
+        self.pump()
+        return self.core.durable_places
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Give the policy what is known of all stages."""
+        if not self._closed:
+            self.core.tick(now, states)
+            self.pump()
+
+    def close(self) -> None:
+        """End the reign. Its copies are let go; what is under way on its threads comes to nothing."""
+        self._closed = True
+        self.feed.stop()
+        self._writer.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # What the core asks for ------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do what the core asks for, and see to its next wake-up."""
+        if self._closed:
+            return
+        core, means = self.core, self._means
+        for batch in core.take_runs():
+            self._compute(batch)
+        for batch in core.take_updates():
+            self._update(batch)
+        for order in core.take_orders():
+            self._obey(order)
+        self._send(core.take_emits())
+        self.feed.go_on()
+        self._set_timer(means.clock())
+
+    def _compute(self, batch: Batch) -> None:
+        work, machine = self._means.work, self._machine
+        self._means.models.submit(
+            lambda: work.compute(machine, batch),
+            lambda done: self._computed(batch, done),
+        )
+
+    def _computed(self, batch: Batch, done: Computed) -> None:
+        if self._closed:
+            return
+        now = self._means.clock()
+        self._means.tally.executed(now, batch, done)
+        self.core.computed(now, batch, done.results, done.seconds, changes=done.changes)
+        self.pump()
+        self._means.metrics.handoff.observe(self._loop.time() - done.ended)
+
+    def _update(self, batch: Batch) -> None:
+        work, machine = self._means.work, self._machine
+        self._means.models.submit(lambda: work.update(machine, batch), self._updated)
+
+    def _updated(self, done: Updated) -> None:
+        if self._closed:
+            return
+        if self._touched is not None:
+            self._touched.update(done.touched)
+        self.core.updated(self._means.clock(), done.seconds)
+        self.pump()
+
+    def _obey(self, order: Any) -> None:
+        if isinstance(order, Copy):
+            self._copy(order.version)
+        elif isinstance(order, Write):
+            contained: Iterable[Emit] = self.core.withheld(order.version) if self.core.reign.mode.holds else ()
+            self._writer.write(order, self._contained(contained))
+        elif isinstance(order, Seal):
+            self._writer.seal(order.version)
+        elif isinstance(order, Release):
+            self._means.copies.submit(order.what.release, _nothing)
+
+    def _copy(self, version: Version) -> None:
+        state = self._machine.state
+        touched, self._touched = self._touched, set()
+
+        def take() -> Captured:
+            crash_points.at("before-capture")
+            captured = self._capture.take({}, state, touched) if self._keyed else self._capture.take(state)
+            crash_points.at("after-capture")
+            return captured
+
+        self._means.copies.submit(take, lambda captured: self._copied(version, captured))
+
+    def _copied(self, version: Version, captured: Captured) -> None:
+        if self._closed:
+            return
+        self.core.copied(self._means.clock(), version, captured)
+        self.pump()
+
+    def completed(self, version: Version) -> None:
+        """Note that a version's manifest is acknowledged."""
+        if not self._closed:
+            self.core.completed(self._means.clock(), version)
+            self.pump()
+
+    # Messages --------------------------------------------------------------------------------------------------
+
+    def may_emit_again(self) -> None:
+        """Send what has waited for the right to emit."""
+        unsent, self._unsent = self._unsent, []
+        self._send(unsent)
+
+    def _send(self, emits: list[Emit]) -> None:
+        if not emits:
+            return
+        means = self._means
+        if self._unsent or not means.may_emit():
+            self._unsent += emits
+            return
+        crash_points.at("before-outputs")
+        now = means.clock()
+        for emit in emits:
+            means.tally.emitted(now, emit)
+            known = self._made.pop(id(emit), None)
+            try:
+                message = means.emission.message(emit) if known is None else known[1]
+            except SpillwayError as error:
+                means.crashed(error)
+                return
+            means.output.send(*message, Sent(self, emit))
+
+    def _contained(self, emits: Iterable[Emit]) -> tuple[Contained, ...]:
+        """The messages that a manifest contains; those that are sent later are the same, to the bit."""
+        contained = []
+        for emit in emits:
+            if id(emit) not in self._made:
+                self._made[id(emit)] = emit, self._means.emission.message(emit)
+            message = self._made[id(emit)][1]
+            contained.append(
+                Contained(message.topic, message.partition, message.key or b"", message.value, tuple(message.headers))
+            )
+        return tuple(contained)
+
+    # Time ------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, now: float) -> None:
+        wake = self.core.next_wake(now)
+        if wake is None:
+            return
+        due = self._loop.time() + max(0.0, wake - now)
+        if self._timer is not None and not self._timer.cancelled():
+            if self._timer.when() <= due:
+                return  # it wakes early enough, and looks again
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self.core.advance(self._means.clock())
+            self.pump()
+
+
+def _nothing(_result: object) -> None:
+    """A released copy has nothing to say."""

@@ -1,0 +1,209 @@
+"""A member of a stateful shard, as a process: load, read the logs, join its group, take part, hand over, leave.
+
+The model is loaded, and has made a first state, before anything is joined: a first import of an optimizer costs seconds.
+At SIGTERM a primary takes nothing more, waits until all that it took is durable, has a backup take over where there is
+one, and leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from agents.live.groups import group_id, member_label, member_of
+from agents.live.registry import serve_metrics
+from agents.live.stage.app import StageApp, build
+from agents.live.stage.membership import Membership
+from agents.live.stage.plan_feed import PlanFeed
+from agents.live.stage.process import _as_failure, _look_through_rarely, _nothing_taken
+from agents.live.stateful.building import Built, put_together
+from agents.models.loading import limit_torch_threads, load_stateful_model
+from agents.models.stateful import Machine
+from checkpoint.promotion import Role
+from lineage.errors import ModelError, SpillwayError
+from producers.schema_log import SchemaLog
+from topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.live.stage.config import StageProcessConfig
+    from agents.models.stateful import StatefulModel
+
+log = logging.getLogger(__name__)
+
+_POLL = 0.02
+_LAST_COMMIT = 5.0
+_END = 10.0  # seconds for everything after draining; then the process ends in any case
+
+
+def run(config: StageProcessConfig) -> int:
+    """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
+    signal.signal(signal.SIGTERM, _nothing_taken)
+    try:
+        model = load(config)
+        schemas = SchemaLog(config.settings, config.pipeline.spec.name)
+        schemas.open()
+        return asyncio.run(MemberProcess(config, model, schemas).serve())
+    except SpillwayError as error:
+        label = member_label(config.spec, config.replica)
+        print(f"spillway: {config.pipeline.spec.name}/{label}: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def load(config: StageProcessConfig) -> StatefulModel:
+    """Load the model, and have it make a state. Raises ModelError that names stage, model and cause."""
+    spec = config.spec
+    if spec.model is None:
+        raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model")
+    model = load_stateful_model(spec.name, spec.model, spec.arguments, spec.device)
+    limit_torch_threads(config.torch_threads)
+    machine = Machine(f"stage {spec.name!r}", model)
+    if machine.kind != spec.state:
+        fix = "it has no method key(query)" if spec.state == "keyed" else "its model has a method key(query)"
+        raise ModelError(
+            f"stage {spec.name!r}: its spec says state: {spec.state}, but {fix}; say state: {machine.kind}"
+        )
+    if machine.kind == "keyed":
+        model.initialize()  # whatever it imports is imported now
+    return model
+
+
+def member_name(config: StageProcessConfig) -> str:
+    """The name that claims and beats have: of the member's place, and of this process alone."""
+    if config.member_name:
+        return config.member_name
+    place = group_id(config.pipeline.spec.name, member_label(config.spec, config.replica))
+    return f"{place}@{time.time_ns() // 1_000_000}"
+
+
+class MemberProcess:
+    """The parts of a member's process, and the order in which they start and stop."""
+
+    def __init__(self, config: StageProcessConfig, model: StatefulModel, schemas: SchemaLog) -> None:
+        """`schemas` is open. Call in a running loop."""
+        self._config = config
+        self._model = model
+        self._schemas = schemas
+        self._pipeline = config.pipeline.spec.name
+        self._label = member_label(config.spec, config.replica)
+        self._shard, self._index = member_of(config.spec, config.replica)
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._bounded = False
+
+    async def serve(self) -> int:
+        """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop)
+        built = put_together(self._config, member_name(self._config), self._model, self._schemas)
+        app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
+        built.input.epoch = lambda: app.stage_consumer.epoch
+        registration = serve_metrics(self._config.run_dir, built.metrics)
+        _look_through_rarely()
+        feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.hear, built.period)
+        feed.start()
+        drained = False
+        try:
+            await self._until_stopped(app, built, registration.mark_ready)
+            drained = await self._drain(app, built)
+        finally:
+            await self._end(app, built, leave=self._stop.is_set())
+            await asyncio.to_thread(feed.close, 1.0)
+        registration.close()
+        return 0 if drained else 1
+
+    def _membership(self) -> Membership:
+        config, spec, shard = self._config, self._config.spec, self._shard
+        group = group_id(self._pipeline, self._label)
+        return Membership(
+            group=group,
+            instance=group,
+            connection=config.settings.aiokafka(),
+            session=config.session,
+            heartbeat=config.heartbeat,
+            reads=lambda partition: partition % spec.shards == shard,
+        )
+
+    def _told_to_stop(self) -> None:
+        if self._stop.is_set():
+            self._stop_now.set()
+        self._stop.set()
+
+    async def _until_stopped(self, app: StageApp, built: Built, ready: Callable[[], None]) -> None:
+        """Serve, calling `ready` when that begins. Raises SpillwayError when something cannot go on."""
+        stop = asyncio.create_task(self._stop.wait())
+        crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
+        starting = asyncio.create_task(self._start(app, built))
+        try:
+            await asyncio.wait([starting, stop, crash, built.failed], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                ready()
+                log.info("%s: takes part", self._label)
+                await asyncio.wait([stop, crash, built.failed], return_when=asyncio.FIRST_COMPLETED)
+            for what in (built.failed, starting):
+                if what.done() and not what.cancelled() and (error := what.exception()) is not None:
+                    raise _as_failure(error)
+            if crash.done():
+                raise _as_failure(app.crash_reason)
+        finally:
+            for task in (stop, crash, starting):
+                task.cancel()
+
+    async def _start(self, app: StageApp, built: Built) -> None:
+        """Read the logs, and what is durable; then the input, and take part."""
+        built.start()
+        await built.member.read()
+        await built.prepare()
+        await app.start()
+        await built.input.started()
+        built.begin()
+
+    async def _drain(self, app: StageApp, built: Built) -> bool:
+        """Let what was taken become durable, within the bound, and have a backup take over."""
+        self._bound_the_end()
+        until = time.monotonic() + self._config.drain
+        built.input.stop_taking()
+        app.stage_consumer.close_flow()
+        while not built.settled and not self._stop_now.is_set() and time.monotonic() < until:
+            await asyncio.sleep(_POLL)
+            if built.failed.done():
+                raise _as_failure(built.failed.exception())
+        drained = built.settled
+        if not drained:
+            log.error("%s: stopped with work left; it goes to the shard's next primary", self._label)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
+        roles = built.member.roles
+        if roles.hand_over(f"{roles.name} stops"):
+            within = 2 * roles.lease.seconds
+            if not await built.member.wait_until(lambda: roles.role is not Role.PRIMARY, within):
+                log.warning("%s: no backup took over within %g s", self._label, within)
+        return drained
+
+    def _bound_the_end(self) -> None:
+        """End the process whatever hangs: its orchestrator counts on it."""
+        if self._bounded:
+            return
+        self._bounded = True
+        timer = threading.Timer(self._config.drain + _END, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+
+    async def _end(self, app: StageApp, built: Built, *, leave: bool) -> None:
+        """Stop everything. A member that stops for good leaves its group; one that failed keeps its place in it."""
+        self._bound_the_end()
+        built.end_reign()
+        with contextlib.suppress(AttributeError):  # of an app that was never started
+            app.consumer_thread.leave_on_stop = leave
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(app.stop(), _END / 2)
+        await built.close()

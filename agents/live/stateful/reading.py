@@ -1,0 +1,199 @@
+"""What a member reads of its shard's input, whether it is primary or backup: the transport's owner.
+
+Everything read goes into the tail (`agents.core.input_tail`), and, while there is a reign, on to its feed. Invariants:
+
+* The position of the newest durable version is what the member's group commits, with its note: a restart begins there,
+  whatever the role was. The version log is the truth; where its position is ahead of the group's, reading starts there.
+* After a rebalance reading goes on behind what the tail has. A chunk that was on its way meanwhile is void.
+* A member can be promoted when all partitions of its shard were started (`started`): their spans below the durable
+  position were read again, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from heapq import merge as merge_sorted
+from typing import TYPE_CHECKING
+
+from agents.core.input_tail import InputTail
+from agents.live.stage.intake import PoisonError
+from agents.live.stage.transport import Commit
+from checkpoint.notes import decode
+from lineage.replication import InputPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from aiokafka.structs import ConsumerRecord
+
+    from agents.core.request import Delivery
+    from agents.live.metrics import StageMetrics
+    from agents.live.stage.intake import Intake
+    from agents.live.stage.memory import Memory
+    from agents.live.stage.transport import Chunk
+    from checkpoint.dedup import Span
+
+_OVERHEAD = 400  # bytes of a record beside its value, in memory
+_SETTLE_SECONDS = 0.02
+_SETTLE_AT_ONCE = 50
+
+
+class ShardInput:
+    """The input of one shard, as this member has read it."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        memory: Memory,
+        metrics: StageMetrics,
+        *,
+        feed: Callable[[list[ConsumerRecord]], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        """`feed` is given what is read; `crashed` ends the member."""
+        self._intake = intake
+        self._memory = memory
+        self._metrics = metrics
+        self._feed = feed
+        self._end = crashed
+        self._loop = asyncio.get_running_loop()
+        self._tail: InputTail[ConsumerRecord] = InputTail(strip=_stripped, envelope=self._envelope)
+        self._durable: dict[int, InputPlace] = {}  # of the newest durable version; told at first, before reading begins
+        self._ready: dict[int, asyncio.Task[None]] = {}
+        self._told: dict[int, int] = {}  # offsets that the broker has as committed
+        self._room = asyncio.Event()
+        self._room.set()
+        self._stopping = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._started = asyncio.Event()
+        self.epoch: Callable[[], int] = int
+
+    # What comes ------------------------------------------------------------------------------------------------
+
+    async def take(self, chunk: Chunk) -> None:
+        """Take a chunk's records, as far as there is room."""
+        for partition, records in chunk.parts:
+            ready = self._ready.get(partition)
+            if ready is not None and not ready.done():
+                await asyncio.wait([ready])
+            while self._tail.full and not self._stopping:
+                self._room.clear()
+                await self._room.wait()
+            if self._stopping or chunk.epoch != self.epoch() or partition not in self._ready:
+                return
+            append = self._tail.append
+            fresh = [each for each in records if append(partition, each, len(each.value or b"") + _OVERHEAD)]
+            if fresh:
+                self._feed(fresh)
+
+    def stop_taking(self) -> None:
+        """Take no further records."""
+        self._stopping = True
+        self._room.set()
+
+    # What becomes durable --------------------------------------------------------------------------------------
+
+    def durable(self, places: Iterable[InputPlace]) -> None:
+        """Note what the newest durable version covers."""
+        for place in places:
+            if place.position < self._at(place.partition).position:
+                continue
+            self._durable[place.partition] = place
+            self._tail.trim(place.partition, place.position, place.note)
+        if not self._tail.full:
+            self._room.set()
+        if self._settling is None:
+            self._settling = self._loop.call_later(_SETTLE_SECONDS, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = None
+        if self._tail.settle(_SETTLE_AT_ONCE):
+            self._settling = self._loop.call_later(_SETTLE_SECONDS, self._settle)
+
+    # What a promotion needs ------------------------------------------------------------------------------------
+
+    async def started(self) -> None:
+        """Wait until all partitions of the shard were started."""
+        await self._started.wait()
+
+    @property
+    def partitions(self) -> list[int]:
+        """The shard's partitions."""
+        return self._tail.partitions
+
+    @property
+    def held(self) -> int:
+        """Records at or above the durable positions."""
+        return self._tail.held
+
+    def place(self, partition: int, places: Mapping[int, InputPlace]) -> InputPlace:
+        """Where a base starts on a partition: as its contents have it, else where the group has started."""
+        return places.get(partition) or InputPlace(partition, self._at(partition).position)
+
+    def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
+        """What a base's memory of a partition is rebuilt from."""
+        return self._tail.remembered(partition, position, spans)
+
+    def since(self, positions: Mapping[int, int]) -> list[ConsumerRecord]:
+        """Everything from a base's positions on that was read, oldest first."""
+        parts = [self._tail.since(partition, position) for partition, position in positions.items()]
+        return list(merge_sorted(*parts, key=lambda record: record.timestamp))
+
+    # The transport's owner -------------------------------------------------------------------------------------
+
+    def commits(self) -> dict[int, Commit]:
+        """Give the newest durable positions that the group does not have."""
+        return {
+            partition: Commit(place.position, place.note)
+            for partition, place in self._durable.items()
+            if place.position > self._told.get(partition, 0)
+        }
+
+    def committed(self, offsets: Mapping[int, Commit]) -> None:
+        """Note what the broker has."""
+        for partition, commit in offsets.items():
+            self._told[partition] = max(commit.offset, self._told.get(partition, 0))
+            self._metrics.committed[partition] = commit.offset
+
+    async def assigned(self, partitions: frozenset[int]) -> dict[int, int]:
+        """Start on partitions that are new; go on where the tail ends on the others."""
+        for partition in sorted(partitions - self._ready.keys()):
+            place = self._at(partition)
+            self._tail.start(partition, place.position, place.note)
+            self._ready[partition] = self._loop.create_task(self._start(place))
+        self._loop.create_task(self._all_started())
+        return {partition: self._tail.next(partition) for partition in partitions}
+
+    async def _start(self, place: InputPlace) -> None:
+        """Read again what memory needs below a durable position, while the group's heartbeats go on."""
+        try:
+            spans = decode(place.note, place.position).spans
+            self._tail.recall(place.partition, [each async for each in self._memory.read(place.partition, spans)])
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - without its memory the member could not be promoted
+            self._end(error)
+
+    async def _all_started(self) -> None:
+        await asyncio.gather(*self._ready.values())
+        self._started.set()
+
+    def crashed(self, error: BaseException) -> None:
+        """End the member: its consumer cannot go on."""
+        self._end(error)
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _at(self, partition: int) -> InputPlace:
+        return self._durable.get(partition) or InputPlace(partition, 0)
+
+    def _envelope(self, record: ConsumerRecord) -> Delivery | None:
+        try:
+            return self._intake.envelope(record)
+        except PoisonError as poison:
+            return poison.delivery if poison.delivery.request_id else None
+
+
+def _stripped(record: ConsumerRecord) -> ConsumerRecord:
+    return replace(record, value=None)

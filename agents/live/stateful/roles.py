@@ -1,0 +1,309 @@
+"""What makes a member primary or backup: control log, version logs and heartbeats, told to `checkpoint`'s tables.
+
+    claims at start, silence, reports, yields -> `Member` -> claim, fence, base -> Load -> reign -> StandDown
+
+It reads in order, appends what `Member` says, and calls what its owner has to do. The rules that are decided here:
+
+* At the start of a shard nobody has claimed it: member 0 does at once, the others after a lease. A winner of earlier
+  times that had this member's own place is dead, as the place is this process's now: then it claims at once, too.
+* A winner is watched by its beats, and given a lease to be heard; a report of its death counts at once.
+* A `Yield` for the newest epoch makes every backup claim; one of them wins. A primary whose reign rests on something
+  dead yields (rule 14: the backup, which holds a version that is not dead, is the faster one), and where no backup is
+  heard, or none has come after two leases, begins a new reign itself.
+* A primary's right to emit is `checkpoint.leases`'. While it has none, messages wait.
+
+All methods are the loop's. Times are `loop.time()`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from agents.live.states.log_reader import CONTROL
+from checkpoint.claims import Claims
+from checkpoint.leases import Emission, Order
+from checkpoint.promotion import Append, Load, Member, Role, StandDown
+from checkpoint.silence import Watch
+from lineage.replication import Base, Claim, Fence, Manifest, Yield
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.live.states.appender import Appender
+    from agents.live.states.log_reader import Read
+    from checkpoint.leases import Lease
+    from checkpoint.logs import Logs
+    from checkpoint.promotion import Action
+    from lineage.marks import Place, Version
+    from lineage.replication import Beat, Report
+
+log = logging.getLogger(__name__)
+
+
+class Acts(Protocol):
+    """What a member does about its role."""
+
+    def load(self, epoch: int, version: Version) -> None:
+        """Begin the reign of an epoch, from a version."""
+
+    def stand_down(self) -> None:
+        """End the reign, or the beginning of one."""
+
+    def emit_again(self) -> None:
+        """Send what has waited for the right to emit."""
+
+
+class Roles:
+    """One member's role, from its start to its end."""
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        index: int,
+        lease: Lease,
+        logs: Logs,
+        acts: Acts,
+        *,
+        appender: Appender,
+        read_to_end: Callable[[Place, Callable[[], object]], None],
+    ) -> None:
+        """`index`: which of the shard's members this is. `name`: of this process; it ends in `@` and its start."""
+        self.place = place
+        self.name = name
+        self.lease = lease
+        self.logs = logs
+        self.claims = Claims()
+        self.member = Member(place, name, self.claims, logs)
+        self.fenced_at = 0.0  # when the own fence was handed over, and other moments of the newest promotion
+        self.wanted_at = 0.0
+        self._index = index
+        self._acts = acts
+        self._appender = appender
+        self._read_to_end = read_to_end
+        self._loop = asyncio.get_running_loop()
+        self._emission: Emission | None = None
+        self._watch: Watch | None = None
+        self._begun = False
+        self._returned = -float("inf")  # when the newest beat was sent that has come back
+        self._reported: set[str] = set()
+        self._heard: dict[str, float] = {}  # when other members of the shard were heard last
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What is asked ---------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """Where the member stands."""
+        return self.member.role
+
+    def may_emit(self) -> bool:
+        """Whether messages may leave now."""
+        return self._emission is not None and self._emission.may_emit(self._loop.time())
+
+    def others(self) -> list[str]:
+        """The other members of the shard that were heard within a lease."""
+        since = self._loop.time() - self.lease.seconds
+        return sorted(name for name, at in self._heard.items() if at >= since and name not in self._reported)
+
+    # How it begins ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take part from now on: the logs were read to their ends, and a promotion would have all it needs."""
+        self._begun = True
+        winner = self.claims.winner(self.place)
+        if not winner:
+            if self._index == 0:
+                self.want("nobody has claimed the shard")
+            else:
+                self._loop.call_later(self.lease.seconds, self._unless_claimed)
+        elif _slot(winner) == _slot(self.name):
+            self.want(f"{winner} was this member's own predecessor")
+        else:
+            self._watch_winner()
+
+    def _unless_claimed(self) -> None:
+        if not self.claims.winner(self.place):
+            self.want("nobody has claimed the shard for a lease")
+
+    def want(self, why: str) -> None:
+        """Try to become primary, or as one to begin a new reign."""
+        if not self._begun:
+            return
+        if self.role in (Role.BACKUP, Role.PRIMARY):
+            log.info("%s: claims the shard: %s", self.name, why)
+            self.wanted_at = self._loop.time()
+        was_primary = self.role is Role.PRIMARY
+        action = self.member.wanted()
+        if was_primary and action is not None:
+            self._stand_down()
+        self._act(action)
+
+    def give_up(self, why: str) -> None:
+        """As the primary, have another member take over; where none is heard, or none comes, begin anew oneself."""
+        if self.role is not Role.PRIMARY:
+            return
+        if not self.others():
+            self.want(why)
+            return
+        log.info("%s: yields: %s", self.name, why)
+        epoch = self.member.epoch
+        self._appender.append(Yield(*self.place, epoch, self.name, _now_us(), why[:200]))
+        self._loop.call_later(2 * self.lease.seconds, self._still_primary, epoch, why)
+
+    def _still_primary(self, epoch: int, why: str) -> None:
+        if self.role is Role.PRIMARY and self.member.epoch == epoch:
+            self.want(why)
+
+    def hand_over(self, why: str) -> bool:
+        """As a primary that stops, have a backup take over; False if there is none."""
+        if self.role is not Role.PRIMARY or not self.others():
+            return False
+        self._appender.append(Yield(*self.place, self.member.epoch, self.name, _now_us(), why))
+        return True
+
+    # What is read ----------------------------------------------------------------------------------------------
+
+    def take(self, read: Read) -> bool:
+        """Take a record of a log; say whether it counts."""
+        record = read.record
+        if record is None:
+            return False
+        if read.place == CONTROL:
+            if isinstance(record, Claim):
+                return self._take_claim(record)
+            if isinstance(record, Yield):
+                self._take_yield(record)
+            return True
+        if not isinstance(record, (Fence, Base, Manifest)):
+            return False
+        counts = self.logs.take(read.place, record)
+        if read.place == self.place:
+            self._act(self.member.heard(record, counts=counts))
+            if counts and isinstance(record, Fence) and self._emission is not None:
+                self._obey(self._emission.fenced(record.epoch))
+        return counts
+
+    def _take_claim(self, claim: Claim) -> bool:
+        won = self.claims.take(claim)
+        if (claim.stage, claim.shard) == self.place:
+            self._act(self.member.heard_claim(claim, won=won))
+            if won and self._begun:
+                self._watch_winner()
+        return won
+
+    def _take_yield(self, wish: Yield) -> None:
+        if (wish.stage, wish.shard) != self.place or wish.epoch != self.claims.epoch(self.place):
+            return
+        if self.role is Role.BACKUP and wish.by != self.name:
+            self.want(f"{wish.by} asks for another primary: {wish.reason}")
+
+    def _watch_winner(self) -> None:
+        winner = self.claims.winner(self.place)
+        if winner == self.name:
+            self._watch = None
+            return
+        self._watch = Watch(self.lease, winner, self._loop.time())
+        if winner in self._reported:
+            self._watch.reported(winner)
+            self.want(f"{winner} was reported dead")
+
+    # What is heard ---------------------------------------------------------------------------------------------
+
+    def beat_sent(self, at: float, sequence: int) -> None:
+        """Note that an own beat is handed over."""
+        if self._watch is not None:
+            self._watch.probe_sent(at, sequence)
+        if self._emission is not None:
+            self._emission.beat_sent(at, sequence)
+
+    def beat_returned(self, sent_at: float, sequence: int) -> None:
+        """Note that an own beat was read back."""
+        now = self._loop.time()
+        self._returned = max(self._returned, sent_at)
+        if self._watch is not None and self._watch.probe_returned(now, sequence):
+            self.want(f"{self._watch.peer} was silent for {self.lease.seconds:g} s")
+        if self._emission is not None:
+            self._obey(self._emission.beat_returned(now, sequence))
+            self._wake_for_lease()
+
+    def heard(self, beat: Beat) -> None:
+        """Note another process's beat."""
+        if (beat.stage, beat.shard) != self.place:
+            return
+        now = self._loop.time()
+        self._heard[beat.member] = now
+        if self._watch is not None:
+            self._watch.heard(now, beat.member)
+
+    def reported(self, report: Report) -> None:
+        """Note that processes were found dead."""
+        if (report.stage, report.shard) != self.place:
+            return
+        self._reported.update(report.members)
+        for name in report.members:
+            if self._watch is not None and self._watch.reported(name):
+                self.want(f"{name} was reported dead")
+
+    # What follows ----------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action | None) -> None:
+        if isinstance(action, Append):
+            self._appender.append(action.record)
+        elif isinstance(action, Load):
+            self._emission = Emission(self.lease, action.epoch, self._returned)
+            self._acts.load(action.epoch, action.version)
+            self._wake_for_lease()
+        elif isinstance(action, StandDown):
+            self._stand_down()
+            if self._begun:
+                self._watch_winner()
+
+    def _stand_down(self) -> None:
+        self._emission = None
+        self._acts.stand_down()
+
+    def _obey(self, orders: list[Order]) -> None:
+        for order in orders:
+            emission = self._emission
+            if emission is None:
+                return
+            if order is Order.CHECK:
+                self._read_to_end(
+                    self.place, lambda emission=emission, check=emission.checks: self._checked(emission, check)
+                )
+            elif order is Order.GO_ON:
+                log.warning("%s: emits again, as the log has no newer reign", self.name)
+                self._acts.emit_again()
+            elif order is Order.STOP:
+                log.warning("%s: stops emitting, as its beats do not come back", self.name)
+
+    def _checked(self, emission: Emission, check: int) -> None:
+        if emission is self._emission:
+            self._obey(emission.checked(self._loop.time(), check))
+
+    def _wake_for_lease(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wake = self._emission.next_wake() if self._emission is not None else None
+        if wake is not None:
+            self._timer = self._loop.call_at(wake, self._lease_over)
+
+    def _lease_over(self) -> None:
+        self._timer = None
+        if self._emission is not None:
+            self._obey(self._emission.advance(self._loop.time()))
+            self._wake_for_lease()
+
+
+def _slot(name: str) -> str:
+    """A member's place, whichever process has it: what stands before the `@` in its name."""
+    return name.rpartition("@")[0]
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,116 @@
+"""A reign's versions on their way to the log: from the core's orders to `StateWriter`'s.
+
+A `StateWriter` looks for its cluster when it is made, which takes some milliseconds. No promotion waits for that: it is
+made off the loop, and what is ordered meanwhile waits here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from agents.live.states.state_writer import StateWriter
+from lineage.replication import Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checkpoint.capture import Captured
+    from checkpoint.reign import Write
+    from checkpoint.versions import History
+    from lineage.marks import Version
+    from lineage.replication import Output
+
+log = logging.getLogger(__name__)
+
+
+class VersionWriter:
+    """Writes the versions of one epoch. All methods are the loop's."""
+
+    def __init__(
+        self,
+        make: Callable[[Callable[[Manifest], object]], StateWriter],
+        *,
+        claimant: str,
+        history: Callable[[], History],
+        completed: Callable[[Version], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        """`make` makes the writer, off the loop, from what it calls for each complete version.
+
+        `history`: of the shard, as the logs have it; it has this epoch's base. `completed` is called on the loop.
+        """
+        self._claimant = claimant
+        self._history = history
+        self._done = completed
+        self._crashed = crashed
+        self._writer: StateWriter | None = None
+        self._waiting: list[Callable[[StateWriter], object]] = []
+        self._durable_n = -1
+        self._closed = False
+        self.written = 0  # versions
+        self.written_bytes = 0
+        self.state_bytes = 0
+        self._making = asyncio.get_running_loop().create_task(self._make(make))
+
+    async def _make(self, make: Callable[[Callable[[Manifest], object]], StateWriter]) -> None:
+        try:
+            writer = await asyncio.to_thread(make, self._completed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no version would ever be durable
+            self._crashed(error)
+            return
+        if self._closed:
+            await asyncio.to_thread(writer.close)
+            return
+        self._writer = writer
+        for order in self._waiting:
+            order(writer)
+        self._waiting.clear()
+
+    def write(self, order: Write[Captured], outputs: tuple[Output, ...]) -> None:
+        """Write a version's chunks."""
+        manifest = Manifest(
+            order.version, self._history().links, order.requires, self._claimant, at_us=time.time_ns() // 1000
+        )
+        pieces: dict[str, Any] = {"batches": order.batches, "inputs": order.inputs, "outputs": outputs}
+        what = order.what
+        if what is None:
+            raise NotImplementedError("a version without a copy")
+        self._tell(lambda writer: writer.write(what, manifest, **pieces))
+
+    def seal(self, version: Version) -> None:
+        """Let a version's manifest be appended when its chunks are acknowledged."""
+        self._tell(lambda writer: writer.outputs_acked(version))
+
+    def durable(self, version: Version) -> None:
+        """Note the newest durable version of this epoch: what is older may be tombstoned."""
+        if version.n > self._durable_n:
+            self._durable_n = version.n
+            history = self._history()
+            self._tell(lambda writer: writer.durable(version, history))
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._closed = True
+        self._waiting.clear()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            asyncio.get_running_loop().run_in_executor(None, writer.close)
+
+    def _completed(self, manifest: Manifest) -> None:
+        if self._closed:
+            return
+        self.written += 1
+        self.written_bytes += manifest.written_bytes
+        self.state_bytes = manifest.state_bytes
+        self._done(manifest.version)
+
+    def _tell(self, order: Callable[[StateWriter], object]) -> None:
+        if self._closed:
+            return
+        if self._writer is None:
+            self._waiting.append(order)
+        else:
+            order(self._writer)

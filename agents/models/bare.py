@@ -1,0 +1,36 @@
+"""A stateful model served as an ordinary one: `replication: none`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents.models.stateful import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.models.inputs import Inputs
+    from agents.models.stateful import StatefulModel
+
+
+class BareModel:
+    """Computes and then updates; its state lives and ends with the process.
+
+    What raises in `compute` changes nothing; after an update that raised every batch fails, as the machine refuses.
+    """
+
+    def __init__(self, place: str, model: StatefulModel) -> None:
+        """`place` begins what errors say. Raises ModelError for a model that is no stateful one."""
+        self._machine = Machine(place, model)
+        self.version = str(getattr(model, "version", "") or "")
+        inputs = getattr(model, "input_signature", None)
+        if inputs:
+            self.input_signature = inputs
+        if (example := getattr(model, "example", None)) is not None:
+            self.example = example
+
+    def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:
+        """Answer the batch, then let it change the state."""
+        outputs = self._machine.compute(batch)
+        self._machine.update()
+        return outputs
