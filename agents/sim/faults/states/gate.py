@@ -32,11 +32,15 @@ class GateProcess(Living):
         places = world.shards_of(world.graph.rests_on(None))
         logs = scenario.guards.gate_logs(places)
         self.core = scenario.guards.gate(world.graph, sinks=scenario.topology.sinks, durability=logs)
-        self.follower = Follower(world, self, logs, places, self._logs_changed)
         self._writing = False
-        self._egress = dict.fromkeys(range(scenario.partitions), 0)
-        for partition in range(scenario.partitions):
-            world.subscribe(self, (OUTCOMES, partition), partial(self.poll, partition))
+        self._began = False
+        self.follower = Follower(world, self, logs, places, self._logs_changed)
+
+    def _begin(self) -> None:
+        """Take the partitions, once the version logs were read to their ends."""
+        self._began = True
+        for partition in range(self.world.scenario.partitions):
+            self.world.subscribe(self, (OUTCOMES, partition), partial(self.poll, partition))
             self.assign(partition)
 
     def assign(self, partition: int) -> None:
@@ -69,6 +73,8 @@ class GateProcess(Living):
             self.after(max(0.0, wake - self.world.now), lambda: self.core.advance(self.world.now))
 
     def _logs_changed(self) -> None:
+        if not self._began and self.follower.current:
+            self._begin()
         self.core.durability_changed(self.world.now)
 
     def was_away(self, seconds: float) -> None:
@@ -119,7 +125,7 @@ class GateProcess(Living):
     def idle(self) -> bool:
         """Whether nothing is under way here."""
         core, broker = self.core, self.world.broker
-        if core.pending or core.waiting or self._writing or any(offset for offset, _ in core.commits().values()):
+        if not self._began or core.pending or core.waiting or self._writing or any(offset for offset, _ in core.commits().values()):
             return False
         return self.follower.read_up() and all(
             next(broker.read((OUTCOMES, partition), position), None) is None

@@ -45,10 +45,17 @@ class StatelessProcess(Living):
             epoch=self.incarnation,
             durability=logs,
         )
-        self.follower = None if logs is None else Follower(world, self, logs, places, self._logs_changed)
         self._wake_at = float("inf")
-        for partition in range(scenario.partitions):
-            world.subscribe(self, (self.topic, partition), partial(self.poll, partition))
+        self._began = False
+        self.follower = None if logs is None else Follower(world, self, logs, places, self._logs_changed)
+        if logs is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Take the partitions, once the version logs were read to their ends."""
+        self._began = True
+        for partition in range(self.world.scenario.partitions):
+            self.world.subscribe(self, (self.topic, partition), partial(self.poll, partition))
             self.assign(partition)
 
     # Partitions ------------------------------------------------------------------------------------------------
@@ -86,6 +93,8 @@ class StatelessProcess(Living):
         self._pump()
 
     def _logs_changed(self) -> None:
+        if not self._began and self.follower is not None and self.follower.current:
+            self._begin()
         self.core.durability_changed(self.world.now)
         self._pump()
 
@@ -161,7 +170,7 @@ class StatelessProcess(Living):
     def idle(self) -> bool:
         """Whether nothing is under way here."""
         core, broker = self.core, self.world.broker
-        if core.unsettled or core.waiting or core.commits() or not self.wire.is_quiet():
+        if not self._began or core.unsettled or core.waiting or core.commits() or not self.wire.is_quiet():
             return False
         return all(
             next(broker.read((self.topic, partition), position), None) is None
