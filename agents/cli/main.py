@@ -26,6 +26,7 @@ COMMANDS = {
     "check": "Check a pipeline file and draw its graph.",
     "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
     "status": "Show what the processes of a served pipeline do.",
+    "state": "List, compare, export, import and rewind the states of stages.",
     "failover": "Have a backup of a stateful stage take over, as planned.",
     "predict": "Send one query and print its outcome.",
     "record": "Record what goes in and out of a running pipeline.",

@@ -18,7 +18,7 @@ from checkpoint.manifests import version_digest
 from lineage.errors import CheckpointError, UsageError
 from lineage.marks import Mark, Version
 from lineage.replication import DedupLane, InputPlace, Manifest
-from lineage.values.replication import encode
+from lineage.values.replication import ReplicationDecoder, encode
 from producers.connection import ClientSettings
 from tests.unit.checkpoint.states import same
 from tests.written_states import ShardWriter
@@ -201,6 +201,41 @@ def test_a_good_copy_of_a_damaged_chunk_is_taken(settings, spec, learn):
     contents = store.contents(manifest, histories.decoder)
     learn.damage(contents.chunks[1].key, b"x" * 4_096)
     assert same(store.state(contents)[0], states(1))
+
+
+def missing_chunk(manifest, version):
+    """A manifest like this one, of another version, that names a chunk which is nowhere."""
+    contents = ReplicationDecoder().contents(manifest.contents)
+    first = contents.chunks[0]
+    chunks = (first._replace(key=first.key._replace(part=900)), *contents.chunks[1:])
+    return replace(manifest, version=version, contents=encode(replace(contents, chunks=chunks)))
+
+
+def test_the_way_back_from_a_version_that_has_lost_its_state_is_open(settings, spec, learn):
+    learn.begin(1)
+    first = learn.write(states(1), position=30)
+    learn.log(missing_chunk(first, V2))
+    with pytest.raises(ChunkError, match="1/1/900"):
+        newest(settings, spec, ("learn", 0))
+    histories = read_histories(settings, spec)
+    changed = rewind(settings, spec, histories, kept_version(histories, ("learn", 0), "e1.v1"), "a test")
+    assert (changed.base, changed.version) == (V2, Version(2, 3))
+    _, contents, (state, _) = newest(settings, spec, ("learn", 0))
+    assert same(state, states(1))
+    assert contents.inputs[0].position == 30
+
+
+def test_nothing_follows_a_version_whose_positions_are_lost(settings, spec, learn):
+    learn.begin(1)
+    learn.write(states(1))
+    spilled = learn.write(states(2), inline_bytes=10)
+    (chunk,) = spilled.spilled
+    lost = replace(spilled, version=V3, spilled=(chunk._replace(key=chunk.key._replace(part=900)),))
+    learn.log(lost)
+    with pytest.raises(
+        CheckpointError, match=r"nothing can follow e1\.v3 .* how far it had read its inputs: .*1/2/900"
+    ):
+        import_state(settings, spec, ("learn", 0), states(3), None, "a test")
 
 
 def test_dead_versions_and_the_newest_one_are_no_aims(settings, spec, learn, track):

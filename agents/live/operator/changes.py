@@ -17,6 +17,7 @@ from agents.live.operator.presence import member_heard
 from agents.live.operator.reign import Reign
 from agents.live.operator.stored import Store
 from agents.live.topics import ensure
+from checkpoint.assembly import ChunkError
 from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog
 from checkpoint.copying import Copying
@@ -25,7 +26,7 @@ from checkpoint.logs import Fate
 from checkpoint.manifests import describe, seal
 from checkpoint.pages import Pages
 from checkpoint.successors import successor, with_state_of
-from lineage.errors import UsageError
+from lineage.errors import CheckpointError, UsageError
 from lineage.marks import Mark
 from lineage.replication import Manifest
 from topology.quantities import show_duration
@@ -143,10 +144,17 @@ def _copy(store: Store, copying: Copying, reign: Reign) -> None:
 
 
 def _base(settings: ClientSettings, spec: PipelineSpec, reign: Reign, base: Version) -> Contents | None:
+    """The contents of what a reign starts from: of these, not of its state's chunks, the next version is made."""
     manifest = reign.histories.manifest(reign.place, base)
     if manifest is None:
         return None
-    return Store(settings, spec.name, reign.place).contents(manifest, reign.histories.decoder)
+    try:
+        return Store(settings, spec.name, reign.place).contents(manifest, reign.histories.decoder)
+    except ChunkError as error:
+        raise CheckpointError(
+            f"nothing can follow {base} of {reign.place[0]}/{reign.place[1]}, as it is not known how far it had read "
+            f"its inputs: {error}"
+        ) from error
 
 
 def _changed(reign: Reign, base: Version, manifest: Manifest) -> Changed:

@@ -36,7 +36,7 @@ class _Look:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place) -> None:
         self.heard: Beat | None = None
         self._place = place
-        self._name = f"operator-{new_request_id()}"
+        self._name = f"operator-{new_request_id()[:12]}"
         self._topic = topics.beat(spec.name)
         self._decoder = ReplicationDecoder()
         self._lease = Lease(spec.stage(place[0]).lease)

@@ -44,7 +44,7 @@ class Reign:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place, reason: str) -> None:
         """Read all logs to their ends."""
         self.place = place
-        self.name = f"{spec.name}.{place[0]}.{place[1]}.operator-{new_request_id()}"
+        self.name = f"{spec.name}.{place[0]}.{place[1]}.operator-{new_request_id()[:12]}"
         self._reason = reason
         self._control = topics.control(spec.name)
         self._versions = topics.versions(spec.name, place[0])

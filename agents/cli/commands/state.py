@@ -1,0 +1,248 @@
+"""`spillway state`: the versions of stateful stages, as an operator looks at them and decides about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agents.cli.options import pipeline_argument
+from agents.cli.state_source import from_source
+from agents.cli.state_telling import (
+    facts_of,
+    tell_change,
+    tell_differences,
+    tell_json,
+    tell_version,
+    warn_of_replays,
+)
+from agents.cli.state_views import (
+    contents_facts,
+    difference_facts,
+    key_facts,
+    shard_facts,
+    size,
+    versions_grid,
+    when,
+)
+from agents.live.operator import changes
+from agents.live.operator.choices import kept_version, place_of, stage_of
+from agents.live.operator.files import read_file, write_file
+from agents.live.operator.fitting import refuse_misfit
+from checkpoint.differences import between, between_keys
+from lineage.errors import CheckpointError, UsageError
+
+if TYPE_CHECKING:
+    from agents.cli.state_source import Source
+    from agents.live.operator.histories import Kept
+    from lineage.replication import Contents
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+_stage = click.argument("stage")
+_shard = click.option("--shard", type=int, metavar="N", help="Which shard, where the stage has several.")
+
+
+@click.group()
+def state() -> None:
+    """List, show, compare, export, import and rewind the states of stateful stages.
+
+    What is shown is read from the logs on Kafka, so the pipeline need not be served. A version is written e5.v17: its
+    shard's state after 17 batches, made in the 5th reign of a primary. docs/states.md says what each command means.
+
+    \b
+    Example:
+      spillway state list pipeline.yaml
+      spillway state export pipeline.yaml learn learn.safetensors
+    """  # noqa: D301 - click's own marks
+
+
+@state.command("list")
+@pipeline_argument
+@click.argument("stage", required=False)
+@from_source
+def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
+    """List the versions of every shard: when, whether durable, how large.
+
+    A version is durable if no failure can take it back; open while it waits for versions of other stages; dead if a
+    failover has cut it off, or something that it rests on.
+
+    \b
+    Example: spillway state list pipeline.yaml learn --json
+    """  # noqa: D301
+    wanted = None if stage is None else stage_of(source.spec, stage)
+    if not source.spec.places:
+        raise UsageError(f"no stage of pipeline {source.spec.name!r} has a state in a log")
+    histories = source.histories()
+    places = [place for place in source.spec.places if wanted in {None, place[0]}]
+    if as_json:
+        tell_json({"pipeline": source.spec.name, "shards": [shard_facts(histories, place) for place in places]})
+        return
+    for place in places:
+        versions_grid(histories, place).show()
+
+
+@state.command()
+@pipeline_argument
+@_stage
+@click.argument("version", required=False)
+@_shard
+@click.option("--all", "everything", is_flag=True, help="All recorded batches, not the first few.")
+@from_source
+def show(
+    source: Source, stage: str, version: str | None, shard: int | None, *, everything: bool, as_json: bool
+) -> None:
+    """Show one version: its entries, lineage, input positions and batches.
+
+    VERSION is one of 'state list'; without it, the newest durable one.
+
+    \b
+    Example: spillway state show pipeline.yaml learn e5.v17
+    """  # noqa: D301
+    place = place_of(source.spec, stage, shard)
+    histories = source.histories()
+    kept = kept_version(histories, place, version)
+    contents = source.contents(kept, histories)
+    keys, trouble = _keys(source, kept, contents)
+    if as_json:
+        tell_json(facts_of(kept) | contents_facts(contents, keys))
+    else:
+        tell_version(kept, contents, keys, everything=everything)
+    warn_of_replays(source.spec.stage(stage))
+    if trouble:
+        click.echo(f"error: {trouble}", err=True)
+
+
+@state.command()
+@pipeline_argument
+@_stage
+@click.argument("one")
+@click.argument("other")
+@_shard
+@from_source
+def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *, as_json: bool) -> None:
+    """Compare two versions of a shard: which entries and keys differ, and by how much.
+
+    Elements are compared by their bits.
+
+    \b
+    Example: spillway state diff pipeline.yaml learn e5.v16 e5.v17
+    """  # noqa: D301
+    place = place_of(source.spec, stage, shard)
+    histories = source.histories()
+    pair = [kept_version(histories, place, version) for version in (one, other)]
+    (before, keyed_before), (after, keyed_after) = (
+        source.state(kept, source.contents(kept, histories)) for kept in pair
+    )
+    entries = between(before, after)
+    keys = between_keys(keyed_before or {}, keyed_after or {}) if keyed_before or keyed_after else None
+    names = [str(kept.version) for kept in pair]
+    if as_json:
+        facts = {"entries": [difference_facts(each) for each in entries], "keys": keys and key_facts(keys)}
+        tell_json({"stage": stage, "shard": place[1], "versions": names} | facts)
+    else:
+        tell_differences(f"{stage}/{place[1]}", " -> ".join(names), entries, keys)
+    warn_of_replays(source.spec.stage(stage))
+
+
+@state.command()
+@pipeline_argument
+@_stage
+@click.argument("file", type=_FILE)
+@click.option("--version", metavar="VERSION", help="Which one.  [default: the newest durable one]")
+@_shard
+@from_source
+def export(source: Source, stage: str, file: Path, version: str | None, shard: int | None, *, as_json: bool) -> None:
+    """Write a version's state to a new safetensors file.
+
+    Every chunk is verified. Other tools find the tensors by their names; 'state import' takes back all of it.
+
+    \b
+    Example: spillway state export pipeline.yaml learn learn.safetensors --version e5.v17
+    """  # noqa: D301
+    place = place_of(source.spec, stage, shard)
+    histories = source.histories()
+    kept = kept_version(histories, place, version)
+    written = write_file(file, source.state(kept, source.contents(kept, histories)), kept, source.spec.name)
+    if as_json:
+        tell_json(facts_of(kept) | {"file": str(file), "bytes": written})
+    else:
+        click.echo(f"{stage}/{place[1]} {kept.version} is in {file}, {size(written)}")
+    warn_of_replays(source.spec.stage(stage))
+
+
+@state.command("import")
+@pipeline_argument
+@_stage
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@_shard
+@click.option("--check", is_flag=True, help="Refuse a state whose entries are not those that the model makes.")
+@from_source
+def import_(source: Source, stage: str, file: Path, shard: int | None, *, check: bool, as_json: bool) -> None:
+    """Make the state in a file the newest version of a shard that nobody serves.
+
+    The pipeline then starts from it. Only the state changes: what the shard has read stays read. Topics that are
+    missing are created, so this also prepares a pipeline that was never served.
+
+    \b
+    Example: spillway state import pipeline.yaml learn learn.safetensors --check
+    """  # noqa: D301
+    place = place_of(source.spec, stage, shard)
+    shared, keyed, _ = read_file(file)
+    if check:
+        refuse_misfit(source.spec.stage(stage), shared, keyed)
+    reason = f"import of {file.name}"
+    tell_change(
+        changes.import_state(source.settings, source.spec, place, shared, keyed, reason),
+        f"the state of {file}",
+        as_json=as_json,
+    )
+
+
+@state.command()
+@pipeline_argument
+@_stage
+@click.argument("version")
+@_shard
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@from_source
+def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: bool, as_json: bool) -> int:
+    """Go back to a retained version of a shard that nobody serves.
+
+    The state becomes that of VERSION: the model forgets what it has learned since. All else stays. Outcomes that were
+    released stay released, although they rest on what is now forgotten; no query is asked again. It is a new version,
+    and the old ones can be rewound to as well, until the next primary has deleted them.
+
+    \b
+    Example: spillway state rewind pipeline.yaml learn e5.v17
+    """  # noqa: D301
+    place = place_of(source.spec, stage, shard)
+    histories = source.histories()
+    kept = kept_version(histories, place, version)
+    changes.check_rewind(histories, kept)
+    now = histories.logs.candidate(place)
+    question = (
+        f"{stage}/{place[1]} is at {now}. Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
+        "what it has learned since is forgotten, released outcomes stay released, and no query is asked again. Go back?"
+    )
+    if not yes and not click.confirm(question, err=True):
+        click.echo("nothing was changed", err=True)
+        return 1
+    warn_of_replays(source.spec.stage(stage))
+    reason = f"rewind to {kept.version}"
+    changed = changes.rewind(source.settings, source.spec, histories, kept, reason)
+    tell_change(changed, f"the state of {kept.version}", as_json=as_json)
+    return 0
+
+
+def _keys(source: Source, kept: Kept, contents: Contents) -> tuple[int | None, str]:
+    """How many keys a version has, or why nobody can say."""
+    if not contents.pages:
+        return None, ""
+    try:
+        _, keyed = source.state(kept, contents)
+    except CheckpointError as error:
+        return None, str(error)
+    return len(keyed or {}), ""

@@ -1,0 +1,178 @@
+"""What an operator may name, and what an error says there is instead; files that are written whole or not at all."""
+
+import numpy as np
+import pytest
+
+from agents.live.operator.choices import kept_version, place_of, stage_of, version_of
+from agents.live.operator.files import read_file, write_file
+from agents.live.operator.fitting import refuse_misfit
+from agents.live.operator.histories import Histories, Kept, Standing
+from checkpoint.version_log import key
+from lineage.errors import CheckpointError, UsageError
+from lineage.marks import INITIAL, Version
+from lineage.replication import Base, Beat, Claim, Fence, Manifest
+from lineage.values.replication import ReplicationDecoder, encode
+from topology.spec import PipelineSpec, StageSpec
+
+SPEC = PipelineSpec(
+    name="p",
+    slo=1,
+    stages=(
+        StageSpec(name="learn", model="m:M", state="shared"),
+        StageSpec(name="track", model="m:M", state="keyed", shards=3, after=("learn",)),
+        StageSpec(name="bare", model="m:M", state="shared", replication="none", after=("track",)),
+        StageSpec(name="tell", model="m:M", after=("bare",)),
+    ),
+)
+LEARN = ("learn", 0)
+
+
+class Message:
+    """A record as confluent-kafka gives it."""
+
+    def __init__(self, topic, name, value, partition=0):
+        self.values = {"topic": topic, "partition": partition, "offset": 3, "key": name, "value": value}
+
+    def __getattr__(self, name):
+        return lambda: self.values[name]
+
+
+def logged(record):
+    return Message("p.learn.versions", key(record).encode(), encode(record))
+
+
+@pytest.fixture
+def histories():
+    made = Histories(SPEC, ReplicationDecoder())
+    chain = ((1, INITIAL),)
+    for record in (
+        Fence(1, "m"),
+        Base(1, "m", INITIAL, chain),
+        *(Manifest(Version(1, n), chain, claimant="m") for n in (1, 2, 3)),
+    ):
+        made.take(logged(record))
+    made.reached(made.partitions)
+    return made
+
+
+@pytest.mark.parametrize("name", ["lern", "bare", "tell"])
+def test_a_stage_without_a_log_is_refused_with_those_that_have_one(name):
+    with pytest.raises(UsageError, match="those with a state in a log are: learn, track"):
+        stage_of(SPEC, name)
+
+
+def test_a_pipeline_without_states_says_so():
+    spec = PipelineSpec(name="p", slo=1, stages=(StageSpec(name="tell", model="m:M"),))
+    with pytest.raises(UsageError, match="no stage of this pipeline has one"):
+        stage_of(spec, "tell")
+
+
+def test_a_shard_must_be_named_where_there_are_several():
+    assert place_of(SPEC, "learn", None) == ("learn", 0)
+    assert place_of(SPEC, "track", 2) == ("track", 2)
+    for shard in (None, 3, -1):
+        with pytest.raises(UsageError, match="0 to 2"):
+            place_of(SPEC, "track", shard)
+
+
+@pytest.mark.parametrize("text", ["e5.v17", "5.17", "e5.17"])
+def test_versions_as_they_are_written(text):
+    assert version_of(text) == Version(5, 17)
+
+
+@pytest.mark.parametrize("text", ["", "17", "e5v17", "e-1.v1", "e5.v17 ", "e٣.v1"])
+def test_what_is_no_version(text):
+    with pytest.raises(UsageError, match=r"write it as e5\.v17"):
+        version_of(text)
+
+
+def test_the_newest_durable_version_is_meant_where_none_is_named(histories):
+    assert kept_version(histories, LEARN, None).version == Version(1, 3)
+    assert kept_version(histories, LEARN, "1.2").standing is Standing.DURABLE
+    with pytest.raises(UsageError, match=r"it has e1\.v1 \(durable\), e1\.v2 \(durable\), e1\.v3"):
+        kept_version(histories, LEARN, "1.4")
+    with pytest.raises(UsageError, match="no version yet"):
+        kept_version(histories, ("track", 1), None)
+
+
+def test_tombstones_other_records_and_other_peoples_are_no_versions(histories):
+    gone = Manifest(Version(1, 1))
+    assert histories.take(Message("p.learn.versions", key(gone).encode(), None)) is None
+    assert histories.take(Message("p.control", b"k", None)) is None
+    assert histories.take(Message("p.control", b"k", encode(Beat("learn", 0, "m", 1, "primary", 1, 1)))) is None
+    claim = Claim("learn", 0, 1, "m")
+    assert histories.take(Message("p.control", b"k", encode(claim))) == (claim, True)
+    assert [each.version.n for each in histories.kept(LEARN)] == [2, 3]
+    with pytest.raises(CheckpointError, match=r"manifest of e1\.v1 of learn/0 is not in its version log"):
+        histories.manifest(LEARN, Version(1, 1))
+    assert histories.manifest(LEARN, INITIAL) is None
+
+
+def test_a_record_that_cannot_be_read_is_named_by_its_place(histories):
+    with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\], offset 3: "):
+        histories.take(Message("p.learn.versions", b"k", b"rubbish"))
+
+
+KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.safetensors"
+    size = write_file(path, ({"w": np.ones(3)}, None), KEPT, "p")
+    assert path.stat().st_size == size
+    state, keyed, told = read_file(path)
+    assert (state["w"].tolist(), keyed) == ([1, 1, 1], None)
+    assert told == {"pipeline": "p", "stage": "learn", "shard": "0", "version": "e1.v2", "digest": "64" * 16}
+    with pytest.raises(UsageError, match="is there already"):
+        write_file(path, ({}, None), KEPT, "p")
+    with pytest.raises(CheckpointError, match="complex128"):
+        write_file(tmp_path / "b", ({"w": np.ones(3, np.complex128)}, None), KEPT, "p")
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_file(tmp_path / "no" / "such", ({}, None), KEPT, "p")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, None])
+def test_what_is_no_file_of_a_state_is_named(tmp_path, content):
+    path = tmp_path / "a"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=str(path)):
+        read_file(path)
+
+
+MODELS = """
+import numpy as np
+
+
+class Model:
+    def initialize(self):
+        return {"w": np.zeros(2), "n": 0}
+
+    def compute(self, state, batch):
+        return [{} for _ in batch]
+
+    def update(self, state, batch, outputs):
+        return state
+"""
+
+
+def test_a_state_has_to_fit_the_model_only_by_its_entries(tmp_path, monkeypatch):
+    (tmp_path / "operator_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(tmp_path)
+    stage = StageSpec(name="a", model="operator_models:Model", state="shared")
+    good = {"w": np.ones(2), "n": 7}
+    refuse_misfit(stage, good, None)
+    refuse_misfit(stage, {}, {"k": good})
+    wrong = [{"w": np.ones(3), "n": 0}, {"w": np.ones(2)}, {**good, "x": 1}, {"w": 1, "n": 0}]
+    said = [
+        r"numpy float64 \[3\], but the model has numpy float64 \[2\]",
+        "'n' is missing",
+        "'x' is none",
+        "is value, but",
+    ]
+    for state, text in zip(wrong, said, strict=True):
+        with pytest.raises(UsageError, match=f"the state of key 'k' does not fit .*{text}"):
+            refuse_misfit(stage, {}, {"k": state})
+    with pytest.raises(UsageError, match="names no model"):
+        refuse_misfit(stage.model_copy(update={"model": None}), good, None)
