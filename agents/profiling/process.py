@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.live.stage.user_functions import UserFunctions
+from agents.models.bare import BareModel
 from agents.models.child import ChildModel
+from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads, load_model
 from agents.profiling.conditions import TORCH_THREADS
 from agents.profiling.measuring import Effort, Memory, measure, timed
@@ -157,7 +159,12 @@ def _load(spec: StageSpec) -> Model:
         raise ModelError(f"stage {spec.name!r} is emulated: there is no model to measure")
     if spec.executor == "process":
         return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=TORCH_THREADS)
-    model = load_model(spec.name, spec.model, spec.arguments, spec.device)
+    model: Model
+    if spec.state is not None:  # a batch takes its compute and its update
+        stateful = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
+        model = BareModel(f"stage {spec.name!r}", stateful)
+    else:
+        model = load_model(spec.name, spec.model, spec.arguments, spec.device)
     limit_torch_threads(TORCH_THREADS)
     return model
 

@@ -37,6 +37,23 @@ class Picky:
         return [{} for _ in batch]
 
 
+class Counts:
+    def initialize(self):
+        return {"seen": np.zeros(1)}
+
+    def example(self):
+        return [{"who": "a"}, {"who": "b"}]
+
+    def key(self, query):
+        return query["who"]
+
+    def compute(self, states, batch):
+        return [{"seen": states[query["who"]]["seen"]} for query in batch]
+
+    def update(self, states, batch, outputs):
+        return {who: {"seen": state["seen"] + 1} for who, state in states.items()}
+
+
 class Shown(Second):
     def example(self):
         return {"y": [1.0, 2.0]}
@@ -77,6 +94,18 @@ def spillway(tmp_path, monkeypatch, capsys):
 def conditions_of_threads() -> tuple[str, ...]:
     """The variables that the command sets for the processes that it starts."""
     return ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def test_a_stage_with_a_state_is_measured_with_its_updates(spillway, tmp_path):
+    stage = "{name: count, model: 'profiled_models:Counts', state: keyed, max_batch: 2}"
+    (tmp_path / "s.yaml").write_text(f"name: s\nslo: 1s\nprofile: s.profile.yaml\nstages:\n  - {stage}\n")
+    code, _, err = spillway("profile", "s.yaml", "--runs", "3")
+    assert (code, err) == (0, "")
+    assert list(read_profiles(tmp_path / "s.profile.yaml")["count"].batches) == [1, 2]
+    (tmp_path / "s.yaml").write_text((tmp_path / "s.yaml").read_text().replace("keyed", "shared"))
+    code, _, err = spillway("profile", "s.yaml", "--runs", "3")
+    assert code != 0
+    assert "Counts has a method key, so it keeps a state per key; say 'state: keyed', or drop that method" in err
 
 
 def test_a_profile_is_measured_used_and_refused_once_it_is_stale(spillway, tmp_path, monkeypatch):
