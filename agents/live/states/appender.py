@@ -8,13 +8,13 @@ not known whether a record stands, `on_failed` is called and the process must en
 from __future__ import annotations
 
 import queue
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from agents.live.states import crash_points
 from agents.live.states.sending import DELIVERY_SECONDS, Sending
+from agents.live.states.worker import Worker
 from checkpoint import claims, version_log
-from lineage.errors import CheckpointError, SpillwayError
+from lineage.errors import CheckpointError
 from lineage.replication import Base, Claim, Fence, Yield
 from lineage.values.replication import encode
 from topology.topics import control, versions
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.live.states.mailbox import Post
+    from lineage.errors import SpillwayError
     from lineage.marks import Place
     from producers.connection import ClientSettings
 
@@ -52,14 +53,11 @@ class Appender:
         self._place = place
         self._control = control(pipeline)
         self._versions = versions(pipeline, place[0])
-        self._post = post
-        self._on_failed = on_failed
         self._appended: set[str] = set()
         self._wanted: queue.SimpleQueue[_Append | None] = queue.SimpleQueue()
         self._sending = Sending(settings, self._control, delivery=delivery)
-        self._closed = False
-        self._thread = threading.Thread(target=self._guarded, name="appends", daemon=True)
-        self._thread.start()
+        self._worker = Worker("appends", self._run, post, on_failed)
+        self._worker.start()
 
     def append(self, record: Appended, acked: Callable[[], object] | None = None) -> None:
         """Append a record; `acked` is posted when the broker has it. By its owner's thread alone.
@@ -75,16 +73,13 @@ class Appender:
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
+        self._worker.stop()
         self._wanted.put(None)
-        self._thread.join()
+        self._worker.join()
 
-    def _guarded(self) -> None:
-        try:
-            while not self._closed:
-                self._round()
-        except SpillwayError as error:
-            self._tell(self._on_failed, error)
+    def _run(self) -> None:
+        while not self._worker.stopped:
+            self._round()
 
     def _round(self) -> None:
         try:
@@ -105,14 +100,6 @@ class Appender:
             if step is not None:
                 crash_points.at(f"after-{step}")
             if wanted.acked is not None:
-                self._tell(wanted.acked)
+                self._worker.tell(wanted.acked)
 
         self._sending.send(topic, partition, wanted.key.encode(), encode(wanted.record), acked)
-
-    def _tell(self, callback: Callable[..., object], *args: object) -> None:
-        if self._closed:
-            return
-        try:
-            self._post(callback, *args)
-        except RuntimeError:  # a closed loop's: nobody listens
-            self._closed = True

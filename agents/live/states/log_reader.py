@@ -16,17 +16,16 @@ the call: for claims, and for lease checks. A broker that restarts is waited for
 
 from __future__ import annotations
 
-import logging
 import queue
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from agents.live.states.partition_reading import PartitionReading, Slot
+from agents.live.states.worker import Worker
 from checkpoint import claims, version_log
 from checkpoint.following import Following
 from lineage import reasons
-from lineage.errors import CheckpointError, SpillwayError, WireError
+from lineage.errors import CheckpointError, WireError
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
 from lineage.values.replication import ReplicationDecoder
 from topology.topics import control, versions
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from agents.live.states.mailbox import Post
+    from lineage.errors import SpillwayError
     from lineage.marks import Place
     from producers.connection import ClientSettings
-
-log = logging.getLogger(__name__)
 
 CONTROL: Final[Place] = ("", 0)  # the place of the control log
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
@@ -96,15 +94,13 @@ class LogReader:
         if with_control:
             self._places[control(pipeline), 0] = CONTROL
         self._listener = listener
-        self._post = post
         self._decoder = decoder or ReplicationDecoder()
         self._relearn = relearn
         now = time.monotonic()
         self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
         self._wishes: queue.SimpleQueue[tuple[Slot, Callable[[], object]]] = queue.SimpleQueue()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._guarded, name="version-logs", daemon=True)
-        self._thread.start()
+        self._worker = Worker("version-logs", self._run, post, listener.failed)
+        self._worker.start()
 
     def read_to_end(self, place: Place, then: Callable[[], object]) -> None:
         """Have `then` posted when a log was read up to the end that it has from now on. From any thread."""
@@ -113,31 +109,23 @@ class LogReader:
 
     def close(self) -> None:
         """End the thread; nothing is posted after that."""
-        self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _guarded(self) -> None:
-        try:
-            self._run()
-        except SpillwayError as error:
-            log.error("reading the version logs ends: %s", error)  # noqa: TRY400 - the text says what to do
-            self._tell(self._listener.failed, error)
+        self._worker.stop()
+        self._worker.join()
 
     def _run(self) -> None:
         if not self._places:
             return
         reading = PartitionReading(self._settings, self._places, {"client.id": "version-logs"})
         try:
-            while not self._stop.is_set():
+            while not self._worker.stopped:
                 self._ask_for_ends(reading)
                 records, positions = reading.poll(_ROUND)
                 now = time.monotonic()
                 for slot, following in self._logs.items():
                     if following.behind(now):
-                        self._tell(self._listener.fell_behind, self._places[slot])
+                        self._worker.tell(self._listener.fell_behind, self._places[slot])
                 if records:
-                    self._tell(self._listener.records, [self._read(message) for message in records])
+                    self._worker.tell(self._listener.records, [self._read(message) for message in records])
                 for slot, following in self._logs.items():
                     self._reached(slot, following, positions.get(slot, 0))
         finally:
@@ -157,18 +145,9 @@ class LogReader:
     def _reached(self, slot: Slot, following: Following[Callable[[], object]], position: int) -> None:
         caught_up, fulfilled = following.read(position)
         if caught_up:
-            self._tell(self._listener.caught_up, self._places[slot])
+            self._worker.tell(self._listener.caught_up, self._places[slot])
         for then in fulfilled:
-            self._tell(then)
-
-    def _tell(self, callback: Callable[..., object], *args: Any) -> None:
-        if self._stop.is_set():
-            return
-        try:
-            self._post(callback, *args)
-        except RuntimeError as error:  # a closed loop's
-            log.info("nobody listens to the version logs any more: %s", error)
-            self._stop.set()
+            self._worker.tell(then)
 
     def _read(self, message: Any) -> Read:
         place = self._places[message.topic(), message.partition()]

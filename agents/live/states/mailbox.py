@@ -2,7 +2,7 @@
 
 Every class here takes a `post`: `post(callback, *args)` has the callback called later, in order, by its owner's thread.
 `loop.call_soon_threadsafe` is one; `Mailbox.post` is one for a thread without a loop, which calls `deliver` in its
-rounds. A post that raises RuntimeError, as that of a closed loop does, ends the thread that posts: nobody listens.
+rounds.
 """
 
 from __future__ import annotations

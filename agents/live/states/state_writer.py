@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agents.live.states import crash_points
 from agents.live.states.sending import DELIVERY_SECONDS, ROOM_BYTES, Sending
+from agents.live.states.worker import Worker
 from checkpoint import version_log
 from checkpoint.chunks import ChunkLog, encode_key
 from checkpoint.manifests import describe, seal
 from checkpoint.rewindable import Rewindable
-from lineage.errors import CheckpointError, SpillwayError
+from lineage.errors import CheckpointError
 from lineage.values.replication import encode
 from topology.topics import state, versions
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from checkpoint.chunks import Writing
     from checkpoint.retention import Retention
     from checkpoint.versions import History
+    from lineage.errors import SpillwayError
     from lineage.marks import Place, Version
     from lineage.replication import ChunkKey, Manifest
     from producers.connection import ClientSettings
@@ -80,7 +82,7 @@ class StateWriter:
         """
         self._versions, self._state = versions(pipeline, place[0]), state(pipeline, place[0])
         self._partition = place[1]
-        self._post, self._on_complete, self._on_failed = post, on_complete, on_failed
+        self._on_complete = on_complete
         self._retention = retention
         self._chunks = ChunkLog(epoch, present)
         self._kept = Rewindable(retain)
@@ -90,11 +92,10 @@ class StateWriter:
         self._outputs = -1  # up to which n the outputs are acknowledged
         self._writing: Version | None = None
         self._nudge = threading.Event()
-        self._closed = False
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._sending = Sending(settings, self._state, room=room, delivery=delivery)
-        self._thread = threading.Thread(target=self._guarded, name="state-writer", daemon=True)
-        self._thread.start()
+        self._worker = Worker("state-writer", self._run, post, on_failed)
+        self._worker.start()
 
     def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:
         """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s.
@@ -117,19 +118,17 @@ class StateWriter:
 
     def close(self) -> None:
         """End the thread; what was not handed over by then is not written."""
-        self._closed = True
+        self._worker.stop()
         self._nudge.set()
         self._jobs.put(lambda: None)
-        self._thread.join()
+        self._worker.join()
 
-    def _guarded(self) -> None:
+    def _run(self) -> None:
         try:
-            while not self._closed:
+            while not self._worker.stopped:
                 self._next()()
         except _ClosedError:
             return
-        except SpillwayError as error:
-            self._tell(self._on_failed, error)
 
     def _next(self) -> Callable[[], object]:
         try:
@@ -167,7 +166,7 @@ class StateWriter:
         self._await(lambda: acked)
         crash_points.at("before-ack")
         self._kept.complete(sealed.version, writing.named())
-        self._tell(self._completed, sealed)
+        self._worker.tell(self._completed, sealed)
         crash_points.at("after-ack")
 
     def _completed(self, sealed: Manifest) -> None:
@@ -187,18 +186,10 @@ class StateWriter:
 
     def _await(self, condition: Callable[[], object]) -> None:
         while not condition():
-            if self._closed:
+            if self._worker.stopped:
                 raise _ClosedError
             if self._sending.in_flight:
                 self._sending.serve()
             else:
                 self._nudge.wait(_NUDGE_SECONDS)
                 self._nudge.clear()
-
-    def _tell(self, callback: Callable[..., object], *args: object) -> None:
-        if self._closed:
-            return
-        try:
-            self._post(callback, *args)
-        except RuntimeError:  # a closed loop's: nobody listens
-            self._closed = True

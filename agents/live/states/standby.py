@@ -1,0 +1,203 @@
+"""A backup follows its shard's partition of the state topic, so that it can take over without reading (rules 6 and 16).
+
+One thread with a consumer of its own feeds a `checkpoint.standby.Standby`, and applies to it what its owner says is
+durable, the newest at once where several have become so. Its owner tells it what it reads of the shard's version log:
+records that count (`heard`), from the first on, and `begin` when that log was caught up with; the chunks are read from
+the beginning then, so that of old ones nothing is held.
+
+A chunk that a version needs and that has not come is waited for up to the end of the partition; then the partition is
+read once more from its start; then `on_failed` is posted, with a ChunkError that names it, and the thread ends.
+
+`promote` has the base applied and the copy itself handed over, and ends the thread: a primary does not read what it
+writes. What `Given.present` lacks, of what a zombie may still write, is left to the next reign's owner.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agents.live.states.partition_reading import PartitionReading
+from agents.live.states.worker import Worker
+from checkpoint.assembly import ChunkError
+from checkpoint.chunks import decode_key
+from checkpoint.following import Following
+from checkpoint.standby import Given, Standby
+from lineage.replication import Base, Fence, Manifest
+from topology.topics import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.live.states.mailbox import Post
+    from checkpoint.versions import History
+    from lineage.errors import SpillwayError
+    from lineage.marks import Place, Version
+    from lineage.replication import InputPlace
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+_ROUND: Final = 0.01  # seconds that what the owner says waits at most
+_AT_ONCE: Final = 32  # records: 8 MB of chunks
+_AWAY: Final = 60.0
+_PROPERTIES: Final[dict[str, Any]] = {
+    "client.id": "standby",
+    "max.partition.fetch.bytes": 8 << 20,
+    "fetch.max.bytes": 16 << 20,
+    "message.max.bytes": 16 << 20,
+    "check.crcs": True,
+}
+
+
+class Applied(NamedTuple):
+    """A version that the copy has come to."""
+
+    version: Version
+    copied: int  # bytes
+    seconds: float
+    inputs: tuple[InputPlace, ...] = ()  # what it covers of the shard's input
+
+
+class _Aim:
+    """A version to be applied, and what was done for its chunks."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        self.waits = False  # for the end of the partition, before it is tried again
+        self.read_on = False  # chunks are read later than their manifest: first the end has to be reached
+        self.read_again: set[bool] = set()  # from the start, with its contents known, or not
+
+
+class StandbyReader:
+    """Keeps the copy of one backup. It starts at once, and reads from `begin` on; `close` ends it.
+
+    All methods are for its owner's thread, to which `post` brings the callbacks.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        place: Place,
+        post: Post,
+        on_applied: Callable[[Applied], object],
+        on_failed: Callable[[SpillwayError], object],
+        *,
+        standby: Standby | None = None,
+    ) -> None:
+        """`standby`: with other bounds than the default ones."""
+        self._settings = settings
+        self._slot = (state(pipeline, place[0]), place[1])
+        self._on_applied = on_applied
+        self._standby = standby or Standby()
+        self._following: Following[None] = Following(_AWAY, time.monotonic())
+        self._aim: _Aim | None = None
+        self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
+        self.read_bytes = 0
+        self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._begun = threading.Event()
+        self._worker = Worker("standby", self._run, post, on_failed)
+        self._worker.start()
+
+    def heard(self, record: Fence | Base | Manifest, history: History) -> None:
+        """Take a record of the version log that counts, and what the shard's history is with it."""
+        if isinstance(record, Manifest):
+            self._jobs.put(partial(self._standby.manifest, record))
+        elif isinstance(record, Fence):
+            self._jobs.put(partial(self._standby.fenced, record.epoch))
+        else:
+            self._jobs.put(partial(self._standby.based, history))
+
+    def begin(self) -> None:
+        """Read the chunks: the version log was caught up with."""
+        self._begun.set()
+
+    def durable(self, version: Version) -> None:
+        """Have the copy brought to the newest version at or below this one."""
+        self._jobs.put(partial(self._aim_at, version))
+
+    def promote(self, base: Version, then: Callable[[Given], object]) -> None:
+        """Have the copy brought to `base`, whose manifest was heard, and handed over; then the thread ends."""
+        self._jobs.put(partial(self._hand_over, base, then))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.stop()
+        self._begun.set()
+        self._worker.join()
+
+    def _run(self) -> None:
+        self._begun.wait()
+        reading = PartitionReading(self._settings, [self._slot], _PROPERTIES)
+        try:
+            while not self._worker.stopped:
+                while not self._jobs.empty():
+                    self._jobs.get()()
+                self._read(reading)
+                if self._aim is not None and not self._aim.waits:
+                    self._apply(self._aim, reading)
+                if self._then is not None and self._aim is None:
+                    self._worker.tell(self._then, self._standby.give())
+                    return
+        finally:
+            reading.close()
+
+    def _read(self, reading: PartitionReading) -> None:
+        now = time.monotonic()
+        if self._following.wants_end(now):
+            end = reading.end(self._slot)
+            if end is not None:
+                self._following.end(now, end)
+        records, positions = reading.poll(_ROUND, _AT_ONCE)
+        for message in records:
+            value = message.value()
+            self.read_bytes += len(value or b"")
+            self._standby.chunk(decode_key(message.key() or b""), value)
+        _, reached = self._following.read(positions.get(self._slot, 0))
+        if reached and self._aim is not None:
+            self._aim.waits = False
+
+    def _aim_at(self, version: Version) -> None:
+        newest = self._standby.newest(version)
+        if newest is not None and self._then is None and (self._aim is None or self._aim.version != newest):
+            self._aim = _Aim(newest)
+
+    def _hand_over(self, base: Version, then: Callable[[Given], object]) -> None:
+        self._then = then
+        if self._aim is None or self._aim.version != base:
+            self._aim = _Aim(base) if base.n > self._standby.applied.n else None
+
+    def _apply(self, aim: _Aim, reading: PartitionReading) -> None:
+        began = time.monotonic()
+        try:
+            applied = self._standby.apply(aim.version)
+        except ChunkError:
+            self._read_on(aim, reading)
+            if not aim.waits:
+                raise
+            return
+        self._aim = None
+        if applied:
+            copy = self._standby.copy
+            inputs = copy.contents.inputs if copy.contents is not None else ()
+            told = Applied(aim.version, copy.copied, time.monotonic() - began, inputs)
+            self._worker.tell(self._on_applied, told)
+
+    def _read_on(self, aim: _Aim, reading: PartitionReading) -> None:
+        """Wait for a chunk that is missing or damaged, as long as there is something that was not read for it."""
+        opened = self._standby.opened(aim.version)
+        if aim.read_on:
+            if opened in aim.read_again:
+                return
+            aim.read_again.add(opened)
+            log.warning("a chunk of %s is missing or damaged: %s[%d] is read once more", aim.version, *self._slot)
+            reading.rewind()
+            self._following = Following(_AWAY, time.monotonic())
+        aim.read_on = True
+        aim.waits = True
+        self._following.wish(None)

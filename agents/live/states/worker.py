@@ -1,0 +1,76 @@
+"""A thread that works for an owner: what it finds is posted to the owner's thread, and so is how it fails.
+
+Nothing is posted once it was closed, nor once nobody listens (a closed loop's `call_soon_threadsafe` raises
+RuntimeError): then `stopped` is set, and `run` has to return. Whatever `run` raises is posted to `on_failed`, once;
+what is no error of ours is raised in the thread too, as it is a fault of the program.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from lineage.errors import CheckpointError, SpillwayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.live.states.mailbox import Post
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One thread. It starts by `start`."""
+
+    def __init__(
+        self, name: str, run: Callable[[], object], post: Post, on_failed: Callable[[SpillwayError], object]
+    ) -> None:
+        self._name = name
+        self._run = run
+        self._post = post
+        self._on_failed = on_failed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to end."""
+        return self._stop.is_set()
+
+    def start(self) -> None:
+        """Begin to run."""
+        self._thread.start()
+
+    def pause(self, seconds: float) -> bool:
+        """Sleep, but not when it is time to end; whether it is."""
+        return self._stop.wait(seconds)
+
+    def stop(self) -> None:
+        """Say that it is time to end."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end. From the thread itself: without effect."""
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def tell(self, callback: Callable[..., object], *args: Any) -> None:
+        """Have a callback of the owner called."""
+        if self._stop.is_set():
+            return
+        try:
+            self._post(callback, *args)
+        except RuntimeError as error:
+            log.info("nobody listens to %s any more: %s", self._name, error)
+            self._stop.set()
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except SpillwayError as error:
+            self.tell(self._on_failed, error)
+        except Exception as error:
+            self.tell(self._on_failed, CheckpointError(f"a fault in the thread {self._name}: {error!r}"))
+            raise

@@ -1,0 +1,141 @@
+"""A backup's copy over a real broker: what it costs to catch up and to go on, and what it does about missing chunks."""
+
+import time
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+
+from agents.live.states.log_reader import LogReader
+from agents.live.states.standby import StandbyReader
+from checkpoint.logs import Logs
+from lineage.errors import CheckpointError
+from lineage.marks import INITIAL
+from lineage.replication import Base, Fence, Manifest
+
+from .conftest import PLACE, STAGE, Told
+from .test_log_reader import Writer
+from .test_state_writer import CHAIN, Primary
+
+
+class Backup:
+    """Follows the logs of one shard, and applies what is durable by them."""
+
+    def __init__(self, bench):
+        self.told = Told()
+        self.applied = []
+        self.given = []
+        self.logs = Logs([PLACE])
+        self.standby = bench.keep(
+            StandbyReader(bench.settings, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed)
+        )
+        self.reader = bench.keep(LogReader(bench.settings, bench.pipeline, [PLACE], self, self.told.post))
+
+    def records(self, batch):
+        for read in batch:
+            if isinstance(read.record, (Fence, Base, Manifest)) and self.logs.take(PLACE, read.record):
+                self.standby.heard(read.record, self.logs.log(PLACE).history)
+        self.standby.durable(self.logs.newest_durable(PLACE))
+
+    def caught_up(self, place):
+        self.logs.caught_up(place)
+        self.standby.begin()
+        self.standby.durable(self.logs.newest_durable(PLACE))
+
+    def fell_behind(self, place):
+        self.logs.fell_behind(place)
+
+    def failed(self, error):
+        self.told.failed(error)
+
+    def until_at(self, version, seconds=60):
+        self.told.until(lambda: self.applied and self.applied[-1].version == version, seconds)
+        return self.applied[-1]
+
+    def promote(self):
+        self.standby.promote(self.logs.newest_durable(PLACE), self.given.append)
+        self.told.until(lambda: self.given)
+        return self.given[0]
+
+
+@pytest.fixture
+def reign(bench):
+    writer = Writer(bench)
+    writer.write(Fence(1, "m"))
+    writer.write(Base(1, "m", INITIAL, CHAIN))
+    return bench
+
+
+def test_a_backup_follows_and_takes_over(reign):
+    primary, backup = Primary(reign), Backup(reign)
+    state = {"w": np.arange(50_000, dtype=np.float32), "step": 0}
+    for step in range(10):
+        state["w"][step] = -1
+        state["step"] = step
+        version = primary.write(state).version
+        primary.durable(version)
+        backup.until_at(version)
+    assert backup.applied[-1].copied < 4_096
+    given = backup.promote()
+    assert given.version == version
+    assert given.state["w"].tobytes() == state["w"].tobytes()
+    assert given.state["step"] == 9
+    assert given.named <= given.present
+    assert backup.standby.read_bytes < 300_000  # 200 kB once, then a chunk each
+
+
+def test_a_shard_without_versions_is_handed_over_too(reign):
+    backup = Backup(reign)
+    backup.told.until(lambda: backup.logs.log(PLACE).based)
+    given = backup.promote()
+    assert (given.version, given.state) == (INITIAL, None)
+
+
+def damage(bench, key, value):
+    producer = Producer({"bootstrap.servers": bench.settings.bootstrap})
+    producer.produce(f"{bench.pipeline}.{STAGE}.state", value, key, 0)
+    producer.flush(10)
+
+
+@pytest.mark.parametrize("value", [None, b"\0" * 1_024], ids=["missing", "damaged"])
+def test_a_chunk_that_is_gone_is_reported_and_nothing_older_is_taken(reign, value):
+    primary, backup = Primary(reign), Backup(reign)
+    state = {"w": np.arange(5_000, dtype=np.float32)}
+    first = primary.write(state).version
+    backup.until_at(first)
+    version = primary.begin({"w": state["w"] + 1})
+    deadline = time.monotonic() + 20
+    while not any(key == b"1/2/3" for key, _ in reign.records("state")):
+        assert time.monotonic() < deadline
+    damage(reign, b"1/2/3", value)
+    primary.writer.outputs_acked(version)
+    with pytest.raises(AssertionError, match="the chunk 1/2/3"):
+        backup.told.until(lambda: len(backup.applied) > 1, 20)
+    assert isinstance(backup.told.error, CheckpointError)
+    assert len(backup.applied) == 1
+
+
+def test_a_new_backup_catches_up_with_200_mb_and_goes_on_by_changes(reign, capsys):
+    primary = Primary(reign, chunk_bytes=256 << 10)
+    state = {f"w{n}": np.random.default_rng(n).random(2_500_000, np.float32) for n in range(20)}
+    version = primary.write(state).version
+    backup = Backup(reign)
+    began = time.monotonic()
+    first = backup.until_at(version, 120)
+    took = time.monotonic() - began
+    costs = []
+    for step in range(10):
+        for n in range(20):
+            state[f"w{n}"][step * 1_000 : step * 1_000 + 25_000] += 1  # 1 % of the state, in 20 places
+        version = primary.write(state).version
+        primary.durable(version)
+        costs.append(backup.until_at(version))
+    began = time.monotonic()
+    given = backup.promote()
+    promoted = time.monotonic() - began
+    median = sorted(costs, key=lambda one: one.seconds)[5]
+    with capsys.disabled():
+        print(f"\n200 MB in {took:.2f} s ({200 / took:.0f} MB/s), of which applied in {first.seconds * 1e3:.0f} ms")
+        print(f"1 % in 20 places, {median.copied / 1e6:.1f} MB of chunks: applied in {median.seconds * 1e3:.1f} ms")
+        print(f"promoted in {promoted * 1e3:.0f} ms")
+    assert all(given.state[name].tobytes() == array.tobytes() for name, array in state.items())
