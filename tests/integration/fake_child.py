@@ -25,7 +25,7 @@ def write(path, entry):
 
 def main():
     run_dir, stage, replica, role, mode = Path(sys.argv[1]), *sys.argv[2:6]
-    if len(sys.argv) > 6:
+    if len(sys.argv) > 6 and sys.argv[6] != "--member-name":
         from agents.supervise.parent import follow_parent
 
         follow_parent(int(sys.argv[6]))
@@ -41,7 +41,7 @@ def main():
     stopping = []
     if mode != "deaf":
         signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-    label = ""
+    label = sys.argv[7].removeprefix("fake.").partition("@")[0] if "--member-name" in sys.argv else ""
     if mode == "standby":
         label = f"{stage}.standby{replica}"
     entry = {

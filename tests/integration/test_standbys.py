@@ -113,10 +113,10 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
     command = [sys.executable, str(FAKE), str(tmp_path), "s", "3", "stage", "good"]
     member = ChildPlan("s", 3, "member", command, label="s.1.1", shard=1, member="fake.s.1.1")
     with running(tmp_path, [member], settings=settings(), obituaries=told) as run:
-        await_(lambda: run.child("s.1.1").pid is not None)
+        assert run.ready.wait(30.0)
         os.kill(run.child("s.1.1").pid, signal.SIGKILL)
         await_(lambda: told.dead)
-        await_(lambda: run.child("s.1.1").life.restarts == 1 and run.child("s.1.1").pid is not None)
+        await_(lambda: run.child("s.1.1").life.restarts == 1 and run.state("s.1.1") is State.RUNNING)
         os.kill(run.child("s.1.1").pid, signal.SIGKILL)
         await_(lambda: len(told.dead) == 2)
         (stage, shard, first), (_, _, second) = told.dead
