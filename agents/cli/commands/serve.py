@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from topology.load import Pipeline
+    from topology.spec import StageSpec
 
 INTERRUPTED = 130
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -103,26 +104,45 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
 
 
 def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> int:
-    from agents.live.stage import process as stage_process  # noqa: PLC0415 - imports Faust, which the supervisor does without
+    from agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
 
     spec = next((known for known in pipeline.spec.stages if known.name == stage), None)
     if spec is None:
         known = ", ".join(each.name for each in pipeline.spec.stages)
         raise UsageError(f"{pipeline.path}: there is no stage {stage!r}; its stages are {known}")
     replica, journals = options["replica"], options["journal"]
-    return stage_process.run(
-        stage_process.StageProcessConfig(
-            pipeline=pipeline,
-            stage=stage,
-            replica=replica,
-            settings=settings,
-            run_dir=options["run_dir"],
-            policy=options["policy"],
-            plan_period=options["plan_period"],
-            journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
-            standby=options["standby"],
-        )
+    if spec.stateful:
+        _refuse_as_member(spec, replica, options)
+    config = StageProcessConfig(
+        pipeline=pipeline,
+        stage=stage,
+        replica=replica,
+        settings=settings,
+        run_dir=options["run_dir"],
+        policy=options["policy"],
+        plan_period=options["plan_period"],
+        journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
+        standby=options["standby"],
+        member_name=options["member_name"] or "",
     )
+    if spec.stateful:
+        from agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
+
+        return member_process.run(config)
+    from agents.live.stage import process as stage_process  # noqa: PLC0415
+
+    return stage_process.run(config)
+
+
+def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any]) -> None:
+    """Raise UsageError for what a process of a stateful stage cannot be."""
+    if options["standby"]:
+        raise UsageError(f"stage {spec.name!r} keeps a state: its backups stand by, so --standby is not for it")
+    if replica >= spec.processes:
+        raise UsageError(
+            f"stage {spec.name!r} has {spec.processes} processes, --replica 0 to {spec.processes - 1}: {spec.members} "
+            f"for each of its shards ({spec.shards})"
+        )
 
 
 def _run_gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> int:
