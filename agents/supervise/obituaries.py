@@ -40,7 +40,7 @@ class KafkaObituaries:
         """Tell all members of the shard that the process `member` is dead. Does not block."""
         report = Report(stage, shard, (member,), time.time_ns() // 1_000, "its supervisor saw it end")
         try:
-            self._producer.produce(self._topic, encode(report), member, 0, on_delivery=_told)
+            self._producer.produce(self._topic, encode(report), f"{stage}/{shard}/", 0, on_delivery=_told)
             self._producer.poll(0)
         except (BufferError, KafkaException) as error:
             _told(error, None)
