@@ -19,8 +19,9 @@ from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
 from agents.models.bare import BareModel
 from agents.models.child import ChildModel
+from agents.models.declared import load_declared
 from agents.models.emulated import EmulatedModel
-from agents.models.loading import limit_torch_threads, load_model, load_stateful_model
+from agents.models.loading import limit_torch_threads, load_model
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def _load_model(spec: StageSpec, torch_threads: int) -> Model:
         return EmulatedModel(spec.emulated.duration)
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r}: it has neither a model nor an emulated profile")
-    if spec.stateful:  # `replication: none`; a member of a shard loads its model otherwise
-        model = load_stateful_model(spec.name, spec.model, spec.arguments, spec.device)
+    if spec.state is not None:  # `replication: none`; a member of a shard loads its model otherwise
+        model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
         return BareModel(f"stage {spec.name!r}", model)
     if spec.executor == "process":
         return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=torch_threads)

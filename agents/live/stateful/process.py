@@ -24,7 +24,8 @@ from agents.live.stage.membership import Membership
 from agents.live.stage.plan_feed import PlanFeed
 from agents.live.stage.process import _as_failure, _look_through_rarely, _nothing_taken
 from agents.live.stateful.building import Built, put_together
-from agents.models.loading import limit_torch_threads, load_stateful_model
+from agents.models.declared import load_declared
+from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
@@ -61,16 +62,11 @@ def run(config: StageProcessConfig) -> int:
 def load(config: StageProcessConfig) -> StatefulModel:
     """Load the model, and have it make a state. Raises ModelError that names stage, model and cause."""
     spec = config.spec
-    if spec.model is None:
-        raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model")
-    model = load_stateful_model(spec.name, spec.model, spec.arguments, spec.device)
+    if spec.model is None or spec.state is None:
+        raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model, and to say what it keeps")
+    model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
     limit_torch_threads(config.torch_threads)
     machine = Machine(f"stage {spec.name!r}", model)
-    if machine.kind != spec.state:
-        fix = "it has no method key(query)" if spec.state == "keyed" else "its model has a method key(query)"
-        raise ModelError(
-            f"stage {spec.name!r}: its spec says state: {spec.state}, but {fix}; say state: {machine.kind}"
-        )
     if machine.kind == "keyed":
         model.initialize()  # whatever it imports is imported now
     return model
