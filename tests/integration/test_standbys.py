@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -88,13 +89,14 @@ def test_a_standby_takes_places_of_its_own_stage_only(tmp_path):
 
 
 def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
-    monkeypatch.setattr("agents.supervise.supervisor._TICK_SECONDS", 5.0)
     quick = SupervisorSettings(RestartPolicy(first_delay=0.01, lent_delay=60.0))
     with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a")], settings=quick) as run:
         assert run.ready.wait(30.0)
         waiting = run.child("a.standby0").pid
+        monkeypatch.setattr("agents.supervise.supervisor._TICK_SECONDS", 8.0)
+        time.sleep(0.2)  # so that the supervisor is in such a tick
         os.kill(run.child("a.0").pid, signal.SIGKILL)
-        await_(lambda: run.child("a.0").pid == waiting, 2.0)
+        await_(lambda: run.child("a.0").pid == waiting, 4.0)
         monkeypatch.undo()
 
 
