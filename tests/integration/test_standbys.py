@@ -98,6 +98,7 @@ def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
         os.kill(run.child("a.0").pid, signal.SIGKILL)
         await_(lambda: run.child("a.0").pid == waiting, 4.0)
         monkeypatch.undo()
+        os.kill(waiting, signal.SIGKILL)  # which ends the long tick
 
 
 class Told:
