@@ -2,7 +2,7 @@
 
 A service is under a steady load. Processes are killed with SIGKILL, and their supervisor, which is their parent,
 reports it; or they are stopped with SIGSTOP, which nobody sees but by the silence. What counts is when, by Kafka's
-timestamps, the first message of the new epoch was sent (the paper's measure, discovery included), and beside it the time
+timestamps, the first message of the new epoch was sent (the paper's measure, discovery included); beside it, the time
 from the kill to the first outcome, at the client, of a query that was due after it. Between two kills the members are
 whole again.
 """
