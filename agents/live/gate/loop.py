@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agents.core.gate import GateCore
     from agents.core.outcomes import Release
     from agents.live.gate.memory import Memory
+    from agents.live.gate.states import GateStates
     from agents.live.gate.transaction import Writer
     from agents.live.gate.wire import Wire
     from agents.live.metrics import GateMetrics
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 MOST_OUTCOMES = 1_000  # in one transaction
 GATHER_SECONDS = 0.005  # between two transactions: the broker writes the markers of the first meanwhile
 _POLL_SECONDS = 0.1
+_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states: what makes them durable comes another way
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
 _LOAD_SECONDS = 120.0
 _QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
@@ -63,6 +65,7 @@ class Means:
     metrics: GateMetrics
     core: Callable[[], GateCore]  # a new one for each beginning
     tell: Callable[[float], None] = lambda _now: None  # called every round
+    states: GateStates | None = None  # None where no stage has a state
 
 
 class Gate:
@@ -78,6 +81,7 @@ class Gate:
         self._metrics = means.metrics
         self._new_core = means.core
         self._tell = means.tell
+        self._states = means.states
         self._clock = clock
         self._core = means.core()
         self._duplicates = 0  # of earlier cores
@@ -123,6 +127,8 @@ class Gate:
         now = self._clock()
         for message in messages:
             self._take(now, message)
+        if self._states is not None and self._states.news():
+            self._core.durability_changed(now)
         self._core.advance(now)
         releases = self._core.collect(now, MOST_OUTCOMES)
         quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
@@ -134,7 +140,8 @@ class Gate:
 
     def _next(self) -> list[Any]:
         """Wait for a message; take those along that have been fetched already."""
-        first = self._consumer.poll(_POLL_SECONDS)
+        held = self._states is not None and self._core.held > 0
+        first = self._consumer.poll(_HOLDING_POLL_SECONDS if held else _POLL_SECONDS)
         if first is None:
             return []
         pause = self._written_at + GATHER_SECONDS - time.monotonic()
@@ -160,6 +167,7 @@ class Gate:
         self._ways.append(way)
         taken = self._wire.read(message)
         if not isinstance(taken, Poison):
+            taken.payload.taken = now
             self._core.deliver(now, taken)
             return
         log.warning("%s[%d] offset %d: %s", taken.raw.topic, taken.raw.partition, taken.raw.offset, taken.text)
@@ -232,6 +240,8 @@ class Gate:
             outcome = release.outcome
             metrics.outcomes[outcome.kind, outcome.reason] += 1
             metrics.latency.observe(max(0.0, now - release.source.sent))
+            if metrics.hold is not None:
+                metrics.hold.observe(max(0.0, now - seconds - max(part.payload.taken for part in release.parts)))
             if outcome.kind == PREDICTION:
                 metrics.good += release.good
                 metrics.late += not release.good

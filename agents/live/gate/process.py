@@ -31,11 +31,12 @@ from agents.core.gate import GateCore
 from agents.live.gate import group as gate_group
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
+from agents.live.gate.states import GateStates
 from agents.live.gate.teller import Teller
 from agents.live.gate.transaction import OustedError, TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import instance_id
-from agents.live.metrics import GateMetrics
+from agents.live.metrics import Distribution, GateMetrics
 from agents.live.registry import serve_metrics
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from topology.load import Pipeline
 
 log = logging.getLogger(__name__)
+
+_LOGS_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +101,12 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     membership = _Membership(config)
     writer = transactional_writer(config)
     teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)
-    gate = build(config, membership.consumer, writer, metrics, teller.tell)
+    states = _states(config)
+    gate = build(config, membership.consumer, writer, metrics, teller.tell, states)
     try:
+        if states is not None:
+            metrics.hold = Distribution()
+            states.await_ends(_LOGS_SECONDS, stopping)
         gate.start()
         registration = serve_metrics(config.run_dir, metrics)
         membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()))
@@ -109,11 +116,19 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     finally:
         teller.close()
         writer.close()
+        if states is not None:
+            states.close()
         member_id = membership.consumer.memberid()
         membership.consumer.close()
     registration.close()
     if member_id:
         gate_group.leave(config.settings, name, member_id)
+
+
+def _states(config: GateProcessConfig) -> GateStates | None:
+    """The version logs, where the pipeline has any."""
+    spec = config.pipeline.spec
+    return GateStates(config.settings, spec.name, spec.places) if spec.places else None
 
 
 class _Membership:
@@ -146,8 +161,13 @@ def build(
     writer: Writer,
     metrics: GateMetrics,
     tell: Callable[[float], None] = lambda _now: None,
+    states: GateStates | None = None,
 ) -> Gate:
-    """Put a gate together around the consumer and the writer that are given; `tell` is called every round."""
+    """Put a gate together around the consumer and the writer that are given; `tell` is called every round.
+
+    `states` where the pipeline has stateful stages.
+    """
+    durability = states.logs if states is not None else None
     pipeline, settings = config.pipeline, config.settings
     spec, limits = pipeline.spec, limits_of(pipeline)
     schemas = SchemaLog(settings, spec.name)
@@ -168,8 +188,9 @@ def build(
         wire=wire,
         memory=memory,
         metrics=metrics,
-        core=lambda: GateCore(pipeline.graph, sinks=spec.sinks),
+        core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, durability=durability),
         tell=tell,
+        states=states,
     )
     return Gate(f"{spec.name}.{config.replica}", names, means)
 

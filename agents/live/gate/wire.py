@@ -40,6 +40,7 @@ class Carried:
     value: bytes | None  # as it came; None: to be encoded from `outcome`
     headers: Pairs
     outcome: Outcome | None
+    taken: float = 0.0  # unix seconds: when the gate took it
 
 
 @dataclass(slots=True, frozen=True)

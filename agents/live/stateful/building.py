@@ -28,6 +28,7 @@ from agents.live.stateful.threads import Thread
 from agents.live.stateful.work import StatefulWork
 from agents.live.stateful.writing import VersionWriter
 from agents.live.states.appender import Appender
+from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import LogReader
 from agents.live.states.standby import StandbyReader
 from agents.live.states.state_writer import StateWriter
@@ -38,8 +39,10 @@ from checkpoint.leases import Lease
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
 from checkpoint.pages import Pages
+from checkpoint.promotion import Role
 from checkpoint.reign import Reign
 from lineage.errors import SpillwayError
+from lineage.marks import Version
 from lineage.values.codec import Decoder
 from lineage.values.replication import ReplicationDecoder
 from topology import topics
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
     from agents.live.stage.plan_feed import Word
     from agents.live.states.standby import Applied
     from agents.models.stateful import StatefulModel
-    from lineage.marks import Version
     from lineage.replication import Contents, Manifest
     from producers.schema_log import SchemaLog
 
@@ -97,7 +99,9 @@ class Built:
             metrics=self.metrics,
         )
         places = pipeline.spec.places
-        self.member = ShardMember(self._place, places, crashed=self.crashed, reign=self._reign, ended=self._reign_ended)
+        self.member = ShardMember(
+            self._place, places, crashed=self.crashed, reign=self._reign, ended=self._reign_ended, changed=self._changed
+        )
         self.input = ShardInput(
             self._intake,
             Memory(self.topic, config.settings.confluent(), self._intake),
@@ -172,20 +176,17 @@ class Built:
             self.member,
             appender=self._appender,
             read_to_end=self._reader.read_to_end,
+            crashed=self.crashed,
         )
         self.member.join(roles, self._copies, self.input)
-        self._interim = self._loop.create_task(self._beats(roles))
+        standing = Standing(Role.BACKUP.value)
+        self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, roles, post)
 
-    async def _beats(self, roles):
-        n = 0
-        while True:
-            n += 1
-            at = self._loop.time()
-            roles.beat_sent(at, n)
-            roles.beat_returned(at, n)
-            if roles._watch is not None:
-                roles._watch.heard(at, roles._watch.peer)
-            await asyncio.sleep(0.1)
+    def _changed(self) -> None:
+        """Tell the others, and the metrics, how this member stands."""
+        roles, primary = self.member.roles, self.member.primary
+        version = self._copies.applied if primary is None else Version(primary.core.epoch, primary.core.reign.state_n)
+        self._beats.standing = Standing(roles.role.value, max(roles.member.epoch, roles.epoch), version)
 
     async def prepare(self) -> None:
         """Read what is durable: where the input begins, and the state for a backup."""
@@ -213,7 +214,7 @@ class Built:
 
     async def close(self) -> None:
         """End the threads."""
-        for close in (self._copies.close, self._reader.close, self._appender.close):
+        for close in (self._beats.close, self._copies.close, self._reader.close, self._appender.close):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._output.flush, 1.0)
         self._output.close()

@@ -59,10 +59,11 @@ class ShardMember:
         crashed: Callable[[BaseException], None],
         reign: Callable[[int, Version, Contents, Any], Primary],
         ended: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
         """`reign` builds the driver of a reign from epoch, base, the base's contents, and a machine with its state.
 
-        `ended` is called when one has ended.
+        `ended` is called when one has ended, `changed` when the role or what is durable may have changed.
         """
         self.place = place
         self.retention = Retention()
@@ -73,6 +74,7 @@ class ShardMember:
         self._crashed = crashed
         self._reign = reign
         self._ended = ended
+        self._on_change = changed
         self._unread = {*places, CONTROL}
         self._read = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
@@ -142,7 +144,11 @@ class ShardMember:
             self._input.durable(primary.durability_changed().values())
             self._look_for_dead(primary)
         self._states.durable(durable)
+        self._has_changed()
+
+    def _has_changed(self) -> None:
         self.changed.set()
+        self._on_change()
 
     def _look_for_dead(self, primary: Primary) -> None:
         mark = primary.core.contaminated
@@ -175,7 +181,7 @@ class ShardMember:
         """End the reign, or the beginning of one, and follow the log."""
         if self.end():
             self._states.follow()
-        self.changed.set()
+        self._has_changed()
 
     def end(self) -> bool:
         """End the reign, or the beginning of one; say whether there was any."""

@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from checkpoint.leases import Lease
     from checkpoint.logs import Logs
     from checkpoint.promotion import Action
+    from lineage.errors import SpillwayError
     from lineage.marks import Place, Version
     from lineage.replication import Beat, Report
 
 log = logging.getLogger(__name__)
+
+_KEPT = 256  # beats on the way
 
 
 class Acts(Protocol):
@@ -70,6 +73,7 @@ class Roles:
         *,
         appender: Appender,
         read_to_end: Callable[[Place, Callable[[], object]], None],
+        crashed: Callable[[BaseException], None],
     ) -> None:
         """`index`: which of the shard's members this is. `name`: of this process; it ends in `@` and its start."""
         self.place = place
@@ -84,11 +88,13 @@ class Roles:
         self._acts = acts
         self._appender = appender
         self._read_to_end = read_to_end
+        self._crashed = crashed
         self._loop = asyncio.get_running_loop()
         self._emission: Emission | None = None
         self._watch: Watch | None = None
         self._begun = False
         self._returned = -float("inf")  # when the newest beat was sent that has come back
+        self._sent: dict[int, float] = {}  # beats on the way
         self._reported: set[str] = set()
         self._heard: dict[str, float] = {}  # when other members of the shard were heard last
         self._timer: asyncio.TimerHandle | None = None
@@ -99,6 +105,11 @@ class Roles:
     def role(self) -> Role:
         """Where the member stands."""
         return self.member.role
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch of the shard that is known."""
+        return max(self.claims.epoch(self.place), self.logs.log(self.place).epoch)
 
     def may_emit(self) -> bool:
         """Whether messages may leave now."""
@@ -213,31 +224,36 @@ class Roles:
 
     # What is heard ---------------------------------------------------------------------------------------------
 
-    def beat_sent(self, at: float, sequence: int) -> None:
-        """Note that an own beat is handed over."""
+    def sent(self, at: float, sequence: int) -> None:
+        """Note that an own beat is about to be handed over (`agents.live.states.beats.Hearer`)."""
+        self._sent[sequence] = at
+        if len(self._sent) > _KEPT:
+            del self._sent[next(iter(self._sent))]
         if self._watch is not None:
             self._watch.probe_sent(at, sequence)
         if self._emission is not None:
             self._emission.beat_sent(at, sequence)
 
-    def beat_returned(self, sent_at: float, sequence: int) -> None:
-        """Note that an own beat was read back."""
-        now = self._loop.time()
-        self._returned = max(self._returned, sent_at)
+    def heard(self, beat: Beat, at: float) -> None:
+        """Note a beat of the shard that was read, an own one included."""
+        if beat.member == self.name:
+            self._returned_beat(at, beat.sequence)
+            return
+        self._heard[beat.member] = at
+        if self._watch is not None:
+            self._watch.heard(at, beat.member)
+
+    def failed(self, error: SpillwayError) -> None:
+        """End: a member without beats loses its lease, and hears nobody."""
+        self._crashed(error)
+
+    def _returned_beat(self, now: float, sequence: int) -> None:
+        self._returned = max(self._returned, self._sent.pop(sequence, self._returned))
         if self._watch is not None and self._watch.probe_returned(now, sequence):
             self.want(f"{self._watch.peer} was silent for {self.lease.seconds:g} s")
         if self._emission is not None:
             self._obey(self._emission.beat_returned(now, sequence))
             self._wake_for_lease()
-
-    def heard(self, beat: Beat) -> None:
-        """Note another process's beat."""
-        if (beat.stage, beat.shard) != self.place:
-            return
-        now = self._loop.time()
-        self._heard[beat.member] = now
-        if self._watch is not None:
-            self._watch.heard(now, beat.member)
 
     def reported(self, report: Report) -> None:
         """Note that processes were found dead."""

@@ -1,0 +1,72 @@
+"""What the gate knows of states: the version logs, read on a thread of their own, heard between two rounds.
+
+The gate's thread waits for outcomes in short stretches while it holds some, so that what makes them durable is heard
+within a millisecond. The logs are read to their ends before the gate takes a partition: what it has once released rests
+on what it can judge then.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from agents.live.states.logs_feed import LogsFeed
+from agents.live.states.mailbox import Mailbox
+from lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from checkpoint.logs import Logs
+    from lineage.errors import SpillwayError
+    from lineage.marks import Place
+    from producers.connection import ClientSettings
+
+_POLL = 0.002
+
+
+class GateStates:
+    """The version logs of a pipeline, as its gate has heard them."""
+
+    def __init__(self, settings: ClientSettings, pipeline: str, places: Iterable[Place], **reading: Any) -> None:
+        """Begin to read. `reading`: as for a `LogReader`."""
+        self._mailbox = Mailbox()
+        self._changed = False
+        self._failure: SpillwayError | None = None
+        self._feed = LogsFeed(settings, pipeline, places, self._mailbox.post, self._change, self._fail, **reading)
+
+    @property
+    def logs(self) -> Logs:
+        """What is durable and what is dead."""
+        return self._feed.logs
+
+    def news(self) -> bool:
+        """Hear what was read; whether it may decide anything. Raises SpillwayError where nothing can be read any more.
+
+        Call it in the gate's thread, between two rounds.
+        """
+        self._mailbox.deliver()
+        if self._failure is not None:
+            raise self._failure
+        changed, self._changed = self._changed, False
+        return changed
+
+    def await_ends(self, within: float, stopping: Callable[[], bool]) -> None:
+        """Read the logs to where they end now. Raises BrokerError where that takes too long, in seconds."""
+        until = time.monotonic() + within
+        while not self._feed.ready and not stopping():
+            if time.monotonic() > until:
+                raise BrokerError(f"the version logs could not be read to their ends within {within:.0f} s")
+            time.sleep(_POLL)
+            self.news()
+        self._changed = True
+
+    def close(self) -> None:
+        """Read no more."""
+        self._feed.close()
+
+    def _change(self) -> None:
+        self._changed = True
+
+    def _fail(self, error: SpillwayError) -> None:
+        self._failure = error
