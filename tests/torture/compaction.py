@@ -35,7 +35,8 @@ def compact_fiercely(bootstrap: str, pipeline: Pipeline) -> None:
         logs |= {topics.versions(name, stage), topics.state(name, stage)}
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in FIERCE.items()]
     resources = [ConfigResource(ResourceType.TOPIC, log, incremental_configs=entries) for log in sorted(logs)]
-    for future in AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs(resources).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # with a name: it must outlive what it was asked
+    for future in admin.incremental_alter_configs(resources).values():
         future.result(30)
 
 
