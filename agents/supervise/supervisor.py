@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from agents.supervise.child import GATE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
+from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
@@ -196,11 +196,14 @@ class Supervisor:
 
     def _only_follows(self, group: str, sights: Mapping[str, GroupSight]) -> bool:
         """Whether the group is that of a backup that says so, and that has come as far as its shard."""
-        told = self._observer.figures.get(group)
-        if told is None or told.state_role != Role.BACKUP.value:
+        if not self._is_backup(group):
             return False
         shard = group.rpartition(".")[0]
         return keeps_up(sights[group], (sight for name, sight in sights.items() if name.rpartition(".")[0] == shard))
+
+    def _is_backup(self, name: str) -> bool:
+        told = self._observer.figures.get(name)
+        return told is not None and told.state_role == Role.BACKUP.value
 
     def _running(self, group: str) -> Iterator[Child]:
         return (
@@ -227,9 +230,8 @@ class Supervisor:
             self._say(f"{child.plan.name} is ready (process {child.pid})")
 
     def _drain(self) -> None:
-        """Stages first, then the gate, so that what the stages still finish is released; each within its grace."""
-        for gates in (False, True):
-            wave = [child for child in self.children if (child.plan.role == GATE) is gates]
+        """Wave by wave, so that what the stages still finish is released; each within its grace."""
+        for wave in self._waves():
             for child in wave:
                 child.stop(time.monotonic())
             while not ended(wave):
@@ -238,7 +240,20 @@ class Supervisor:
                 for child in wave:
                     child.step(time.monotonic(), ready=False)
                     self._tell_stopped(child)
+                self._report_deaths()
                 wait_for_a_death(wave, _TICK_SECONDS)
+
+    def _waves(self) -> list[list[Child]]:
+        """Replicas and backups, then primaries, then the gate.
+
+        A primary has a backup take over before it stops. Here nobody is to: that the backups have ended, it is told.
+        """
+        members = {child.plan.name for child in self.children if child.plan.role == MEMBER}
+        later = {name for name in members if not self._is_backup(name)}
+        waves: list[list[Child]] = [[], [], []]
+        for child in self.children:
+            waves[2 if child.plan.role == GATE else child.plan.name in later].append(child)
+        return waves
 
     def _tell_stopped(self, child: Child) -> None:
         if child.life.state is State.STOPPED and self._told.get(child.plan.name) != (State.STOPPED, 0):
