@@ -61,6 +61,7 @@ _TEXTS = {
 class GateCore:
     """One gate."""
 
+    share_type = GateShare
     released_type = ReleasedMemory
     joins_type = JoinTable
 
@@ -106,7 +107,7 @@ class GateCore:
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
         released = self.released_type(egress, self._released_seconds, self._released_limit)
-        share = GateShare(partition, committed, joins, self._window, released, settled=bool(note))
+        share = self.share_type(partition, committed, joins, self._window, released, settled=bool(note))
         if self._stateful:
             share.speculate(self._durability)
         self._shares[partition] = share

@@ -34,6 +34,7 @@ class Share:
 
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
+    speculation_type = Speculation
 
     def __init__(self, partition: int, committed: int, joins: JoinTable | None, window: int = WINDOW) -> None:
         """`window`: how many records may be held back by a request that waits for a part."""
@@ -49,7 +50,7 @@ class Share:
 
     def speculate(self, durability: Durability) -> None:
         """Mind what records rest on. Call it before the first record."""
-        self.speculation = Speculation(durability, self.memory, self.offsets, self.joins)
+        self.speculation = self.speculation_type(durability, self.memory, self.offsets, self.joins)
 
     def take(self, delivery: Delivery) -> Taken:
         """Take one record. One without an id (it cannot be read) counts as a first copy."""

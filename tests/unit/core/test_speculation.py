@@ -1,0 +1,489 @@
+"""What rests on states that are not durable, call by call: held, superseded, taken back, released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from agents.core import joins
+from agents.core.actions import Failed, Ok
+from agents.core.gate import GateCore
+from agents.core.joins import MIN_WAIT_SECONDS, JoinTable
+from agents.core.share import Share
+from agents.core.speculation import Speculation
+from checkpoint.awaited import Awaited, Resting
+from checkpoint.logs import Logs
+from checkpoint.versions import INITIAL
+from lineage import reasons
+from lineage.hops import Hop
+from lineage.marks import Mark, Version
+from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
+from lineage.replication import Base, Fence
+from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
+from tests.unit.faults.pipelines import SHAPES
+
+OLD, NEW = Mark("s", 0, Version(1, 5)), Mark("s", 0, Version(2, 5))
+OTHER = Mark("t", 0, Version(1, 1))
+
+
+class Known:
+    """Durability as it is told."""
+
+    def __init__(self):
+        self.alive, self.gone, self.asked = set(), set(), 0
+
+    def durable(self, mark):
+        self.asked += 1
+        return mark in self.alive
+
+    def dead(self, mark):
+        self.asked += 1
+        return mark in self.gone
+
+    def may_release(self, hops):
+        return all(self.durable(mark) for hop in hops for mark in hop.marks)
+
+    def is_dead(self, hops):
+        return any(self.dead(mark) for hop in hops for mark in hop.marks)
+
+
+def marked(request_id, offset, sender, *marks, **more):
+    made = delivery(request_id, offset, sender, **more)
+    made.hop = replace(made.hop, marks=marks)
+    return made
+
+
+def behind(shape, stage, **options):
+    known = Known()
+    return stage_core(shape, stage, durability=known, **options), known
+
+
+def position(core):
+    return core.commits().get(0, (0, ""))[0]
+
+
+# Stages --------------------------------------------------------------------------------------------------------------
+
+
+def test_messages_carry_the_marks_and_the_offset_waits_for_them():
+    core, known = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    (emit,) = finish(core, "c")
+    assert emit.hop.marks == (OLD,)
+    core.acked(emit)
+    assert (core.unsettled, core.resting, position(core)) == (0, 1, 0)
+    known.alive = {OLD}
+    assert position(core) == 0  # nobody has told it
+    core.durability_changed(NOW)
+    assert (core.resting, position(core)) == (0, 1)
+
+
+def test_what_is_durable_before_it_is_acknowledged_waits_for_that():
+    core, known = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    (emit,) = finish(core, "c")
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert position(core) == 0
+    core.acked(emit)
+    assert position(core) == 1
+
+
+def test_parts_are_let_go_together_and_their_marks_merged():
+    core, known = behind("diamond", "d")
+    core.deliver(NOW, marked("q", 0, "b", OLD))
+    core.deliver(NOW, marked("q", 1, "c", OTHER))
+    (emit,) = finish(core, None)
+    assert emit.hop.marks == (OLD, OTHER)
+    core.acked(emit)
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert position(core) == 0
+    known.alive = {OLD, OTHER}
+    core.durability_changed(NOW)
+    assert position(core) == 2
+
+
+def test_what_is_dead_when_it_comes_leaves_no_trace():
+    core, known = behind("chain", "b")
+    known.gone = {OLD}
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    assert (core.stats.received, core.stats.dead, position(core)) == (1, 1, 1)
+    core.deliver(NOW, marked("q", 1, "a", NEW, sequence=0))
+    assert finish(core, "c")[0].hop.marks == (NEW,)
+
+
+def test_the_dead_raise_the_watermark_all_the_same():
+    core, known = behind("chain", "b")
+    known.gone = {OLD}
+    core.deliver(NOW, marked("q9", 0, "a", OLD, sequence=9, committed=7))
+    core.deliver(NOW, delivery("q3", 1, "a", sequence=3))
+    assert core.stats.duplicates == 1
+
+
+def test_a_live_copy_that_came_too_early_is_taken_when_the_first_is_dead():
+    core, known = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.deliver(NOW, marked("q", 1, "a", NEW, sequence=0))
+    core.deliver(NOW, marked("q", 2, "a", NEW, sequence=0))  # shares that one's fate
+    core.deliver(NOW, marked("q9", 3, "a", NEW, sequence=9, committed=8))  # past it: the watermark is no obstacle
+    assert core.stats.duplicates == 1
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert core.stats.dead == 1
+    emits = finish(core, "c") + finish(core, "c") + finish(core, "c")
+    assert [(emit.request_id, emit.hop.marks, emit.hop.sequence) for emit in emits] == [
+        ("q9", (NEW,), 3),
+        ("q", (NEW,), 1),
+    ]
+    known.alive = {NEW}
+    core.durability_changed(NOW)
+    core.acked_all(emits)
+    assert position(core) == 4
+
+
+def test_a_kept_copy_is_a_repetition_when_the_first_is_durable():
+    core, known = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.deliver(NOW, marked("q", 1, "a", NEW, sequence=0))
+    core.acked_all(finish(core, "c"))
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert core.stats.duplicates == 1
+    assert core.take_runs() == []
+    assert position(core) == 2
+    known.gone = {NEW}
+    core.durability_changed(NOW)  # concerns nobody any more
+    assert core.stats.dead == 0
+
+
+def test_the_dead_leave_the_queue_and_what_runs_is_not_sent():
+    core, known = behind("chain", "b")
+    for offset in range(3):
+        core.deliver(NOW, marked(f"q{offset}", offset, "a", OLD if offset < 2 else OTHER))
+    (batch,) = core.take_runs()
+    assert (core.depth, core.unsettled) == (2, 3)
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert (core.depth, core.unsettled) == (1, 2)
+    core.complete(NOW, batch, [Ok({"c": "out"})], 0.01)
+    assert core.take_emits() == []
+    assert [emit.request_id for emit in finish(core, "c")] == ["q2"]
+    assert core.unsettled == 1
+
+
+def test_dead_messages_that_are_acknowledged_later_change_nothing():
+    core, known = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    emits = finish(core, "c")
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert position(core) == 1
+    core.acked_all(emits)
+    assert (core.unsettled, core.resting, position(core)) == (0, 0, 1)
+
+
+def test_a_sent_request_with_a_dead_part_waits_again_for_its_sender():
+    core, known = behind("diamond", "d")
+    core.deliver(NOW, marked("q", 0, "b", OLD))
+    core.deliver(NOW, delivery("q", 1, "c"))
+    core.acked_all(finish(core, None))
+    known.gone = {OLD}
+    core.durability_changed(NOW + 30)
+    assert (core.waiting, core.resting, position(core)) == (1, 0, 1)
+    core.advance(NOW + 29 + joins.READ_SECONDS)  # it waits anew
+    assert core.take_emits() == []
+    core.deliver(NOW + 39, marked("q", 2, "b", NEW, sequence=0))
+    (emit,) = finish(core, None)
+    assert (emit.hop.marks, emit.hop.sequence) == ((NEW,), 1)  # the dead part's place is given up
+    known.alive = {NEW}
+    core.durability_changed(NOW + 39)
+    core.acked(emit)
+    assert position(core) == 3
+
+
+def test_a_dead_part_of_a_waiting_request_is_taken_out():
+    core, known = behind("diamond", "d")
+    core.deliver(NOW, marked("q", 0, "b", OLD))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert (core.waiting, position(core)) == (0, 1)
+
+
+def test_a_dead_loss_did_not_end_the_request():
+    core, known = behind("diamond", "d")
+    core.deliver(NOW, delivery("q", 0, "c"))
+    core.deliver(NOW, marked("q", 1, "b", OLD, lost=("b",), payload="lost"))
+    (loss,) = core.take_emits()
+    assert loss.hop.marks == (OLD,)
+    core.deliver(NOW, marked("q", 2, "b", NEW, sequence=1))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert shown(finish(core, None)) == [("outcome", None, "q", ())]
+
+
+def test_a_part_that_any_other_made_superfluous_serves_when_that_one_is_dead():
+    core, known = behind("any", "d")
+    core.deliver(NOW, marked("q", 0, "b", OLD))
+    core.deliver(NOW, delivery("q", 1, "c"))
+    core.acked_all(finish(core, "e"))
+    assert position(core) == 0
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    (emit,) = finish(core, "e")
+    assert emit.work.parts[0].predecessor == "c"
+    core.acked(emit)
+    assert position(core) == 2
+
+
+def test_a_timeout_that_a_dead_part_took_part_in_is_no_end():
+    core, known = behind("diamond", "d")
+    core.deliver(NOW, marked("q", 0, "b", OLD))
+    core.advance(NOW + MIN_WAIT_SECONDS)
+    (emit,) = core.take_emits()
+    assert (emit.loss.reason, emit.hop.marks) == (reasons.JOIN_TIMEOUT, (OLD,))
+    known.gone = {OLD}
+    core.durability_changed(NOW + 21)
+    core.deliver(NOW + 21, delivery("q", 1, "c"))
+    core.deliver(NOW + 21, marked("q", 2, "b", NEW, sequence=0))
+    assert shown(finish(core, None)) == [("outcome", None, "q", ())]
+
+
+def test_poison_is_kept_superseded_and_told_like_any_other_copy():
+    core, known = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.fail(NOW, marked("q", 1, "a", NEW, sequence=0), reasons.CORRUPT)
+    assert finish(core, "c")[0].hop.marks == (OLD,)
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    letter, outcome = core.take_emits()
+    assert letter.hop.marks == outcome.hop.marks == (NEW,)
+    core.acked_all([letter, outcome])
+    assert position(core) == 1
+    known.alive = {NEW}
+    core.durability_changed(NOW)
+    assert position(core) == 2
+
+
+def test_dead_poison_is_let_go_with_its_letter():
+    core, known = behind("diamond", "d")
+    core.fail(NOW, marked("q", 0, "b", OLD), reasons.CORRUPT)
+    letter, _ = core.take_emits()
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert position(core) == 0
+    core.acked(letter)
+    assert position(core) == 1
+
+
+def test_failures_tell_what_they_rest_on():
+    core, _ = behind("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    (batch,) = core.take_runs()
+    core.complete(NOW, batch, [Failed(reasons.MODEL_RAISED, "boom")], 0.01)
+    assert [emit.hop.marks for emit in core.take_emits()] == [(OLD,), (OLD,)]
+
+
+def test_what_is_not_durable_takes_room_and_goes_with_its_partition():
+    core, _ = behind("chain", "b", queue_limit=2)
+    for offset in range(8):
+        core.deliver(NOW, marked(f"q{offset}", offset, "a", OLD))
+        core.acked_all(finish(core, "c"))
+    assert core.resting == 8
+    assert not core.room
+    core.revoke(NOW, 0)
+    assert core.resting == 0
+    core.durability_changed(NOW)
+
+
+class CrossesOffWhatMayDie(Speculation):
+    __slots__ = ()
+
+    def superfluous(self, entry, delivery):
+        return entry.case is not None and entry.case.open and super().superfluous(entry, delivery)
+
+
+class Crossing(Share):
+    __slots__ = ()
+    speculation_type = CrossesOffWhatMayDie
+
+
+@pytest.mark.parametrize(("share", "runs"), [(Share, 0), (Crossing, 1)])
+def test_a_late_part_is_crossed_off_when_it_cannot_die_any_more(share, runs, monkeypatch):
+    """Else the request is forgotten as complete, and the live part makes another one."""
+    monkeypatch.setattr(joins, "RECENT_LIMIT", 0)
+    core, known = behind("any", "d")
+    core.share_type = share
+    core.assign(0, 0)
+    core.deliver(NOW, delivery("q", 0, "b"))
+    core.acked_all(finish(core, "e"))
+    core.deliver(NOW, marked("q", 1, "c", OLD))
+    core.committed(0, position(core))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    core.committed(0, 2)
+    core.deliver(NOW, marked("q", 2, "c", NEW, sequence=2, committed=2))
+    assert len(core.take_runs()) == runs
+
+
+def test_without_durability_nothing_of_it_is_there():
+    core = stage_core("chain", "b")
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    (emit,) = finish(core, "c")
+    assert emit.hop == Hop("b", 0, 0, 0, 0)
+    core.acked(emit)
+    core.durability_changed(NOW)
+    assert position(core) == 1
+
+
+def test_reopening_forgets_open_and_closed_requests_and_no_others():
+    table = JoinTable(joins.Rule(), lambda path: ("b", "c"))
+    _, waiting = table.hear(NOW, delivery("q", 0, "b"))
+    table.reopen(waiting)
+    table.reopen(waiting)
+    assert (len(table), table.waiting) == (0, 0)
+    table.hear(NOW, delivery("q", 1, "b"))
+    table.reopen(waiting)  # another one by now
+    assert table.waiting == 1
+
+
+# The gate ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    outcome: Outcome
+
+
+def report(request_id, offset, sender, *marks, kind=PREDICTION, lost=(), reason="", **more):
+    return marked(request_id, offset, sender, *marks, lost=lost, payload=Report(Outcome(kind, reason=reason)), **more)
+
+
+def gate(shape="chain"):
+    known = Known()
+    core = GateCore(SHAPES[shape].graph(), sinks=SHAPES[shape].sinks, durability=known)
+    core.assign(0, 0)
+    core.committed(0, 0)
+    return core, known
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(PREDICTION, ""), (DROPPED, "expired"), (FAILED, "model-raised")])
+def test_every_outcome_is_held_until_it_is_durable(kind, reason):
+    core, known = gate()
+    lost = () if kind == PREDICTION else ("c",)
+    core.deliver(NOW, report("q", 0, "c", OLD, kind=kind, reason=reason, lost=lost))
+    assert core.collect(NOW) == []
+    assert (core.pending, core.held, core.commits()) == (1, 1, {})
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    (release,) = core.collect(NOW)
+    assert (release.outcome.kind, core.held, core.commits()[0][0]) == (kind, 0, 1)
+
+
+def test_a_dead_outcome_is_discarded_and_the_live_one_taken_that_came_by_another_way():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.deliver(NOW, report("q", 1, "a", NEW, kind=DROPPED, lost=("c",), reason="expired"))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert core.collect(NOW) == []
+    known.alive = {NEW}
+    core.durability_changed(NOW)
+    (release,) = core.collect(NOW)
+    assert release.outcome.reason == "expired"
+    assert core.commits()[0][0] == 2
+    core.deliver(NOW, report("q", 2, "c", NEW, sequence=5))
+    assert core.collect(NOW) == []
+    assert (core.stats.dead, core.stats.duplicates) == (1, 1)
+
+
+def test_another_report_is_a_repetition_once_the_first_is_durable():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.deliver(NOW, report("q", 1, "a", NEW, kind=DROPPED, lost=("c",), reason="expired"))
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert core.commits() == {}  # neither is done before the outcome leaves, and the other may still die
+    (release,) = core.collect(NOW)
+    assert release.outcome.kind == PREDICTION
+    known.gone = {NEW}
+    core.durability_changed(NOW)
+    assert core.commits()[0][0] == 2
+
+
+def test_a_merged_outcome_with_a_dead_part_is_merged_anew():
+    core, known = gate("sinks-all")
+    core.deliver(NOW, report("q", 0, "d", OTHER))
+    core.deliver(NOW, report("q", 1, "b", OLD))
+    assert core.held == 1
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert (core.held, core.waiting) == (0, 1)
+    core.deliver(NOW, report("q", 2, "b", NEW, sequence=1))
+    known.alive = {OTHER, NEW}
+    core.durability_changed(NOW)
+    (release,) = core.collect(NOW)
+    assert {part.offset for part in release.parts} == {0, 2}
+    assert core.commits()[0][0] == 3
+
+
+def test_what_is_held_costs_nothing_while_nothing_changes():
+    core, known = gate()
+    for offset in range(20_000):
+        core.deliver(NOW, report(f"q{offset}", offset, "c", Mark("s", 0, Version(1, 1 + offset // 4))))
+    assert not core.room
+    known.asked = 0
+    for _ in range(100):
+        core.durability_changed(NOW)
+        assert core.collect(NOW) == []
+    assert known.asked <= 400
+    known.alive = {Mark("s", 0, Version(1, 1))}
+    core.durability_changed(NOW)
+    assert len(core.collect(NOW)) == 4
+    assert known.asked <= 450
+
+
+def test_a_partition_takes_what_is_held_along():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.revoke(0)
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert (core.pending, core.collect(NOW)) == (0, [])
+
+
+# What waits for versions ---------------------------------------------------------------------------------------------
+
+
+def test_versions_are_decided_from_both_ends():
+    known = Known()
+    awaited = Awaited(known)
+    marks = [Mark("s", 0, Version(1, n)) for n in range(1, 6)]
+    things = [Resting() for _ in marks]
+    for thing, mark in zip(things, marks, strict=True):
+        awaited.add(thing, (mark, OTHER))
+    assert [thing.open for thing in things] == [2] * 5
+    known.alive = set(marks[:2])
+    known.gone = set(marks[4:])
+    assert awaited.decided() == ([], things[4:])
+    known.alive.add(OTHER)
+    assert awaited.decided() == (things[:2], [])
+    known.gone = set(marks[2:])
+    assert awaited.decided() == ([], [things[3], things[2]])
+    assert awaited._lines == {}
+
+
+def test_the_logs_answer_as_is_asked():
+    logs = Logs([("s", 0)])
+    logs.caught_up(("s", 0))
+    core = stage_core("chain", "b", durability=logs)
+    core.deliver(NOW, marked("q", 0, "a", Mark("s", 0, Version(1, 1))))
+    core.acked_all(finish(core, "c"))
+    for epoch, claimant in ((1, "one"), (2, "two")):
+        assert position(core) == 0
+        logs.take(("s", 0), Fence(epoch, claimant))
+        chain = logs.log(("s", 0)).history.begun(epoch, INITIAL).links
+        logs.take(("s", 0), Base(epoch, claimant, INITIAL, chain))
+        core.durability_changed(NOW)
+    assert (core.stats.dead, position(core)) == (1, 1)
