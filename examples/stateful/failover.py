@@ -1,0 +1,173 @@
+"""Kill the primary of a stage that learns, in front of your eyes: python -m examples.stateful.failover
+
+A bandit learns from rewards at a steady rate. In the middle its primary is killed with SIGKILL. What is shown, twice a
+second: answers, how long the slowest of them took, and how the two members stand. At the end: how long nobody answered,
+that every query got exactly one outcome, and that the state has learned from every reward exactly once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir
+from agents.live.operator.choices import kept_version
+from agents.live.operator.histories import read_histories
+from agents.live.operator.stored import Store
+from agents.supervise.members import BACKUP, PRIMARY, members
+from agents.supervise.service import ServiceSettings, served
+from examples.stateful.payload import offer
+from lineage.errors import SpillwayError
+from lineage.values.replication import ReplicationDecoder
+from producers.client.exchange import Exchange
+from producers.connection import ClientSettings
+from producers.load import generated
+from producers.load.generator import Pace, run_load
+from topology.load import load
+
+if TYPE_CHECKING:
+    from producers.load.tally import LoadResult
+    from topology.load import Pipeline
+
+STAGE = "bandit"
+RATE, SECONDS, KILLED_AT = 50.0, 16.0, 8.0
+WITHIN = 60.0
+SHOWN_EVERY = 0.5
+
+
+class Watcher:
+    """Says how things stand while the load runs, and kills."""
+
+    def __init__(self, console: Console, run_dir: Path, pipeline: str) -> None:
+        self.console = console
+        self.killed_at = 0.0  # monotonic
+        self._run_dir = run_dir
+        self._pipeline = pipeline
+        self._answers = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._show), threading.Thread(target=self._kill)]
+        self._began = time.monotonic() + 1.0  # a load begins a second after it is asked for
+
+    def observe(self, _index: int, _outcome: object) -> None:
+        self._answers += 1
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _kill(self) -> None:
+        if self._stop.wait(self._began + KILLED_AT - time.monotonic()):
+            return
+        entry, _ = members(self._run_dir, self._pipeline, STAGE)[PRIMARY]
+        self.killed_at = time.monotonic()
+        os.kill(entry.pid, signal.SIGKILL)
+        self.console.print(f"[bold red]SIGKILL[/] to {entry.name}, process {entry.pid}")
+
+    def _show(self) -> None:
+        before = 0
+        while not self._stop.wait(SHOWN_EVERY):
+            now, count = time.monotonic() - self._began, self._answers
+            told = []
+            for role, (entry, seen) in sorted(members(self._run_dir, self._pipeline, STAGE).items()):
+                epoch, version = seen.value("spillway_state_epoch"), seen.value("spillway_state_version")
+                told.append(f"{entry.name} {role} e{epoch:.0f}.v{version:.0f}")
+            if now > 0:
+                self.console.print(f"{now:5.1f} s  {count - before:3d} answers   {'   '.join(told)}")
+            before = count
+
+
+def whole(run_dir: Path, pipeline: str) -> None:
+    """Wait until there is a primary with a backup."""
+    until = time.monotonic() + WITHIN
+    while time.monotonic() < until:
+        if {PRIMARY, BACKUP} <= members(run_dir, pipeline, STAGE).keys():
+            return
+        time.sleep(0.1)
+    raise SpillwayError(f"there was no primary with a backup for {WITHIN:g} s; see the logs in {run_dir}")
+
+
+def learned(settings: ClientSettings, pipeline: Pipeline) -> tuple[int, str]:
+    """How many rewards the newest durable state has learned from, and which version that is."""
+    histories = read_histories(settings, pipeline.spec)
+    kept = kept_version(histories, (STAGE, 0), None)
+    store = Store(settings, pipeline.spec.name, (STAGE, 0))
+    state, _ = store.state(store.contents(kept.manifest, ReplicationDecoder()))
+    return int(state["shown"].sum()), str(kept.version)
+
+
+def run(console: Console, stack: ExitStack) -> bool:
+    """Serve, load, kill, judge; whether all was as promised."""
+    pipeline = load(Path(__file__).parent / "bandit.yaml")
+    work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-failover-")))
+    broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir(), notice=console.print))
+    settings = ClientSettings(bootstrap=broker.bootstrap)
+    name, run_dir = pipeline.spec.name, work / "run"
+
+    def say(text: str) -> None:
+        console.print(f"  {text}", markup=False, style="dim")
+
+    with served(ServiceSettings(pipeline, settings, run_dir), say=say):
+        whole(run_dir, name)
+        exchange = Exchange(settings, name, linger=0.001)
+        watcher = Watcher(console, run_dir, name)
+        watcher.start()
+        try:
+            due = np.arange(0.0, SECONDS, 1 / RATE)
+            pace = Pace(slo=WITHIN, grace=WITHIN, observe=watcher.observe)
+            result = run_load(exchange, generated(due, offer), pace)
+        finally:
+            watcher.stop()
+            exchange.close()
+        rewards = sum("reward" in offer(index) for index in range(len(due)))
+        return judge(console, result, rewards, learned(settings, pipeline), watcher)
+
+
+def judge(console: Console, result: LoadResult, rewards: int, told: tuple[int, str], watcher: Watcher) -> bool:
+    """Say what came of it."""
+    finished: Any = np.sort(result.finished)
+    missing = int(np.isnan(finished).sum())
+    gaps = np.diff(finished[~np.isnan(finished)])
+    latency = 1e3 * (result.finished - result.due)
+    count, version = told
+    console.print()
+    console.print(f"killed at {KILLED_AT:g} s; nobody answered for {1e3 * gaps.max():.0f} ms")
+    console.print(
+        f"{len(finished)} queries at {RATE:g}/s: {missing} without an outcome, {result.duplicates} outcomes too many; "
+        f"latency p50 {np.nanmedian(latency):.1f} ms, at most {np.nanmax(latency):.0f} ms"
+    )
+    console.print(f"{rewards} rewards were told; version {version}, durable, has learned from {count}")
+    return missing == 0 == result.duplicates and rewards == count and watcher.killed_at > 0
+
+
+def main() -> int:
+    console = Console(highlight=False)
+    console.print("[bold]Spillway[/]: a stage that learns loses its primary\n")
+    try:
+        with ExitStack() as stack:
+            good = run(console, stack)
+    except SpillwayError as error:
+        console.print(f"error: {error}", markup=False, style="red")
+        return error.exit_code
+    except KeyboardInterrupt:
+        console.print("interrupted; everything that was started has ended")
+        return 130
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
