@@ -49,7 +49,7 @@ class Difference:
     elements: int = 0  # of a tensor
     changed: int = 0  # of these
     largest: float | None = None  # absolute difference; None: of no numbers, nan: never were both finite
-    values: tuple[Any, Any] | None = None  # of a small value
+    values: tuple[Any, Any] | None = None  # of a small value, as Avro has them
 
 
 @dataclass(frozen=True, slots=True)

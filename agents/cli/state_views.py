@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from checkpoint import arrays
+from checkpoint.small_values import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -129,7 +130,11 @@ def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
     return {
         "entries": [
             {"name": entry.name, "kind": entry.kind, "dtype": entry.dtype, "shape": entry.shape}
-            | ({"bytes": arrays.nbytes(entry)} if entry.dtype else {"value": _json(contents.values[entry.name])})
+            | (
+                {"bytes": arrays.nbytes(entry)}
+                if entry.dtype
+                else {"value": _json(unpack(contents.values[entry.name]))}
+            )
             for entry in contents.entries
         ],
         "keys": keys,
@@ -151,7 +156,7 @@ def entries_grid(contents: Contents) -> Grid:
             entry.name,
             entry.kind,
             entry.dtype or "-",
-            str(list(entry.shape)) if entry.dtype else _brief(contents.values[entry.name]),
+            str(list(entry.shape)) if entry.dtype else _brief(unpack(contents.values[entry.name])),
             str(arrays.nbytes(entry)) if entry.dtype else "-",
         )
         for entry in contents.entries
@@ -178,7 +183,7 @@ def difference_facts(found: Difference) -> dict[str, Any]:
         "changed": found.changed,
     }
     facts |= {"largest": largest, "before": _form(found.before), "after": _form(found.after)}
-    return facts | ({"values": [_json(each) for each in found.values]} if found.values is not None else {})
+    return facts | ({"values": [_json(unpack(each)) for each in found.values]} if found.values is not None else {})
 
 
 def key_facts(found: KeyDifferences) -> dict[str, Any]:
@@ -211,7 +216,7 @@ def when(at_us: int) -> str:
 
 def _apart(found: Difference) -> str:
     if found.values is not None:
-        return f"{_brief(found.values[0])} -> {_brief(found.values[1])}"
+        return " -> ".join(_brief(unpack(value)) for value in found.values)
     if found.what.value == "retyped":
         return f"{_form(found.before)} -> {_form(found.after)}"
     if found.largest is None:
@@ -236,15 +241,15 @@ def _batch(batch: Batch) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    """A small value as JSON shows it: bytes, and floats that JSON lacks, as texts."""
+    """A small value as JSON shows it: bytes, keys, and floats that JSON lacks, as texts."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not abs(value) < float("inf"):
         return str(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_json(each) for each in value]
     if isinstance(value, dict):
-        return {name: _json(each) for name, each in value.items()}
+        return {str(name): _json(each) for name, each in value.items()}
     return value
 
 

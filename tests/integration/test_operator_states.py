@@ -296,3 +296,26 @@ def test_an_operator_who_is_overtaken_changes_nothing_and_is_told(settings, spec
         ("e2.v2", Standing.DEAD),
         ("e3.v2", Standing.DURABLE),
     ]
+
+
+def test_a_primary_that_was_only_stopped_writes_nothing_that_counts_behind_the_operator(settings, spec, learn):
+    learn.begin(1).write(states(1))
+    changed = import_state(settings, spec, ("learn", 0), states(2), None, "a test")
+    learn.write(states(3))  # it goes on, and has not read the fence yet
+    assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable"), ("e2.v2", "durable"), ("e1.v2", "dead")]
+    manifest, _, (state, _) = newest(settings, spec, ("learn", 0))
+    assert manifest.version == changed.version == Version(2, 2)
+    assert same(state, states(2))
+
+
+def test_an_operator_who_dies_before_the_manifest_leaves_the_shard_as_it_was(settings, spec, learn):
+    learn.begin(1).write(states(1))
+    reign = Reign(settings, spec, ("learn", 0), "a test")
+    reign.begin()
+    reign.write([(b"2/2/0", b"half a state")])
+    reign.close()
+    assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable")]
+    assert same(newest(settings, spec, ("learn", 0))[2][0], states(1))
+    changed = import_state(settings, spec, ("learn", 0), states(2), None, "a test")
+    assert (changed.base, changed.version) == (V1, Version(3, 2))
+    assert same(newest(settings, spec, ("learn", 0))[2][0], states(2))

@@ -9,6 +9,7 @@ from agents.cli.state_telling import tell_differences, tell_version, warn_of_rep
 from agents.cli.state_views import Grid, contents_facts, counted, difference_facts, key_facts, size, when
 from agents.live.operator.histories import Kept, Standing
 from checkpoint.differences import between, between_keys
+from checkpoint.small_values import pack
 from lineage.marks import INITIAL, Version
 from lineage.replication import Batch, Contents, Entry, InputPlace, Manifest, Record
 from topology.spec import StageSpec
@@ -77,20 +78,28 @@ def test_a_version_whose_keys_nobody_could_count_says_so(capsys):
 
 
 def test_values_that_json_lacks_are_texts():
-    entries = tuple(Entry(name, "value", "", ()) for name in ("nan", "raw", "list", "map"))
-    values = {"nan": float("nan"), "raw": b"\x01", "list": [float("inf"), 1], "map": {"a": b"\x02"}}
+    kept = {
+        "nan": float("nan"),
+        "raw": b"\x01",
+        "list": [float("inf"), (1 << 70,)],
+        "map": {"a": b"\x02"},
+        "by": {3: 4},
+    }
+    entries = tuple(Entry(name, "value", "", ()) for name in kept)
+    values = {name: pack(value)[0] for name, value in kept.items()}
     facts = contents_facts(Contents(entries, values), None)
     assert [entry["value"] for entry in json.loads(json.dumps(facts))["entries"]] == [
         "nan",
         "01",
-        ["inf", 1],
+        ["inf", [1 << 70]],
         {"a": "02"},
+        {"3": 4},
     ]
 
 
 def test_differences_are_facts_and_lines(capsys):
-    before = {"w": np.zeros(3), "form": np.zeros(2), "gone": 1, "nan": np.zeros(1)}
-    after = {"w": np.array([0, 0, 2.5]), "form": np.zeros(3, np.float32), "nan": np.array([np.nan])}
+    before = {"w": np.zeros(3), "form": np.zeros(2), "gone": 1, "nan": np.zeros(1), "at": (1,)}
+    after = {"w": np.array([0, 0, 2.5]), "form": np.zeros(3, np.float32), "nan": np.array([np.nan]), "at": (1, 2)}
     found = between(before, after)
     facts = json.loads(json.dumps([difference_facts(each) for each in found], allow_nan=False))
     assert [(fact["what"], fact["largest"]) for fact in facts] == [
@@ -98,15 +107,18 @@ def test_differences_are_facts_and_lines(capsys):
         ("retyped", None),
         ("removed", None),
         ("changed", None),
+        ("changed", None),
     ]
+    assert facts[-1]["values"] == [[1], [1, 2]]
     tell_differences("learn/0", "e1.v1 -> e1.v2", found, None)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "learn/0, e1.v1 -> e1.v2: 4 entries differ"
+    assert lines[0] == "learn/0, e1.v1 -> e1.v2: 5 entries differ"
     assert lines[2:] == [
         "w changed 1 of 3 2.5",
         "form retyped - numpy float64 [2] -> numpy float32 [3]",
         "gone removed - -",
         "nan changed 1 of 1 not finite",
+        "at changed - (1,) -> (1, 2)",
     ]
 
 
