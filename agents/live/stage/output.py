@@ -51,12 +51,15 @@ class Output:
         on_lost: Callable[[str], None],
         in_flight_limit: int = 20_000,
         linger: float = 0.0,
+        collect: float | None = None,
         max_bytes: int = 16 * 1024 * 1024,
     ) -> None:
+        """`collect`: seconds after which delivery reports are looked for: where a reply waits for them, few."""
         self._loop = loop
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._limit = in_flight_limit
+        self._collect_after = _COLLECT if collect is None else collect
         self._stored: list[Any] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[_Message] = deque()  # for room in librdkafka's queue
@@ -100,7 +103,7 @@ class Output:
         self.in_flight += 1
         self._bytes += len(value or b"")
         if self._timer is None:
-            self._timer = self._loop.call_later(_COLLECT, self._collect)
+            self._timer = self._loop.call_later(self._collect_after, self._collect)
         message = _Message(topic, partition, key, value, headers, token, vital)
         if self._waiting or not self._produce(message):
             self._waiting.append(message)
@@ -133,7 +136,7 @@ class Output:
         stored, self._stored = self._stored, []
         self.in_flight -= len(stored)
         if self.in_flight:
-            self._timer = self._loop.call_later(_COLLECT, self._collect)
+            self._timer = self._loop.call_later(self._collect_after, self._collect)
         if stored:
             self._on_stored(stored)
 

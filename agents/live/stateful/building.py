@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_COLLECT = 0.001  # seconds: the manifest, and with it the reply, waits for the outputs to be acknowledged
+
 
 class Built:
     """A member's parts, and what starts and ends them."""
@@ -114,6 +116,7 @@ class Built:
             self._loop,
             on_stored=self._stored,
             on_lost=self._lost,
+            collect=_COLLECT,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
         work = StatefulWork(
