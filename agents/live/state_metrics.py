@@ -6,6 +6,8 @@ epoch is told beside them.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -21,10 +23,40 @@ if TYPE_CHECKING:
 _BYTES: Final = (16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
 
 
+class DurableLag:
+    """For how long the oldest version of a reign that is not durable has been recorded."""
+
+    __slots__ = ("_clock", "_oldest", "_waiting")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: deque[tuple[int, float]] = deque()  # versions, and since when
+        self._oldest: float | None = None
+
+    def note(self, recorded: int, durable: int) -> None:
+        """Note the newest version that is recorded, and the newest that is durable, by their n."""
+        waiting = self._waiting
+        if recorded > (waiting[-1][0] if waiting else durable):
+            waiting.append((recorded, self._clock()))
+        while waiting and waiting[0][0] <= durable:
+            waiting.popleft()
+        self._oldest = waiting[0][1] if waiting else None
+
+    def clear(self) -> None:
+        """Note that there is no reign any more."""
+        self._waiting.clear()
+        self._oldest = None
+
+    def seconds(self) -> float:
+        """Give it; 0 where all is durable. From any thread."""
+        oldest = self._oldest
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+
 class StateFigures:
     """A member's numbers."""
 
-    __slots__ = ("applied", "captures", "durable", "durable_lag", "epoch", "role", "version", "written")
+    __slots__ = ("applied", "captures", "durable", "epoch", "lag", "role", "version", "written")
 
     def __init__(self) -> None:
         self.role = "backup"  # checkpoint.promotion.Role's values
@@ -32,7 +64,7 @@ class StateFigures:
         self.version = 0  # the n that its own copy of the state is at
         self.durable = 0  # the n of the shard's newest durable version
         self.applied = 0  # of a backup: the n up to which durable versions are in its copy
-        self.durable_lag: Callable[[], float] = float  # seconds since the oldest version that is not durable yet
+        self.lag = DurableLag()  # of a primary
         self.written = 0  # bytes of chunks and manifests
         self.captures = Histogram(POSITIVE)  # seconds that copying a state took
 
@@ -57,7 +89,7 @@ def state_families(labels: Sequence[str], state: StateFigures) -> Iterator[Metri
         (names.STATE_VERSION, "The version that its own state is at", state.version),
         (names.STATE_DURABLE_VERSION, "The newest durable version of the shard", state.durable),
         (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
-        (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.durable_lag()),
+        (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.lag.seconds()),
     ):
         gauge = GaugeMetricFamily(name, text, labels=names.LABELS)
         gauge.add_metric(labels, value)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from agents.live.metrics import Distribution, GateMetrics, StageMetrics
-from agents.live.state_metrics import StateFigures, marks_histogram
+from agents.live.state_metrics import DurableLag, StateFigures, marks_histogram
 from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import parse
@@ -35,11 +35,16 @@ def member(role, **numbers):
     return metrics
 
 
+class Lagging(DurableLag):
+    def seconds(self):
+        return 0.012
+
+
 STATELESS = StageMetrics("p", "a", 0)
 
 
 def test_every_number_of_a_member_is_found_again():
-    primary = member("primary", epoch=3, version=120, durable=118, durable_lag=lambda: 0.012, written=5_000_000)
+    primary = member("primary", epoch=3, version=120, durable=118, lag=Lagging(), written=5_000_000)
     primary.state.captures.observe(0.004)
     backup = member("backup", epoch=3, version=117, durable=118, applied=117)
     rows = state_rows(
@@ -76,3 +81,23 @@ def test_waiting_and_marks_are_shown_where_there_are_any():
     stage.marks.observe(33)
     told = details(figures(Entry("p", "a", 0, os.getpid(), 1, time.time(), "stage"), page(stage), None))
     assert told == ["a.0: 33.0 bytes of marks a message"]
+
+
+def test_the_lag_is_that_of_the_oldest_version_that_waits():
+    now = [10.0]
+    lag = DurableLag(lambda: now[0])
+    assert lag.seconds() == 0.0
+    lag.note(3, 3)
+    assert lag.seconds() == 0.0
+    lag.note(4, 3)
+    now[0] = 11.0
+    lag.note(6, 3)
+    assert lag.seconds() == 1.0
+    lag.note(6, 4)
+    now[0] = 11.5
+    assert lag.seconds() == 0.5
+    lag.note(6, 6)
+    assert lag.seconds() == 0.0
+    lag.note(7, 6)
+    lag.clear()
+    assert lag.seconds() == 0.0
