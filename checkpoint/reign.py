@@ -13,6 +13,8 @@ logs say. HAMS, section IV-B and Algorithm 2; the numbers are rules of stateful 
 * `Seal` says that everything sent for the versions up to this one is acknowledged: only then may its manifest be
   appended (rule 5). Where outputs are held, the manifest contains them; then what waits for acknowledgement is what
   earlier manifests contained.
+* Where batches are logged, an epoch begins with a copy of its base: the log of an epoch builds on its own copies
+  alone, as those of older epochs go (rule 4).
 * One version is written at a time, and the next one begins when it is durable (`checkpoint.slots`).
 
 The driver calls what happens, and does what `take` returns, in its order. Nothing here knows time.
@@ -115,6 +117,7 @@ class Reign(Generic[T]):
         self._log_n = base.n  # of a mode that logs: the copy that the log builds on
         self._unlogged: deque[Batch] = deque()  # of a mode that logs: the batches since that copy
         self._stash: tuple[int, T] | None = None  # of a mode that logs: a copy that waits to be written
+        self._owes_base = mode.logs and base.n > 0  # whether the log has no copy of this epoch to build on
         self._writing: Version | None = None  # given out by Write, its manifest not acknowledged
         self._sealed = False
         self._complete_n = base.n
@@ -259,7 +262,11 @@ class Reign(Generic[T]):
             self._orders.append(Seal(self._writing))
 
     def _copy_due(self) -> bool:
-        if self._copying or self._updating or self.state_n <= self._copied_n:
+        if self._copying or self._updating:
+            return False
+        if self._owes_base:
+            return self._stash is None
+        if self.state_n <= self._copied_n:
             return False
         if self.mode.logs:
             requests = sum(len(batch.taken) for batch in self._unlogged)
@@ -285,10 +292,13 @@ class Reign(Generic[T]):
     def _begin_logged(self) -> None:
         if self.recorded <= self._complete_n or self._complete_n > self.durable_n:
             return
+        if self._owes_base and self._stash is None:
+            return
         version = Version(self.epoch, self.recorded)
         what = None
         if self._stash is not None:
             (self._log_n, what), self._stash = self._stash, None
+            self._owes_base = False
             while self._unlogged and self._unlogged[0].n <= self._log_n:
                 self._unlogged.popleft()
         self._start(version, what, self._log_n, self._since(version.n), tuple(self._unlogged))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place
     from lineage.marks import Mark, Version
+    from lineage.replication import Batch
 
 Rests = frozenset["Mark"]
 
@@ -57,6 +58,7 @@ class StateRun:
 
     accepted: dict[str, float] = field(default_factory=dict)
     made: dict[Mark, Made] = field(default_factory=dict)
+    batches: dict[Mark, Batch] = field(default_factory=dict)  # as the cores have recorded them
     loaded: list[Loaded] = field(default_factory=list)
     final: dict[Place, tuple[Version, str]] = field(default_factory=dict)  # each shard's primary at the end
     told: list[Told] = field(default_factory=list)

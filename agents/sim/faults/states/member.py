@@ -75,8 +75,7 @@ class MemberProcess(Living):
 
     def _read(self, where: Place) -> list[Record]:
         records = list(self.world.broker.read(where, self._at[where]))
-        if records:
-            self._at[where] = records[-1].offset + 1
+        self._at[where] = self.world.broker.end(where)  # the last records may have been compacted away
         return records
 
     def _poll_control(self) -> None:
@@ -193,8 +192,7 @@ class MemberProcess(Living):
         elif isinstance(action, Load):
             self.role = "primary"
             self.emission = Emission(LEASE, action.epoch, self._returned)
-            end = self.world.broker.end(state_of(self.place))
-            self.after(self.world.latency(), partial(self._load, action.epoch, action.version, end))
+            self.after(self.world.latency(), partial(self._load, action.epoch, action.version))
         elif isinstance(action, StandDown):
             self._stand_down()
 
@@ -211,17 +209,12 @@ class MemberProcess(Living):
         self.world.result.count(kind)
         self.wire.send(where, keyed(key, body), lambda: self.point(f"{kind}.after"))
 
-    def _load(self, epoch: int, version: Version, end: int) -> None:
+    def _load(self, epoch: int, version: Version) -> None:
         member = self.member
         if member.role is not Role.PRIMARY or member.epoch != epoch or self.emission is None:
             return
         self.point("load")
-        self._poll_state()
-        if self._at[state_of(self.place)] < end and next(
-            self.world.broker.read(state_of(self.place), self._at[state_of(self.place)]), None
-        ):
-            self.after(self.world.latency(), partial(self._load, epoch, version, end))
-            return
+        self._poll_state()  # the chunks stood in the log before the manifest did
         state = self.standby.state_of(version)
         self.primary = Primary(self, epoch, version, state, self.standby.entries.get(version), self.emission)
         self.primary.begin()
@@ -261,8 +254,16 @@ class MemberProcess(Living):
             self.primary.flush()
 
     def was_away(self, seconds: float) -> None:
-        """Read the logs to where they end now before judging by them, if they may have been compacted."""
-        if seconds > self.world.scenario.lag / 2:
+        """Read the logs to where they end now before judging by them, if they may have been compacted.
+
+        Who claims then cannot say what a fence finds: it ends, and is started again.
+        """
+        if seconds <= self.world.scenario.lag / 2:
+            return
+        if self.member.role in (Role.CLAIMING, Role.FENCING):
+            self.die()
+            self.world.ended(self)
+        else:
             self.follower.was_away()
 
     def commit(self) -> None:

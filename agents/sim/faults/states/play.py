@@ -179,9 +179,7 @@ class Play(StateWorld):
         self.result.struck.append(f"{fault.kind.value} {slot[0]} {getattr(process, 'role', '')}{where}")
         if fault.kind is Kind.CRASH:
             process.die()
-            if isinstance(process, MemberProcess) and self.scenario.reports:
-                self.at(self.now + self.random.random() * _NOTICED, partial(self._report, process))
-            self._strike_later(self.now + fault.seconds, lambda: self._start(slot))
+            self._replace(slot, process, fault.seconds)
         elif fault.kind is Kind.PAUSE:
             process.stand_still()
             self._strike_later(self.now + fault.seconds, lambda: self._awake(slot, process))
@@ -190,6 +188,17 @@ class Play(StateWorld):
         elif fault.kind is Kind.SLOW:
             process.wire.slow = 0.3
             self._strike_later(self.now + fault.seconds, lambda: setattr(process.wire, "slow", 0.0))
+
+    def _replace(self, slot: Slot, dead: Living, seconds: float) -> None:
+        if isinstance(dead, MemberProcess) and self.scenario.reports:
+            self.at(self.now + self.random.random() * _NOTICED, partial(self._report, dead))
+        self._strike_later(self.now + seconds, lambda: self._start(slot))
+
+    def ended(self, process: Process) -> None:
+        """Start a process again that has ended by itself."""
+        for slot, one in self.processes.items():
+            if one is process:
+                self._replace(slot, one, 0.1)
 
     def _report(self, dead: MemberProcess) -> None:
         for process in tuple(self.processes.values()):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agents.sim.faults.states.model import State
     from agents.sim.faults.states.standby import Logged
     from checkpoint.leases import Emission
+    from lineage.replication import Batch as Recorded
 
 
 class Primary:
@@ -51,6 +52,8 @@ class Primary:
         self.logs = process.follower.logs
         self.chain = self.logs.log(self.place).history.links
         self.reign = guards.reign(self.place, epoch, base, scenario.mode, scenario.every)
+        record = self.reign.record
+        self.reign.record = partial(self._recorded, record)  # type: ignore[method-assign]
         self.core = guards.stateful(
             graph, stage, batcher, reign=self.reign, logs=self.logs, rule=scenario.topology.rules.get(stage)
         )
@@ -211,6 +214,11 @@ class Primary:
         if not going:
             return Ok({None: Outcome(PREDICTION, outputs={"value": payload}, stage=stage)}, chosen)
         return Ok(dict.fromkeys(going, payload), chosen)
+
+    def _recorded(self, record: Callable[..., None], batch: Recorded, *rest: object) -> None:
+        """Listen to what the core records."""
+        self.world.result.batches[Mark(*self.place, self.reign.next)] = batch
+        record(batch, *rest)
 
     def _note_drops(self) -> None:
         """Note the versions that the core has recorded by itself: they have drops alone."""

@@ -68,6 +68,8 @@ class Standby:
 
     def assemble(self, entry: Logged) -> State:
         """Put a version's chunks together. Raises CheckpointError."""
+        if not (entry.named or entry.state_n):
+            return State()  # only batches since the initial state are logged
         parts = []
         for key, digest in entry.named:
             value = self.chunks.get(key)

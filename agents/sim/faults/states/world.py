@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 _SLOW = 0.04  # share of messages with a long delay
 
 
+@dataclass(slots=True)
+class _Reader:
+    process: Process
+    place: Place
+    poll: Callable[[], None]
+    due: bool = False  # whether it will poll anyway
+
+
 class StateWorld:
     """Has what `agents.sim.faults.world.World` gives to processes, and more."""
 
@@ -36,8 +45,7 @@ class StateWorld:
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
         self._incarnations = count(1)
-        self._readers: dict[Place, list[tuple[Process, Callable[[], None]]]] = {}
-        self._polls: set[tuple[int, Place]] = set()  # that are on their way
+        self._readers: dict[Place, list[_Reader]] = {}
         self._away: list[tuple[float, float]] = []  # when the broker does not answer
         self._late: list[tuple[str, Place, float, float]] = []  # (stage, of which place, from, until)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
@@ -80,29 +88,28 @@ class StateWorld:
     def subscribe(self, process: Process, place: Place, poll: Callable[[], None]) -> None:
         """Let a process hear of what is new at a place, a moment later."""
         readers = self._readers.setdefault(place, [])
-        if any(not reader.alive for reader, _ in readers):
-            readers[:] = [(reader, one) for reader, one in readers if reader.alive]
-        readers.append((process, poll))
+        if any(not reader.process.alive for reader in readers):
+            readers[:] = [reader for reader in readers if reader.process.alive]
+        readers.append(_Reader(process, place, poll))
 
     def wake(self, place: Place) -> None:
         """Tell the readers of a place."""
-        for process, poll in self._readers.get(place, ()):
-            key = (process.incarnation, place)
-            if process.alive and key not in self._polls:
-                self._polls.add(key)
-                self._poll(process, place, poll, self.now + 0.0005 + 0.0025 * self.random.random())
+        for reader in self._readers.get(place, ()):
+            if reader.process.alive and not reader.due:
+                reader.due = True
+                self._tell(reader, self.now + 0.0005 + 0.0025 * self.random.random())
 
-    def _poll(self, process: Process, place: Place, poll: Callable[[], None], when: float) -> None:
+    def _tell(self, reader: _Reader, when: float) -> None:
         when = self.answering(when)
         for stage, late, start, end in self._late:
-            if process.stage == stage and late == place and start <= when < end:
+            if reader.process.stage == stage and late == reader.place and start <= when < end:
                 when = end
 
         def come() -> None:
-            self._polls.discard((process.incarnation, place))
-            poll()
+            reader.due = False
+            reader.poll()
 
-        process.after(when - self.now, come)
+        reader.process.after(when - self.now, come)
 
     # Shards and what is made in them ---------------------------------------------------------------------------
 
@@ -125,6 +132,10 @@ class StateWorld:
     def next_incarnation(self) -> int:
         """Give a new process its number."""
         return next(self._incarnations)
+
+    def ended(self, process: Process) -> None:
+        """Hear that a process has ended by itself; somebody starts it again."""
+        raise NotImplementedError
 
     def tenure(self, stage: str, partition: int, committed: int) -> int:  # noqa: ARG002 (as `World` has it)
         """Record nothing: what a stage may take again is judged by its versions."""
