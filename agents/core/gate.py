@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agents.core.gate_gauges import GateGauges
 from agents.core.gate_share import GateShare
 from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
-from agents.core.outcomes import GateStats, Release, merged
+from agents.core.outcomes import Release, merged
 from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
 from agents.core.share import WINDOW
 from agents.core.taken import Taken
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from topology.routing import Graph
 
 GATE = "gate"
-HELD_LIMIT = 20_000
 
 _TEXTS = {
     Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
@@ -58,7 +58,7 @@ _TEXTS = {
 }
 
 
-class GateCore:
+class GateCore(GateGauges):
     """One gate."""
 
     share_type = GateShare
@@ -80,7 +80,7 @@ class GateCore:
 
         `durability`: None where no stage has a state.
         """
-        self.stats = GateStats()
+        super().__init__()
         self._graph = graph
         self._rule = None if sinks is None else Rule(sinks)
         self._merges = sinks == "all"
@@ -90,8 +90,6 @@ class GateCore:
         self._released_limit = released_limit
         self._waiting_limit = waiting_limit
         self._window = window
-        self._shares: dict[int, GateShare] = {}
-        self._decided: list[Release] = []  # not collected: new, or held for no version
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -188,7 +186,7 @@ class GateCore:
         may_release = self._durability.may_release
         for release in self._decided:
             if len(leaving) < limit and may_release([part.hop for part in release.parts if part.hop is not None]):
-                self._score(now, release)
+                self.stats.score(now, release)
                 leaving.append(release)
                 done = self._shares[release.partition].offsets.done
                 for offset in release.offsets:
@@ -220,33 +218,6 @@ class GateCore:
         share = self._shares.get(partition)
         if share is not None:
             share.confirm(offset)
-
-    # What the driver looks at ----------------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> int:
-        """How many outcomes are decided and not collected."""
-        return len(self._decided) + self.held
-
-    @property
-    def held(self) -> int:
-        """How many of them rest on states that are not durable."""
-        return sum(share.held for share in self._shares.values())
-
-    @property
-    def waiting(self) -> int:
-        """How many queries wait for a sink."""
-        return sum(share.waiting for share in self._shares.values())
-
-    @property
-    def room(self) -> bool:
-        """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
-        return self.pending < HELD_LIMIT
-
-    @property
-    def evicted(self) -> int:
-        """How many entries were forgotten for a bound although they mattered."""
-        return sum(share.evicted + share.released.evicted for share in self._shares.values())
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -327,14 +298,3 @@ class GateCore:
             self._decided.append(release)
         else:
             share.hold(release)
-
-    def _score(self, now: float, release: Release) -> None:
-        """Fill in and count what the release is worth."""
-        source, outcome, stats = release.source, release.outcome, self.stats
-        release.latency = now - source.sent
-        key = (outcome.kind, outcome.reason)
-        stats.outcomes[key] = stats.outcomes.get(key, 0) + 1
-        if outcome.kind == PREDICTION:
-            release.good = now <= source.deadline
-            stats.good += release.good
-            stats.late += not release.good

@@ -1,7 +1,7 @@
 """Where the parts of a request meet: the join of a stage's predecessors, and, at the gate, of the terminals.
 
 Each expected sender delivers one thing per request, a result or (by itself, or in a tombstone that names it) a loss;
-the first one counts for it. The table below says what a join makes of what it has heard. Invariants:
+the first one counts for it. `agents.core.join_rules` says what a join makes of what it has heard. Invariants:
 
 * A request closes exactly once: ready, lost, or failed because time or room ran out. What comes for it later is late,
   and changes nothing.
@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
+
+from agents.core.entries import Entry
+from agents.core.join_rules import COMPLETE, OPEN, OVER, TABLES, Rule, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from agents.core.loss import Loss
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
+
+__all__ = ["NEVER", "REUSE_SECONDS", "WAITING_LIMIT", "Entry", "JoinTable", "Rule", "Verdict", "longest_wait"]
 
 # Of append time, so that a restart does not begin the wait anew: whoever restarts a stage that commits nothing, because
 # of a half-heard request at the head of a partition, would otherwise do so for ever. Shorter than that patience (30 s).
@@ -50,90 +53,6 @@ INCOMPLETE_LIMIT = 10_000  # closed requests of which a sender was not heard
 RECENT_LIMIT = 4_096
 NEVER = float("inf")
 REUSE_SECONDS = 300.0  # half of the ingress's memory: ids sent further apart than this are two queries
-
-
-class Verdict(Enum):
-    """What became of a request when something was heard of it, or when time or room ran out."""
-
-    WAITING = "waiting"
-    READY = "ready"
-    LOST = "lost"
-    TIMEOUT = "timeout"
-    OVERFLOW = "overflow"
-    LATE = "late"  # it was closed before
-    KEPT = "kept"  # it was closed before by what may turn out dead, and the part is kept for that (`speculation`)
-
-
-@dataclass(slots=True, frozen=True)
-class Rule:
-    """How parts make a whole: wait for `all`, or for `any` of them, and what a loss does."""
-
-    mode: Literal["all", "any"] = "all"
-    on_loss: Literal["drop", "partial"] = "drop"
-
-
-_W, _R, _L = Verdict.WAITING, Verdict.READY, Verdict.LOST
-# Rows: what was heard so far. Columns: not yet everybody heard; everybody heard; the time is over.
-TABLES: dict[tuple[str, str], dict[tuple[bool, bool], tuple[Verdict, Verdict, Verdict]]] = {
-    ("all", "drop"): {
-        # (a result, a loss)
-        (False, False): (_W, _W, Verdict.TIMEOUT),
-        (True, False): (_W, _R, Verdict.TIMEOUT),
-        (False, True): (_L, _L, _L),
-        (True, True): (_L, _L, _L),
-    },
-    ("all", "partial"): {
-        (False, False): (_W, _W, Verdict.TIMEOUT),
-        (True, False): (_W, _R, _R),
-        (False, True): (_W, _L, Verdict.TIMEOUT),
-        (True, True): (_W, _R, _R),
-    },
-    ("any", "drop"): {
-        (False, False): (_W, _W, Verdict.TIMEOUT),
-        (True, False): (_R, _R, _R),
-        (False, True): (_W, _L, Verdict.TIMEOUT),
-        (True, True): (_R, _R, _R),
-    },
-}
-TABLES["any", "partial"] = TABLES["any", "drop"]  # the first result is never partial
-OPEN, COMPLETE, OVER = 0, 1, 2
-
-
-class Entry:
-    """What was heard of one request."""
-
-    __slots__ = (
-        "case",
-        "deadline",
-        "expected",
-        "first",
-        "last",
-        "losses",
-        "offsets",
-        "path",
-        "request_id",
-        "results",
-        "sent",
-    )
-
-    def __init__(self, delivery: Delivery, expected: set[str]) -> None:
-        self.request_id = delivery.request_id
-        self.sent = delivery.sent
-        self.deadline = delivery.deadline
-        self.path: Path = dict(delivery.path)
-        self.expected = expected  # those not heard yet
-        self.first = delivery.offset
-        self.last = delivery.offset
-        self.offsets: list[int] = []  # of the parts, until it closes; then nothing more is added
-        self.results: list[Delivery] = []
-        self.losses: list[tuple[Delivery, Loss | None]] = []
-        self.case: Any = None  # what of it is not durable (`agents.core.speculation`)
-
-    def hand_over(self) -> tuple[list[Delivery], list[tuple[Delivery, Loss | None]]]:
-        """Give the results and losses of a closed request away; only who was heard is remembered, no payloads."""
-        results, losses = self.results, self.losses
-        self.results, self.losses = [], []
-        return results, losses
 
 
 class JoinTable:

@@ -5,6 +5,9 @@ no core reads them. `agents.core.replay` gives the calls to a new core and compa
 
 A driver that is to keep a journal makes `JournaledStage` or `JournaledGate` in place of the core; without one, nothing
 is spent.
+
+It has the moments at which the logs of states had news (`durability_changed`), but not the news, nor the marks of
+messages. So of a core behind a stateful stage it is a record to read; `replay` stops where what it lacks mattered.
 """
 
 from __future__ import annotations
@@ -90,6 +93,11 @@ class JournaledStage(StageCore):
         """Take one record that cannot be used."""
         self._log("fail", now, packed(delivery), reason, text)
         super().fail(now, delivery, reason, text)
+
+    def durability_changed(self, now: float) -> None:
+        """Do what follows from what the version logs have learned."""
+        self._log("durability_changed", now)
+        super().durability_changed(now)
 
     def advance(self, now: float) -> None:
         """Do what time brings."""
@@ -179,6 +187,11 @@ class JournaledGate(GateCore):
         """Take a record that belongs to no query."""
         self._log("skip", partition, offset)
         super().skip(partition, offset)
+
+    def durability_changed(self, now: float) -> None:
+        """Do what follows from what the version logs have learned."""
+        self._log("durability_changed", now)
+        super().durability_changed(now)
 
     def advance(self, now: float) -> None:
         """Decide what has waited too long."""

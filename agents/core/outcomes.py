@@ -50,6 +50,17 @@ class GateStats:
     good: int = 0
     late: int = 0  # predictions after their deadline
 
+    def score(self, now: float, release: Release) -> None:
+        """Fill in and count what a release is worth that leaves now."""
+        source, outcome = release.source, release.outcome
+        release.latency = now - source.sent
+        key = (outcome.kind, outcome.reason)
+        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+        if outcome.kind == PREDICTION:
+            release.good = now <= source.deadline
+            self.good += release.good
+            self.late += not release.good
+
 
 def merged(reports: Sequence[tuple[str, Outcome]]) -> Outcome:
     """Join the predictions of several sinks: each output is called `<sink>.<name>`, each flag likewise.

@@ -58,7 +58,7 @@ class Share:
         if not self.offsets.taken(offset):
             return Taken.STRAY
         request_id = delivery.request_id
-        if self.speculation is not None and request_id:
+        if self.speculation is not None:
             taken = self.speculation.take(delivery)
             if taken is Taken.REPEATED or taken is Taken.DEAD:
                 self.offsets.done(offset)

@@ -27,70 +27,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agents.core.cases import Case, Changes, Copy
 from agents.core.taken import Taken
-from checkpoint.awaited import Awaited, Resting
+from checkpoint.awaited import Awaited
 from checkpoint.dedup import said_by
 from lineage.marks import merged
 
 if TYPE_CHECKING:
+    from agents.core.cases import Key
     from agents.core.joins import Entry, JoinTable
     from agents.core.request import Delivery
-    from checkpoint.dedup import PartitionMemory, Said
+    from checkpoint.dedup import PartitionMemory
     from checkpoint.durability import Durability
     from checkpoint.offsets import PartitionOffsets
     from lineage.marks import Mark
-
-_Key = tuple[str, "Said"]  # a predecessor, and what it says
-
-
-class Copy(Resting):
-    """One record, and what it rests on."""
-
-    __slots__ = ("admitted", "case", "delivery", "key")
-
-    def __init__(self, delivery: Delivery, key: _Key | None, *, admitted: bool = True) -> None:
-        super().__init__()
-        self.delivery = delivery
-        self.key = key
-        self.admitted = admitted  # whether deduplication took it; if not, it is kept for when the first copy dies
-        self.case: Case | None = None  # whose it is; None once its offset is let go
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The versions that it rests on."""
-        hop = self.delivery.hop
-        return () if hop is None else hop.marks
-
-
-class Case:
-    """A request as far as it rests on what is not durable."""
-
-    __slots__ = ("closed", "dead", "entry", "heard", "later", "owner")
-
-    def __init__(self, entry: Entry | None = None) -> None:
-        self.entry = entry  # where its parts met
-        self.heard: list[Copy] = []  # what it is decided by
-        self.later: list[Copy] = []  # what is kept for when one of those dies
-        self.owner: Any = None  # the work, or the gate's release, that was made of it and is not final
-        self.closed = False  # whether it waits for no more parts
-        self.dead = False  # given up
-
-    @property
-    def open(self) -> bool:
-        """Whether something that it is decided by may still die."""
-        return any(copy.open for copy in self.heard)
-
-
-class Changes:
-    """What a look at the durability brought."""
-
-    __slots__ = ("again", "cancelled", "dead", "settled")
-
-    def __init__(self) -> None:
-        self.settled: list[Any] = []  # the owners of requests that are final now
-        self.cancelled: list[Any] = []  # the owners of requests that were given up
-        self.again: list[Copy] = []  # what comes again, in the order of offsets
-        self.dead = 0  # records
 
 
 class Speculation:
@@ -105,16 +55,18 @@ class Speculation:
         self._memory = memory
         self._offsets = offsets
         self._joins = joins
-        self._open: dict[_Key, Copy] = {}  # the copies that were taken and are open
+        self._open: dict[Key, Copy] = {}  # the copies that were taken and are open
 
     # Records come ----------------------------------------------------------------------------------------------
 
     def take(self, delivery: Delivery) -> Taken:
         """Say what a record is; a FIRST one is given to `heard`, `single` or `parked` next."""
         hop = delivery.hop
-        if hop is None:
+        if hop is None or not delivery.request_id:
             delivery.copy = Copy(delivery, None)
-            fresh = self._memory.fresh(delivery.request_id, delivery.offset, "", None, delivery.appended)
+            fresh = not delivery.request_id or self._memory.fresh(
+                delivery.request_id, delivery.offset, "", None, delivery.appended
+            )
             return Taken.FIRST if fresh else Taken.REPEATED
         lane = self._memory.opened(delivery.predecessor)
         if self._awaited.dead(hop.marks):
@@ -304,7 +256,7 @@ class Speculation:
         copy.case = case
 
     @staticmethod
-    def _alike(first: Copy, key: _Key, marks: tuple[Mark, ...]) -> bool:
+    def _alike(first: Copy, key: Key, marks: tuple[Mark, ...]) -> bool:
         """Whether a copy with the same fate is known."""
         if first.marks == marks:
             return True

@@ -6,7 +6,7 @@ contradictions, senders that fall silent), so a branch is no more than a number 
 
 from __future__ import annotations
 
-from agents.core.joins import COMPLETE, OPEN, TABLES, Rule, Verdict
+from agents.core.join_rules import COMPLETE, OPEN, TABLES, Rule, Verdict
 
 _WAITING = Verdict.WAITING
 

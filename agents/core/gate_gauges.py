@@ -1,0 +1,47 @@
+"""What can be seen of the gate's core from outside: how much is decided, held and waits. Looking changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.core.outcomes import GateStats
+
+if TYPE_CHECKING:
+    from agents.core.gate_share import GateShare
+    from agents.core.outcomes import Release
+
+HELD_LIMIT = 20_000
+
+
+class GateGauges:
+    """The readings of one gate."""
+
+    def __init__(self) -> None:
+        self.stats = GateStats()
+        self._shares: dict[int, GateShare] = {}
+        self._decided: list[Release] = []  # not collected: new, or held for no version
+
+    @property
+    def pending(self) -> int:
+        """How many outcomes are decided and not collected."""
+        return len(self._decided) + self.held
+
+    @property
+    def held(self) -> int:
+        """How many of them rest on states that are not durable."""
+        return sum(share.held for share in self._shares.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many queries wait for a sink."""
+        return sum(share.waiting for share in self._shares.values())
+
+    @property
+    def room(self) -> bool:
+        """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
+        return self.pending < HELD_LIMIT
+
+    @property
+    def evicted(self) -> int:
+        """How many entries were forgotten for a bound although they mattered."""
+        return sum(share.evicted + share.released.evicted for share in self._shares.values())
