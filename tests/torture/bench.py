@@ -197,12 +197,14 @@ class Run:
         return found[0]
 
     def base(self, stage: str) -> Base:
-        """The newest reign of a stage's first shard."""
+        """The newest reign of a stage's first shard; the first is waited for."""
+        until(lambda: self._bases(stage), 30, f"somebody begins to reign over {stage}")
+        return max(self._bases(stage), key=lambda base: base.epoch)
+
+    def _bases(self, stage: str) -> list[Base]:
         log = self.recorder.recording.of(topics.versions(self.name, stage), 0)
         decoded = (ReplicationDecoder().record(record.value) for record in log if record.value is not None)
-        bases = [record for record in decoded if isinstance(record, Base)]
-        assert bases, f"nobody has begun to reign over {stage}\n{self.served.logs()}"
-        return max(bases, key=lambda base: base.epoch)
+        return [record for record in decoded if isinstance(record, Base)]
 
     def primary(self, stage: str) -> str:
         """The name of the process that reigns over a stage's first shard."""
