@@ -187,11 +187,12 @@ class StatefulCore(StageCore):
     def take_orders(self) -> list[Order[Any]]:
         """Give what is to be copied, written, sealed and released now, in this order."""
         orders = []
-        for order in self.reign.take():
-            if isinstance(order, EmitHeld):
-                self._let_go(order.n)
-            else:
-                orders.append(order)
+        while taken := self.reign.take():  # letting messages go may bring more
+            for order in taken:
+                if isinstance(order, EmitHeld):
+                    self._let_go(order.n)
+                else:
+                    orders.append(order)
         return orders
 
     def copied(self, now: float, version: Version, what: Any) -> None:
