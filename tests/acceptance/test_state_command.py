@@ -86,8 +86,8 @@ def facts(ask):
     """The same with --json: what it printed, read."""
 
     def called(command, *arguments):
-        code, out, _ = ask(command, *arguments, "--json")
-        assert code == 0
+        code, out, err = ask(command, *arguments, "--json")
+        assert code == 0, err
         return json.loads(out)
 
     return called
@@ -175,7 +175,7 @@ def test_a_state_goes_out_and_into_a_pipeline_that_was_never_served(
     ask, facts, learn, track, tmp_path, pipeline, unique_name
 ):
     learn.begin(1).write(weights(3))
-    track.begin(1).write({"total": np.int16(7)}, users(2))
+    track.begin(1).write({}, users(2))
     files = [tmp_path / "learn.safetensors", tmp_path / "track.safetensors"]
     code, out, _ = ask("export", "learn", files[0])
     assert (code, out) == (0, f"learn/0 e1.v1 is in {files[0]}, {files[0].stat().st_size / 1000:.1f} kB\n")
@@ -193,7 +193,7 @@ def test_a_state_goes_out_and_into_a_pipeline_that_was_never_served(
     assert same(state, weights(3))
     assert (told["pipeline"], told["stage"], told["version"]) == (f"{unique_name}-new", "learn", "e1.v1")
     _, state, keyed, _ = newest_state(facts, tmp_path, "track", "--shard", 0)
-    assert same(state, {"total": np.int16(7)})
+    assert state == {}
     assert same({key: keyed[key] for key in users(2)}, users(2))
     (version,) = facts("list", "learn")["shards"][0]["versions"]
     assert (version["batches"], version["requests"], version["standing"]) == (0, 0, "durable")

@@ -41,7 +41,7 @@ def pipeline(unique_name, tmp_path, broker, monkeypatch):
     (tmp_path / f"{module}.py").write_text(MODEL)
     file = tmp_path / "pipeline.yaml"
     file.write_text(
-        f"name: {unique_name}\nslo: 20s\npartitions: 1\nstages:\n"
+        f"name: {unique_name}\nslo: 60s\npartitions: 1\nstages:\n"
         f'  - {{name: learn, model: "{module}:Count", state: shared}}\n'
     )
     return file

@@ -129,12 +129,12 @@ def test_an_imported_state_is_what_the_next_primary_starts_from(settings, spec):
 def test_an_import_keeps_the_shards_positions_and_memory(settings, spec, track):
     track.begin(1)
     track.write({}, keyed_states(1), position=40, dedup=[DedupLane(1, "learn", 7)])
-    changed = import_state(settings, spec, ("track", 1), {"new": 1}, keyed_states(9), "a test")
+    changed = import_state(settings, spec, ("track", 1), {}, keyed_states(9), "a test")
     assert (changed.base, changed.version) == (V1, Version(2, 2))
     manifest, contents, (state, keyed) = newest(settings, spec, ("track", 1))
     assert contents.inputs == (InputPlace(1, 40, "r1:", (42,)),)
     assert contents.dedup == (DedupLane(1, "learn", 7),)
-    assert state == {"new": 1}
+    assert state == {}
     assert same(dict(sorted(keyed.items())), dict(sorted(keyed_states(9).items())))
     assert manifest.chain == ((1, Version(0, 0)), (2, V1))
 
@@ -254,6 +254,8 @@ def test_a_state_of_the_other_kind_is_refused(settings, spec):
         import_state(settings, spec, ("learn", 0), {}, {"a": {}}, "a test")
     with pytest.raises(UsageError, match="has a keyed state, but this is a shared one"):
         import_state(settings, spec, ("track", 0), {"a": 1}, None, "a test")
+    with pytest.raises(UsageError, match="has states of keys alone, but this one has 'a' beside them"):
+        import_state(settings, spec, ("track", 0), {"a": 1}, keyed_states(1), "a test")
 
 
 def beating(writer, role, stop):

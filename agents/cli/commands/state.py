@@ -137,7 +137,8 @@ def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *,
         source.state(kept, source.contents(kept, histories)) for kept in pair
     )
     entries = between(before, after)
-    keys = between_keys(keyed_before or {}, keyed_after or {}) if keyed_before or keyed_after else None
+    has_keys = keyed_before is not None or keyed_after is not None
+    keys = between_keys(keyed_before or {}, keyed_after or {}) if has_keys else None
     names = [str(kept.version) for kept in pair]
     if as_json:
         facts = {"entries": [difference_facts(each) for each in entries], "keys": keys and key_facts(keys)}

@@ -76,10 +76,7 @@ def import_state(
 
     Raises StateError for one that cannot be kept, UsageError for one of the other kind or a shard that is served.
     """
-    wanted = spec.stage(place[0]).state
-    if (keyed is not None) != (wanted == "keyed"):
-        given = "keyed" if keyed is not None else "shared"
-        raise UsageError(f"stage {place[0]!r} has a {wanted} state, but this is a {given} one")
+    _refuse_kind(place[0], spec.stage(place[0]).state, state, keyed)
     pages = Pages(CHUNK_BYTES) if keyed is not None else None
     captured = Capture(pages=pages).take(state, keyed)
     ensure(settings, topic_plan(spec))
@@ -97,6 +94,17 @@ def import_state(
         return _changed(reign, begun.version, manifest)
     finally:
         reign.close()
+
+
+def _refuse_kind(stage: str, wanted: str | None, state: Mapping[Any, Any], keyed: object) -> None:
+    if (keyed is not None) != (wanted == "keyed"):
+        given = "keyed" if keyed is not None else "shared"
+        raise UsageError(f"stage {stage!r} has a {wanted} state, but this is a {given} one")
+    if keyed is not None and state:
+        names = ", ".join(map(repr, list(state)[:3]))
+        raise UsageError(
+            f"stage {stage!r} has states of keys alone, but this one has {names} beside them: leave it out"
+        )
 
 
 def check_rewind(histories: Histories, kept: Kept) -> None:

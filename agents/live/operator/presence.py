@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from topology.spec import PipelineSpec
 
 ROLE: Final = "operator"
+_WAITING: Final = 120.0  # seconds for a lease in which all probes come back in time: a busy machine delays some
 _MEMBERS: Final = "its members"  # whom we watch: all of them as one
 
 
@@ -51,7 +52,7 @@ class _Look:
         due = began
         while True:
             now = time.monotonic()
-            if now - began > PATIENCE + self._lease.seconds:
+            if now - began > _WAITING + self._lease.seconds:
                 raise BrokerError(f"{self._topic}: probes do not come back in time; is the broker overloaded?")
             if now >= due:
                 due = now + self._lease.beat
