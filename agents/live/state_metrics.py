@@ -56,14 +56,13 @@ class DurableLag:
 class StateFigures:
     """A member's numbers."""
 
-    __slots__ = ("applied", "captures", "durable", "epoch", "lag", "role", "version", "written")
+    __slots__ = ("captures", "durable", "epoch", "lag", "role", "version", "written")
 
     def __init__(self) -> None:
         self.role = "backup"  # checkpoint.promotion.Role's values
         self.epoch = 0  # the newest that it knows
-        self.version = 0  # the n that its own copy of the state is at
+        self.version: Callable[[], int] = int  # the n that its own copy of the state is at
         self.durable = 0  # the n of the shard's newest durable version
-        self.applied = 0  # of a backup: the n up to which durable versions are in its copy
         self.lag = DurableLag()  # of a primary
         self.written = 0  # bytes of chunks and manifests
         self.captures = Histogram(POSITIVE)  # seconds that copying a state took
@@ -71,7 +70,7 @@ class StateFigures:
     @property
     def backup_lag(self) -> int:
         """Durable versions that a backup has not applied yet; of others 0."""
-        return max(0, self.durable - self.applied) if self.role == "backup" else 0
+        return max(0, self.durable - self.version()) if self.role == "backup" else 0
 
 
 def marks_histogram() -> Histogram:
@@ -86,7 +85,7 @@ def state_families(labels: Sequence[str], state: StateFigures) -> Iterator[Metri
     yield role
     for name, text, value in (
         (names.STATE_EPOCH, "The newest epoch that the member knows", state.epoch),
-        (names.STATE_VERSION, "The version that its own state is at", state.version),
+        (names.STATE_VERSION, "The version that its own state is at", state.version()),
         (names.STATE_DURABLE_VERSION, "The newest durable version of the shard", state.durable),
         (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
         (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.lag.seconds()),

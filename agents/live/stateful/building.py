@@ -19,6 +19,7 @@ from agents.live.stage.parts import build_stateful_core, build_view, stage_signa
 from agents.live.stage.planner import Planner
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
+from agents.live.state_metrics import StateFigures
 from agents.live.stateful.copies import Copies
 from agents.live.stateful.member import ShardMember
 from agents.live.stateful.primary import Means, Primary
@@ -85,6 +86,8 @@ class Built:
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         self.metrics = StageMetrics(self._pipeline, spec.name, config.replica, queue_limit=spec.queue)
         self.metrics.label = name.rpartition("@")[0].removeprefix(f"{self._pipeline}.")
+        self._figures = self.metrics.state = StateFigures()
+        self._figures.version = self._version_n
         self._clock = Clock()
         self._limits = merge(pipeline.spec.limits)
         self._planner: Planner | None = None
@@ -189,7 +192,15 @@ class Built:
         """Tell the others, and the metrics, how this member stands."""
         roles, primary = self.member.roles, self.member.primary
         version = self._copies.applied if primary is None else Version(primary.core.epoch, primary.core.reign.state_n)
-        self._beats.standing = Standing(roles.role.value, max(roles.member.epoch, roles.epoch), version)
+        standing = Standing(roles.role.value, max(roles.member.epoch, roles.epoch), version)
+        self._beats.standing = standing
+        self._figures.role, self._figures.epoch = standing.role, standing.epoch
+        self._figures.durable = self._logs.newest_durable(self._place).n
+
+    def _version_n(self) -> int:
+        """The version that this member's state is at; asked when somebody reads the metrics."""
+        primary = self.member.primary
+        return self._copies.applied.n if primary is None else primary.core.reign.state_n
 
     async def prepare(self) -> None:
         """Read what is durable: where the input begins, and the state for a backup."""
@@ -272,6 +283,7 @@ class Built:
             claimant=self._name,
             history=lambda: self._logs.log(self._place).history,
             completed=lambda one: primary.completed(one),
+            figures=self._figures,
             crashed=self.crashed,
         )
         primary = Primary(core, machine, capture, writer, self._means)

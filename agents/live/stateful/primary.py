@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -158,6 +159,8 @@ class Primary:
     def close(self) -> None:
         """End the reign. Its copies are let go; what is under way on its threads comes to nothing."""
         self._closed = True
+        if self._means.metrics.state is not None:
+            self._means.metrics.state.lag.clear()
         self.feed.stop()
         self._writer.close()
         if self._timer is not None:
@@ -178,6 +181,8 @@ class Primary:
             self._obey(order)
         self._send(core.take_emits())
         self.feed.go_on()
+        if means.metrics.state is not None:
+            means.metrics.state.lag.note(core.reign.recorded, core.reign.durable_n)
         self._set_timer(means.clock())
 
     def _compute(self, batch: Batch) -> None:
@@ -223,9 +228,14 @@ class Primary:
         state = self._machine.state
         touched, self._touched = self._touched, set()
 
+        figures = self._means.metrics.state
+
         def take() -> Captured:
             crash_points.at("before-capture")
+            began = time.monotonic()
             captured = self._capture.take({}, state, touched) if self._keyed else self._capture.take(state)
+            if figures is not None:
+                figures.captures.observe(time.monotonic() - began)
             crash_points.at("after-capture")
             return captured
 

@@ -17,6 +17,7 @@ from lineage.replication import Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.live.state_metrics import StateFigures
     from checkpoint.capture import Captured
     from checkpoint.reign import Write
     from checkpoint.versions import History
@@ -36,6 +37,7 @@ class VersionWriter:
         claimant: str,
         history: Callable[[], History],
         completed: Callable[[Version], None],
+        figures: StateFigures,
         crashed: Callable[[BaseException], None],
     ) -> None:
         """`make` makes the writer, off the loop, from what it calls for each complete version.
@@ -46,6 +48,7 @@ class VersionWriter:
         self._history = history
         self._done = completed
         self._crashed = crashed
+        self._figures = figures
         self._writer: StateWriter | None = None
         self._waiting: list[Callable[[StateWriter], object]] = []
         self._durable_n = -1
@@ -104,6 +107,7 @@ class VersionWriter:
             return
         self.written += 1
         self.written_bytes += manifest.written_bytes
+        self._figures.written += manifest.written_bytes
         self.state_bytes = manifest.state_bytes
         self._done(manifest.version)
 

@@ -44,9 +44,9 @@ STATELESS = StageMetrics("p", "a", 0)
 
 
 def test_every_number_of_a_member_is_found_again():
-    primary = member("primary", epoch=3, version=120, durable=118, lag=Lagging(), written=5_000_000)
+    primary = member("primary", epoch=3, version=lambda: 120, durable=118, lag=Lagging(), written=5_000_000)
     primary.state.captures.observe(0.004)
-    backup = member("backup", epoch=3, version=117, durable=118, applied=117)
+    backup = member("backup", epoch=3, version=lambda: 117, durable=118)
     rows = state_rows(
         [("learn.0.0", page(primary)), ("learn.0.1", page(backup)), ("a.0", page(StageMetrics("p", "a", 0)))]
     )
@@ -66,7 +66,7 @@ def test_every_number_of_a_member_is_found_again():
 
 def test_a_primary_has_no_backup_lag():
     assert member("primary", durable=5).state.backup_lag == 0
-    assert member("backup", durable=5, applied=7).state.backup_lag == 0
+    assert member("backup", durable=5, version=lambda: 7).state.backup_lag == 0
 
 
 def test_waiting_and_marks_are_shown_where_there_are_any():
