@@ -47,18 +47,25 @@ _NOT_YET: Final = frozenset(
 
 
 class PartitionReading:
-    """Reads partitions, each from its beginning."""
+    """Reads partitions, each from its beginning, or from where `start` says."""
 
-    def __init__(self, settings: ClientSettings, slots: Iterable[Slot], properties: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        slots: Iterable[Slot],
+        properties: Mapping[str, Any],
+        start: int = OFFSET_BEGINNING,
+    ) -> None:
         self._bootstrap = settings.bootstrap
         self._reader = Reader(settings, {**PROPERTIES, **properties})
         self.consumer = self._reader.consumer
         self._slots = tuple(slots)
+        self._start = start
         self.rewind()
 
     def rewind(self) -> None:
-        """Read from the beginning (again)."""
-        self.consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in self._slots])
+        """Read from the start (again)."""
+        self.consumer.assign([TopicPartition(topic, partition, self._start) for topic, partition in self._slots])
 
     def poll(self, seconds: float, at_once: int = AT_ONCE) -> tuple[list[Any], dict[Slot, int]]:
         """The records that are there, waiting for the first; and up to which offset the partitions were read.

@@ -1,0 +1,227 @@
+"""Heartbeats of a shard's members, and reports of those that ended, on `<p>.beat` (rule 13).
+
+Two threads, so that neither a loop nor a state that is being written holds a beat up: one sends a beat every 100 ms, by
+a producer of its own, and sleeps in between; the other, with a consumer of its own, reads the topic from its end. What
+is posted, by whichever of `Hearer`'s calls, is what `checkpoint.leases.Emission` and `checkpoint.silence.Watch` want:
+
+* `sent`: a beat is about to be handed over; the time was taken before that, and this is posted before what comes back.
+* `heard`: a beat of this shard was read, one's own (`beat.member`) included, and when it was read.
+* `reported`: somebody, mostly the supervisor, says that members of this shard have ended.
+
+Times are of `time.monotonic`. A beat that cannot be delivered within a second is dropped: an old one tells nothing, and
+the next is on its way. A producer that has delivered nothing for some seconds is replaced by a new one: one that has
+seen a broker go away may else not find it again. `failed` tells of what time does not heal; a member without beats
+loses its lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from confluent_kafka import OFFSET_END, KafkaException, Producer
+
+from agents.live.states import crash_points
+from agents.live.states.partition_reading import PartitionReading
+from agents.live.states.worker import Worker
+from checkpoint.leases import BEAT_SECONDS
+from lineage.errors import BrokerError, WireError
+from lineage.marks import INITIAL
+from lineage.replication import Beat, Report
+from lineage.values.replication import ReplicationDecoder, encode
+from topology.topics import beat as beat_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.live.states.mailbox import Post
+    from lineage.errors import SpillwayError
+    from lineage.marks import Place, Version
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+_MICROSECONDS: Final = 1_000_000
+_ROUND: Final = 0.05  # seconds after which a thread looks whether it is to end
+_SILENT_SECONDS: Final = 3.0  # without a delivery, after which a producer is replaced
+_REPORT_SECONDS: Final = 5.0
+_BEATS: Final = {"acks": "1", "retries": 0, "message.timeout.ms": 1_000}  # what counts is that a beat comes back
+_REPORTS: Final = {"acks": "all", "message.timeout.ms": int(_REPORT_SECONDS * 1_000)}
+_QUICK: Final[dict[str, Any]] = {
+    "linger.ms": 0,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
+    "topic.metadata.refresh.fast.interval.ms": 50,
+    "socket.nagle.disable": True,
+}
+_CONSUMER: Final[dict[str, Any]] = {
+    "client.id": "beats",
+    "auto.offset.reset": "latest",
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 100,
+}
+
+
+class Standing(NamedTuple):
+    """What a member says of itself in its beats."""
+
+    role: str
+    epoch: int = 0
+    version: Version = INITIAL
+
+
+class Hearer(Protocol):
+    """Who is told. All calls come through `post`."""
+
+    def sent(self, at: float, sequence: int) -> None:
+        """Note that a beat is handed over to be sent."""
+
+    def heard(self, beat: Beat, at: float) -> None:
+        """Note a beat that was read."""
+
+    def reported(self, report: Report) -> None:
+        """Note that members have ended."""
+
+    def failed(self, error: SpillwayError) -> None:
+        """Note that no more beats are sent, or heard."""
+
+
+class Beats:
+    """The heart of one member. It beats from the start; `close` ends it."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        place: Place,
+        member: str,
+        standing: Standing,
+        hearer: Hearer,
+        post: Post,
+        *,
+        every: float = BEAT_SECONDS,
+    ) -> None:
+        """`member`: the name of this process, unique to it."""
+        self._settings = settings
+        self._topic = beat_topic(pipeline)
+        self._place, self._member, self._hearer = place, member, hearer
+        self._every = every
+        self._prefix = _key(place) + b"/"
+        self._decoder = ReplicationDecoder()
+        self.standing = standing  # replaced by its owner as it changes; whole, so that no lock is needed
+        self._sender = Worker("beats-out", self._send, post, hearer.failed)
+        self._receiver = Worker("beats-in", self._receive, post, hearer.failed)
+        self._receiver.start()
+        self._sender.start()
+
+    def close(self) -> None:
+        """Beat no more."""
+        for worker in (self._sender, self._receiver):
+            worker.stop()
+        for worker in (self._sender, self._receiver):
+            worker.join()
+
+    def _send(self) -> None:
+        mouth = _Mouth(self._settings, self._topic, _BEATS)
+        sequence, due = 0, time.monotonic()
+        while not self._sender.pause(max(0.0, due - time.monotonic())):
+            sequence += 1
+            standing = self.standing
+            crash_points.at("before-renewal")
+            at = time.monotonic()
+            self._sender.tell(self._hearer.sent, at, sequence)
+            beat = Beat(
+                *self._place,
+                self._member,
+                standing.epoch,
+                standing.role,
+                sequence,
+                int(time.time() * _MICROSECONDS),
+                standing.version,
+            )
+            mouth.say(self._prefix + self._member.encode(), encode(beat))
+            crash_points.at("after-renewal")
+            due = max(due + self._every, at)  # one that is late is not made up for
+
+    def _receive(self) -> None:
+        reading = PartitionReading(self._settings, [(self._topic, 0)], _CONSUMER, OFFSET_END)
+        try:
+            while not self._receiver.stopped:
+                records, _ = reading.poll(_ROUND)
+                at = time.monotonic()
+                for message in records:
+                    self._take(message, at)
+        finally:
+            reading.close()
+
+    def _take(self, message: Any, at: float) -> None:
+        if not (message.key() or b"").startswith(self._prefix):
+            return
+        try:
+            record = self._decoder.record(message.value() or b"")
+        except WireError as error:
+            log.warning("%s holds a foreign record at offset %s: %s", self._topic, message.offset(), error)
+            return
+        if isinstance(record, Beat):
+            self._receiver.tell(self._hearer.heard, record, at)
+        elif isinstance(record, Report):
+            self._receiver.tell(self._hearer.reported, record)
+
+
+class _Mouth:
+    """A producer of small records that nobody misses one by one."""
+
+    def __init__(self, settings: ClientSettings, topic: str, properties: Mapping[str, Any]) -> None:
+        self._settings = {**settings.confluent(), **_QUICK, **properties}
+        self._topic = topic
+        self.lost = 0  # records that were not delivered
+        self._failing: float | None = None  # since when
+        self.producer = Producer(self._settings, logger=log)
+
+    def say(self, key: bytes, value: bytes) -> None:
+        """Hand a record over; does not wait. One that finds no room is dropped, as the broker is away then."""
+        self.producer.poll(0)
+        if self._failing is not None and time.monotonic() - self._failing > _SILENT_SECONDS:
+            self.producer.purge()
+            self.producer, self._failing = Producer(self._settings, logger=log), None
+        try:
+            self.producer.produce(self._topic, value, key, 0, self._reported)
+        except (BufferError, KafkaException) as error:
+            log.debug("nothing was sent to %s: %s", self._topic, error)
+
+    def _reported(self, error: Any, _message: Any) -> None:
+        if error is None:
+            self._failing = None
+            return
+        self.lost += 1
+        if self._failing is None:
+            self._failing = time.monotonic()
+
+
+class Reporter:
+    """Reports members that have ended, for whoever sees it at once: a supervisor. For one thread."""
+
+    def __init__(self, settings: ClientSettings, pipeline: str) -> None:
+        self._mouth = _Mouth(settings, beat_topic(pipeline), _REPORTS)
+
+    def report(self, stage: str, shard: int, members: Sequence[str], reason: str = "") -> None:
+        """Report members by their names; does not wait."""
+        report = Report(stage, shard, tuple(members), int(time.time() * _MICROSECONDS), reason)
+        self._mouth.say(_key((stage, shard)) + b"/", encode(report))
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all reports have arrived, so long at most; whether they have."""
+        return not self._mouth.producer.flush(seconds) and not self._mouth.lost
+
+
+def report_dead(settings: ClientSettings, pipeline: str, stage: str, shard: int, *members: str) -> None:
+    """Report members of a shard that have ended, and wait until that has arrived. Raises BrokerError."""
+    reporter = Reporter(settings, pipeline)
+    reporter.report(stage, shard, members)
+    if not reporter.flush(_REPORT_SECONDS):
+        raise BrokerError(f"could not report to {beat_topic(pipeline)} on {settings.bootstrap} that members have ended")
+
+
+def _key(place: Place) -> bytes:
+    return f"{place[0]}/{place[1]}".encode()

@@ -1,0 +1,139 @@
+"""Heartbeats over a real broker: soon, steady while state streams, through a restart; and reports."""
+
+import time
+from itertools import pairwise
+
+import numpy as np
+
+from agents.live.states.beats import Beats, Standing, report_dead
+from checkpoint.leases import Emission, Lease
+from checkpoint.silence import Peer, Watch
+from lineage.marks import Version
+
+from .conftest import PLACE, STAGE, Bench, Told
+from .test_state_writer import Primary
+
+
+class Member:
+    """One member's heart, and what it hears; `watched` is the peer whose silence it counts."""
+
+    def __init__(self, bench, name, told, watched=None):
+        self.name = name
+        self.told = told
+        self.sent_at, self.returned_at, self.heard_from, self.reports = {}, {}, {}, []
+        self.emission = Emission(Lease(), 1)
+        self.watch = Watch(Lease(), watched, time.monotonic()) if watched else None
+        self.due = []
+        self.beats = bench.keep(Beats(bench.settings, bench.pipeline, PLACE, name, Standing("backup"), self, told.post))
+
+    def sent(self, at, sequence):
+        self.sent_at[sequence] = at
+        self.emission.beat_sent(at, sequence)
+        if self.watch:
+            self.watch.probe_sent(at, sequence)
+
+    def heard(self, beat, at):
+        self.heard_from.setdefault(beat.member, []).append(beat)
+        if beat.member == self.name:
+            self.returned_at[beat.sequence] = at
+            self.emission.beat_returned(at, beat.sequence)
+            if self.watch and self.watch.probe_returned(at, beat.sequence):
+                self.due.append(at)
+        elif self.watch:
+            self.watch.heard(at, beat.member)
+
+    def reported(self, report):
+        self.reports.append(report)
+        if self.watch and any(self.watch.reported(member) for member in report.members):
+            self.due.append(time.monotonic())
+
+    def failed(self, error):
+        self.told.failed(error)
+
+    def round_trips(self):
+        return sorted(at - self.sent_at[sequence] for sequence, at in self.returned_at.items())
+
+    def worst_gap(self):
+        times = sorted(self.returned_at.values())
+        return max(later - earlier for earlier, later in pairwise(times))
+
+
+def run_for(told, seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        told.mailbox.deliver()
+        time.sleep(0.002)
+
+
+def test_members_hear_one_another_and_what_they_are(bench):
+    told = Told()
+    one, other = Member(bench, "m1", told), Member(bench, "m2", told)
+    stranger = bench.keep(Beats(bench.settings, bench.pipeline, (STAGE, 1), "m3", Standing("primary"), one, told.post))
+    told.until(lambda: one.heard_from.get("m2") and other.heard_from.get("m1") and one.returned_at)
+    other.beats.standing = Standing("primary", 7, Version(7, 3))
+    told.until(lambda: one.heard_from["m2"][-1].version == Version(7, 3))
+    assert (one.heard_from["m2"][-1].role, one.heard_from["m2"][-1].epoch) == ("primary", 7)
+    assert [beat.sequence for beat in one.heard_from["m2"]] == sorted({b.sequence for b in one.heard_from["m2"]})
+    assert "m3" not in other.heard_from
+    assert stranger is not None
+
+
+def test_a_beat_is_posted_as_sent_before_it_is_as_heard(bench):
+    told = Told()
+    member = Member(bench, "m1", told)
+    told.until(lambda: len(member.returned_at) >= 5)
+    assert member.returned_at.keys() <= member.sent_at.keys()
+    assert all(trip > 0 for trip in member.round_trips())
+
+
+def test_silence_and_a_report_tell_of_a_dead_peer(bench):
+    told = Told()
+    one, other = Member(bench, "m1", told, watched="m2"), Member(bench, "m2", told)
+    told.until(lambda: one.heard_from.get("m2"))
+    other.beats.close()
+    ended = time.monotonic()
+    told.until(lambda: one.due)
+    assert one.watch.state is Peer.SILENT
+    assert 0.8 < one.due[0] - ended < 5.0
+    report_dead(bench.settings, bench.pipeline, STAGE, 0, "m2", "m0")
+    told.until(lambda: one.reports)
+    assert one.watch.state is Peer.DEAD
+    assert one.reports[0].members == ("m2", "m0")
+
+
+def test_beats_go_on_when_the_broker_is_back_and_nobody_is_suspected(own_broker, unique_name):
+    bench, told = Bench(own_broker.bootstrap, unique_name), Told()
+    one, other = Member(bench, "m1", told, watched="m2"), Member(bench, "m2", told, watched="m1")
+    told.until(lambda: one.heard_from.get("m2") and other.heard_from.get("m1"))
+    own_broker.stop()
+    run_for(told, 2.0)
+    assert not one.emission.may_emit(time.monotonic())
+    own_broker.start()
+    back = max(one.sent_at)
+    told.until(lambda: max(one.returned_at) > back and max(other.returned_at) > back, 60)
+    run_for(told, 1.5)
+    assert not one.due
+    assert not other.due
+    bench.close()
+
+
+def test_beats_are_steady_while_100_mb_are_captured_and_written(bench, capsys):
+    told = Told()
+    member = Member(bench, "m1", told)
+    primary = Primary(bench, told, chunk_bytes=256 << 10)
+    state = {f"w{n}": np.random.default_rng(n).random(2_500_000, np.float32) for n in range(10)}
+    told.until(lambda: len(member.returned_at) >= 20)
+    quiet = member.worst_gap()
+    began, written = time.monotonic(), 0
+    while time.monotonic() < began + 6.0:
+        for name in state:
+            state[name] += 1
+        written += primary.write(state).written_bytes
+        primary.durable(primary.complete[-1].version)
+    told.until(lambda: member.returned_at[max(member.returned_at)] > time.monotonic() - 0.2)
+    worst, trips = member.worst_gap(), member.round_trips()
+    with capsys.disabled():
+        print(f"\n{written / 1e6:.0f} MB written in {time.monotonic() - began:.1f} s")
+        print(f"worst gap between beats that came back {worst * 1e3:.0f} ms, {quiet * 1e3:.0f} ms before")
+        print(f"round trip p50 {trips[len(trips) // 2] * 1e3:.1f} ms, worst {trips[-1] * 1e3:.0f} ms")
+    assert worst < 0.8  # a lease of a second less its margin
