@@ -34,6 +34,7 @@ COMMANDS = {
     "profile": "Measure a pipeline's models over batch sizes.",
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
+    "prove": "Play random failures of stateful pipelines, and judge every run.",
     "bench": "Measure, side by side with other ways of doing the same.",
 }
 

@@ -55,13 +55,13 @@ class Play(StateWorld):
         self._schedule_queries()
         self._schedule_compaction()
         checked = self.now
-        for number in range(_STEPS):
+        for _ in range(_STEPS):
             self.now, _, what = heapq.heappop(events)
             what()
+            self.result.events += 1
             if self.now - checked > 0.25:  # noqa: PLR2004 (seconds between two looks)
                 checked = self.now
                 if self.now - START > scenario.most_seconds or (not self._ahead and self._quiet()):
-                    self.result.events = number
                     break
         return self._finish()
 
