@@ -1,0 +1,32 @@
+"""Runs one process of a pipeline as `serve` does: a member, a replica or the gate. Usage: run_process.py JSON"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from agents.live.gate import process as gate_process
+from agents.live.stage import process as stage_process
+from agents.live.stage.config import StageProcessConfig
+from agents.live.stateful import process as member_process
+from agents.live.states import crash_points
+from producers.connection import ClientSettings
+from topology.load import load
+
+
+def main() -> int:
+    options = json.loads(sys.argv[1])
+    form = "%(asctime)s.%(msecs)03d %(name)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form)
+    crash_points.arm(options.pop("crash", ""))
+    pipeline = load(options.pop("pipeline"))
+    settings = ClientSettings(bootstrap=options.pop("bootstrap"))
+    common = {"pipeline": pipeline, "settings": settings, "run_dir": Path(options.pop("run_dir"))}
+    if options["stage"] == "gate":
+        return gate_process.run(gate_process.GateProcessConfig(**common))
+    config = StageProcessConfig(**common, **options)
+    return (member_process if config.spec.replicated else stage_process).run(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
