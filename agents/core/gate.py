@@ -43,9 +43,9 @@ from lineage.message import FAILED, PREDICTION, Outcome
 if TYPE_CHECKING:
     from typing import Literal
 
+    from agents.core.cases import Copy
     from agents.core.joins import Entry
     from agents.core.request import Delivery, Path
-    from agents.core.speculation import Copy
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
     from topology.routing import Graph

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.batching import Batcher
+    from agents.core.cases import Changes, Copy
     from agents.core.joins import Entry
     from agents.core.outbox import Outbox
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
-    from agents.core.speculation import Changes, Copy
     from checkpoint.durability import Durability
 
 _ENDS = {
