@@ -1,0 +1,94 @@
+"""A stateful stage under the supervisor: its death report, and the command, have a backup take over long before a lease
+could have passed; nothing is lost, and the state goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agents.supervise.registry import entries
+from lineage.message import PREDICTION
+from producers.client import Client
+from producers.connection import ClientSettings
+from tests.acceptance.serving import SPILLWAY, read_egress, serving, until
+from tests.oracle import outcome_problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODEL = """
+import numpy as np
+
+
+class Count:
+    def initialize(self):
+        return {"seen": np.zeros(1, np.int64)}
+
+    def compute(self, state, batch):
+        return [{"n": int(state["seen"][0]) + at + 1} for at, _ in enumerate(batch)]
+
+    def update(self, state, batch, outputs):
+        state["seen"][0] += len(batch)
+        return state
+"""
+LEASE_SECONDS = 30.0
+
+
+def status(run_dir: Path, name: str) -> dict:
+    told = subprocess.run([SPILLWAY, "status", name, "--run-dir", run_dir, "--json"], capture_output=True, check=False)
+    return json.loads(told.stdout)["pipelines"][name]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_name: str, tmp_path: Path) -> None:
+    module = "counting_of_" + unique_name.replace("-", "_")
+    (tmp_path / f"{module}.py").write_text(MODEL)
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        f"name: {unique_name}\nslo: 120s\npartitions: 1\nstages:\n"
+        f'  - {{name: learn, model: "{module}:Count", state: shared, lease: {LEASE_SECONDS:g}s}}\n'
+    )
+    sent = []
+    with serving(path, unique_name, broker, tmp_path, cwd=tmp_path) as served:
+        with Client(unique_name, ClientSettings(bootstrap=broker), slo=120) as client:
+
+            def ask(count: int) -> list[int]:
+                ids = [f"q{len(sent) + n}" for n in range(count)]
+                futures = [client.submit({}, request_id=request_id) for request_id in ids]
+                sent.extend(ids)
+                return [future.result(100).outputs["n"] for future in futures]
+
+            ask(50)
+            states = status(served.run_dir, unique_name)["states"]
+            assert set(states) == {"learn.0.0", "learn.0.1"}
+            primary = next(name for name, state in states.items() if state["role"] == "primary")
+            assert states[primary]["epoch"] == 1
+            victim = next(entry for entry in entries(served.run_dir, unique_name) if entry.name == primary)
+            killed = time.monotonic()
+            os.kill(victim.pid, signal.SIGKILL)
+            ask(50)
+            assert time.monotonic() - killed < LEASE_SECONDS / 2, served.logs()
+            until(lambda: len(status(served.run_dir, unique_name)["states"]) == 2, 60.0, "the dead one's successor")
+            switched = subprocess.run(
+                [SPILLWAY, "failover", path, "learn", "--bootstrap", broker, "--json"],
+                capture_output=True,
+                check=False,
+                cwd=tmp_path,
+                timeout=120,
+            )
+            assert switched.returncode == 0, switched.stderr
+            told = json.loads(switched.stdout)
+            assert (told["old_epoch"], told["epoch"]) == (2, 3)
+            assert told["seconds"] < LEASE_SECONDS / 2
+            assert max(ask(50)) == 150  # every query is in the state once
+        assert served.stop() == 0, served.logs()
+    egress = read_egress(broker, f"{unique_name}.egress", "n")
+    problems = outcome_problems(sent, egress, lambda _id, kind, _told: kind == PREDICTION)
+    assert not problems, "\n".join([*problems[:20], served.logs()])
