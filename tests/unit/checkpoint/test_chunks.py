@@ -3,6 +3,7 @@
 import hashlib
 import random
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from checkpoint.layout import chunk_bytes_for, spans_of
 from checkpoint.manifests import describe, open_contents, seal, version_digest
 from lineage.errors import CheckpointError
 from lineage.marks import Version
-from lineage.replication import Batch, ChunkKey, Contents, Entry, Manifest, Record
+from lineage.replication import Batch, ChunkKey, Contents, Entry, InputPlace, Manifest, Record
 
 from .states import same
 
@@ -322,6 +323,8 @@ def test_the_digest_of_a_version_is_that_of_its_state():
     for changed in (state | {"lr": 0.2}, state | {"w": state["w"] + 1}, state | {"more": 1}):
         third, _ = write(ChunkLog(3), topic, Version(3, len(topic)), Capture().take(changed))
         assert version_digest(third) != version_digest(one)
+    read_on = replace(one, inputs=(InputPlace(0, 9, "r1:", (12,)),), batches=(Batch(1),))
+    assert version_digest(read_on) == version_digest(one)
 
 
 def test_large_states_stream_in_bounded_memory():
