@@ -212,6 +212,11 @@ class StageDriver:
         self._core.tick(now, states)
         self._pump()
 
+    def durability_changed(self) -> None:
+        """Look at what the version logs have learned; without effect where no stage before has a state."""
+        self._core.durability_changed(self._clock())
+        self._pump()
+
     def stored(self, emits: Sequence[Emit]) -> None:
         """Learn that the broker has these messages."""
         self._core.acked_all(emits)

@@ -35,6 +35,8 @@ from agents.live.stage.plan_feed import PlanFeed
 from agents.live.stage.planner import Planner, without
 from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
+from agents.live.state_metrics import marks_histogram
+from agents.live.states.logs_feed import LogsFeed
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
 from lineage.errors import BrokerError, SpillwayError
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
     from agents.core.batching import Batch
     from agents.models.loading import Model
+    from checkpoint.logs import Logs
+    from producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +67,14 @@ _END = 10.0  # seconds for everything after draining; then the process ends in a
 
 def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
-    signal.signal(signal.SIGTERM, _nothing_taken)
+    signal.signal(signal.SIGTERM, nothing_taken)
     try:
         models = load_models(config.spec, config.torch_threads)
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
         if config.standby:
             rehearse(config.stage)
-            _look_through_rarely()
+            look_through_rarely()
             config = config.taking(wait_to_take(sys.stdin, config))
         return asyncio.run(StageProcess(config, models, schemas).serve())
     except SpillwayError as error:
@@ -78,12 +82,12 @@ def run(config: StageProcessConfig) -> int:
         return error.exit_code
 
 
-def _nothing_taken(_number: int, _frame: object) -> None:
+def nothing_taken(_number: int, _frame: object) -> None:
     """End at once: before the process joins its group there is nothing to drain."""
     raise SystemExit(0)
 
 
-def _look_through_rarely() -> None:
+def look_through_rarely() -> None:
     """What has been loaded stays: no collection of garbage need look at it again."""
     gc.collect()
     gc.freeze()
@@ -116,6 +120,9 @@ class StageProcess:
         self._clock = Clock()
         self._journal_file: TextIO | None = None
         self._bounded = False
+        self._states: LogsFeed | None = None
+        self._on_news: Callable[[], object] = bool
+        self._on_deaf: Callable[[BaseException], object]
 
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
@@ -123,7 +130,10 @@ class StageProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
         settings = self._config.settings
-        driver, memory, planner = self._driver(self._schemas)
+        logs = self._follow_states(settings, loop)
+        driver, memory, planner = self._driver(self._schemas, logs)
+        self._on_news = driver.durability_changed
+        self._on_deaf = driver.crashed
         output = Output(
             settings.confluent(),
             loop,
@@ -140,7 +150,7 @@ class StageProcess:
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics)
         drained = False
-        _look_through_rarely()
+        look_through_rarely()
         feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._period)
         feed.start()
         planning = loop.create_task(planner.run(output, driver.tick))
@@ -154,10 +164,34 @@ class StageProcess:
                 planner.farewell(output)
             await self._end(app, output, instances, leave=self._stop.is_set())
             await asyncio.to_thread(feed.close, 1.0)
+            if self._states is not None:
+                await asyncio.to_thread(self._states.close)
         registration.close()
         return 0 if drained else 1
 
-    def _driver(self, schemas: SchemaLog) -> tuple[StageDriver, Memory, Planner]:
+    def _follow_states(self, settings: ClientSettings, loop: asyncio.AbstractEventLoop) -> Logs | None:
+        """Begin to read the version logs, where a stage before this one has a state; None where none has."""
+        spec = self._config.pipeline.spec
+        if not self._config.pipeline.graph.rests_on(self._config.stage):
+            return None
+        self._metrics.marks = marks_histogram()
+        self._states = LogsFeed(
+            settings,
+            self._name,
+            spec.places,
+            loop.call_soon_threadsafe,
+            lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
+            lambda error: self._on_deaf(error),  # noqa: PLW0108
+        )
+        return self._states.logs
+
+    async def _start(self, app: StageApp) -> None:
+        """Join the group, when everything that is known of states before is known here."""
+        while self._states is not None and not self._states.ready:  # noqa: ASYNC110 - once, for some milliseconds
+            await asyncio.sleep(_POLL)
+        await app.start()
+
+    def _driver(self, schemas: SchemaLog, logs: Logs | None) -> tuple[StageDriver, Memory, Planner]:
         config = self._config
         signature = stage_signature(config.spec, self._models)
         joins = config.pipeline.graph.is_join(config.stage)
@@ -171,7 +205,7 @@ class StageProcess:
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
-        core = build_core(*where, config.policy, self._journal(), period=self._period)
+        core = build_core(*where, config.policy, self._journal(), period=self._period, durability=logs)
         view = build_view(*where, self._period)
         planner = Planner(
             *(config.pipeline.spec, view, core),
@@ -219,7 +253,7 @@ class StageProcess:
 
     async def _until_stopped(self, app: StageApp, driver: StageDriver, ready: Callable[[], None]) -> None:
         """Serve, calling `ready` when that begins. Raises SpillwayError when the app or the driver cannot go on."""
-        starting = asyncio.create_task(app.start())
+        starting = asyncio.create_task(self._start(app))
         stop = asyncio.create_task(self._stop.wait())
         crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
         try:
@@ -230,9 +264,9 @@ class StageProcess:
                 await asyncio.wait([stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
             for what in (driver.failed, starting):
                 if what.done() and (error := what.exception()) is not None:
-                    raise _as_failure(error)
+                    raise as_failure(error)
             if crash.done():
-                raise _as_failure(app.crash_reason)
+                raise as_failure(app.crash_reason)
         finally:
             for task in (stop, crash):
                 task.cancel()
@@ -246,7 +280,7 @@ class StageProcess:
         while not driver.idle and not self._stop_now.is_set() and time.monotonic() < until:
             await asyncio.sleep(_POLL)
             if driver.failed.done():
-                raise _as_failure(driver.failed.exception())
+                raise as_failure(driver.failed.exception())
         drained = driver.idle
         if not drained:
             log.error("%s: stopped with work left; it goes to the stage's next owner", self._config.stage)
@@ -278,7 +312,7 @@ class StageProcess:
                 await asyncio.to_thread(model.close)
 
 
-def _as_failure(error: BaseException | None) -> SpillwayError:
+def as_failure(error: BaseException | None) -> SpillwayError:
     if isinstance(error, SpillwayError):
         return error
     if isinstance(error, KafkaError):

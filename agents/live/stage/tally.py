@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.core.request import Request
+from lineage.hops import growth
 from lineage.message import DROPPED
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Tally:
         """Count a message that is sent at `now`."""
         metrics = self._metrics
         metrics.emitted += 1
+        if metrics.marks is not None:
+            metrics.marks.observe(growth((emit.hop,)))
         kind, loss = emit.kind.value, emit.loss
         if kind == "dead-letter":
             metrics.dead_letters[loss.reason if loss is not None else "",] += 1

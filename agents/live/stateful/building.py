@@ -19,7 +19,7 @@ from agents.live.stage.parts import build_stateful_core, build_view, stage_signa
 from agents.live.stage.planner import Planner
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
-from agents.live.state_metrics import StateFigures
+from agents.live.state_metrics import StateFigures, marks_histogram
 from agents.live.stateful.copies import Copies
 from agents.live.stateful.member import ShardMember
 from agents.live.stateful.primary import Means, Primary
@@ -88,6 +88,7 @@ class Built:
         self.metrics.label = name.rpartition("@")[0].removeprefix(f"{self._pipeline}.")
         self._figures = self.metrics.state = StateFigures()
         self._figures.version = self._version_n
+        self.metrics.marks = marks_histogram()
         self._clock = Clock()
         self._limits = merge(pipeline.spec.limits)
         self._planner: Planner | None = None
@@ -144,7 +145,7 @@ class Built:
             copies=Thread(self._loop, self.crashed),
             reload_schemas=schemas.relearn,
             crashed=self.crashed,
-            may_emit=lambda: self.member.roles.may_emit(),
+            may_emit=lambda: self.member.roles.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
         )
         self._logs = Logs(places)
         self._places = places
@@ -282,7 +283,7 @@ class Built:
             make_writer,
             claimant=self._name,
             history=lambda: self._logs.log(self._place).history,
-            completed=lambda one: primary.completed(one),
+            completed=lambda version: primary.completed(version),  # noqa: PLW0108 - it is made below
             figures=self._figures,
             crashed=self.crashed,
         )

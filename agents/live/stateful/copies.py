@@ -11,7 +11,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agents.live.states.standby import StandbyReader
 from lineage.marks import INITIAL
 from lineage.replication import Base, Contents, Fence, Manifest
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from agents.live.states.log_reader import Read
-    from agents.live.states.standby import Applied
+    from agents.live.states.standby import Applied, StandbyReader
     from agents.models.stateful import Machine
     from checkpoint.logs import Logs
     from checkpoint.standby import Given

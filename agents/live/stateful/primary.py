@@ -8,7 +8,7 @@ into the core `pump` does what it asks for, in its order. Invariants:
 * A reign ends for good by `close`: what its threads still bring is thrown away, what its messages' acknowledgements
   say is nobody's business any more. What it sent counts as the logs say.
 * It sends nothing while its right to emit has lapsed (`checkpoint.leases`): messages wait, in their order.
-* The state is touched by the model's thread alone, but while it is copied; the core sees to it that no update runs then.
+* The state is touched by the model's thread alone, but while it is copied: the core lets no update run then.
 """
 
 from __future__ import annotations

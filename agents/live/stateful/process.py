@@ -1,6 +1,6 @@
 """A member of a stateful shard, as a process: load, read the logs, join its group, take part, hand over, leave.
 
-The model is loaded, and has made a first state, before anything is joined: a first import of an optimizer costs seconds.
+The model is loaded, and has made a first state, before anything is joined: an optimizer's first import costs seconds.
 At SIGTERM a primary takes nothing more, waits until all that it took is durable, has a backup take over where there is
 one, and leaves.
 """
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from agents.live.groups import group_id, member_label, member_of
 from agents.live.registry import serve_metrics
+from agents.live.stage import process as stage_process
 from agents.live.stage.app import StageApp, build
 from agents.live.stage.membership import Membership
 from agents.live.stage.plan_feed import PlanFeed
-from agents.live.stage.process import _as_failure, _look_through_rarely, _nothing_taken
+from agents.live.stage.process import as_failure, look_through_rarely, nothing_taken
 from agents.live.stateful.building import Built, put_together
 from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads
@@ -47,7 +48,9 @@ _END = 10.0  # seconds for everything after draining; then the process ends in a
 
 def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
-    signal.signal(signal.SIGTERM, _nothing_taken)
+    if not config.spec.replicated:  # `replication: none`: an ordinary stage whose model keeps its state for itself
+        return stage_process.run(config)
+    signal.signal(signal.SIGTERM, nothing_taken)
     try:
         model = load(config)
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
@@ -104,7 +107,7 @@ class MemberProcess:
         app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
         built.input.epoch = lambda: app.stage_consumer.epoch
         registration = serve_metrics(self._config.run_dir, built.metrics)
-        _look_through_rarely()
+        look_through_rarely()
         feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.hear, built.period)
         feed.start()
         drained = False
@@ -147,9 +150,9 @@ class MemberProcess:
                 await asyncio.wait([stop, crash, built.failed], return_when=asyncio.FIRST_COMPLETED)
             for what in (built.failed, starting):
                 if what.done() and not what.cancelled() and (error := what.exception()) is not None:
-                    raise _as_failure(error)
+                    raise as_failure(error)
             if crash.done():
-                raise _as_failure(app.crash_reason)
+                raise as_failure(app.crash_reason)
         finally:
             for task in (stop, crash, starting):
                 task.cancel()
@@ -172,7 +175,7 @@ class MemberProcess:
         while not built.settled and not self._stop_now.is_set() and time.monotonic() < until:
             await asyncio.sleep(_POLL)
             if built.failed.done():
-                raise _as_failure(built.failed.exception())
+                raise as_failure(built.failed.exception())
         drained = built.settled
         if not drained:
             log.error("%s: stopped with work left; it goes to the shard's next primary", self._label)

@@ -11,13 +11,13 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.live.states.state_writer import StateWriter
 from lineage.replication import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.live.state_metrics import StateFigures
+    from agents.live.states.state_writer import StateWriter
     from checkpoint.capture import Captured
     from checkpoint.reign import Write
     from checkpoint.versions import History

@@ -1,4 +1,4 @@
-"""A pipeline with states on a real broker: its processes, what goes in, and the oracle that judges what it has written."""
+"""A pipeline with states on a real broker: its processes, what goes in, and the oracle for what it has written."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class States:
 
     def await_all(self, seconds: float = 60.0) -> None:
         """Wait until every query has an outcome."""
-        until(lambda: len(self.outcomes) >= len(self.sent), seconds, lambda: self._missing())
+        until(lambda: len(self.outcomes) >= len(self.sent), seconds, self._missing)
 
     def _missing(self) -> str:
         missing = [each for each in self.sent if each not in self.outcomes]

@@ -52,7 +52,7 @@ class Dice(Sum):
     """Its answers differ from process to process."""
 
     def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
-        return [{**each, "thrown": random.random()} for each in super().compute(state, batch)]  # noqa: S311
+        return [{**each, "thrown": random.random()} for each in super().compute(state, batch)]
 
     def update(self, state: Any, batch: Any, outputs: Any) -> Any:
         for query, output in zip(batch, outputs, strict=True):

@@ -1,0 +1,63 @@
+"""Stages beside stateful ones: two in a row, a stateless one behind, and one that keeps its state for itself."""
+
+from __future__ import annotations
+
+MODELS = "tests.integration.stateful.models"
+TWO = f"""
+partitions: 2
+stages:
+  - {{name: first, model: "{MODELS}:Dice", state: shared, max_batch: 8}}
+  - {{name: second, model: "{MODELS}:Count", state: keyed, max_batch: 8, after: first}}
+"""
+BEHIND = f"""
+partitions: 2
+stages:
+  - {{name: learn, model: "{MODELS}:Dice", state: shared, max_batch: 8}}
+  - {{name: pass, model: "{MODELS}:Pass", max_batch: 8, after: learn}}
+"""
+BARE = f"""
+partitions: 2
+stages:
+  - {{name: count, model: "{MODELS}:Count", state: keyed, replication: none, max_batch: 8}}
+"""
+
+
+def test_two_neighbouring_primaries_die_at_once(states):
+    pipeline = states(TWO)
+    pipeline.start_all()
+    both = [pipeline.primary("first"), pipeline.primary("second")]
+    pipeline.send_many(300, during={150: lambda: [pipeline.kill(label) for label in both]})
+    pipeline.await_all()
+    assert pipeline.judge(random=["first"]) == []
+
+
+def test_a_stateless_stage_behind_one_that_dies(states):
+    pipeline = states(BEHIND)
+    pipeline.start_all()
+    primary = pipeline.primary("learn")
+    pipeline.send_many(300, during={150: lambda: pipeline.kill(primary)})
+    pipeline.await_all()
+    assert pipeline.judge(random=["learn"]) == []
+
+
+def test_a_stateless_stage_dies_behind_one_with_a_state(states):
+    pipeline = states(BEHIND)
+    pipeline.start_all()
+
+    def replace():
+        pipeline.kill("pass.0", report=False)
+        pipeline.start("pass")
+
+    pipeline.send_many(200, during={100: replace})
+    pipeline.await_all()
+    assert pipeline.judge(random=["learn"]) == []
+
+
+def test_without_replication_a_stage_serves_as_any_other(states):
+    pipeline = states(BARE)
+    pipeline.start_all()
+    pipeline.send_many(100)
+    pipeline.await_all()
+    assert not pipeline.twice
+    told = [outcome.outputs["before"] for outcome in pipeline.outcomes.values() if outcome.outputs["x"] % 7 == 0]
+    assert max(told) <= 14
