@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -16,13 +15,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from aiokafka.errors import KafkaError
-
 from agents.core.policies import period_of
 from agents.live.clock import Clock
 from agents.live.metrics import StageMetrics
 from agents.live.registry import serve_metrics
 from agents.live.stage.app import StageApp, build, rehearse
+from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
@@ -39,7 +37,7 @@ from agents.live.state_metrics import marks_histogram
 from agents.live.states.logs_feed import LogsFeed
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
-from lineage.errors import BrokerError, SpillwayError
+from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
@@ -59,9 +57,6 @@ __all__ = ["StageProcess", "StageProcessConfig", "run"]
 
 _POLL = 0.02
 _LAST_COMMIT = 5.0
-# A stage keeps tens of thousands of small objects (ids of queries, offsets) and makes hardly any cycles; with Python's
-# own thresholds a quarter of its time goes into looking through them.
-_GC_THRESHOLDS = (10_000, 20, 50)
 _END = 10.0  # seconds for everything after draining; then the process ends in any case
 
 
@@ -80,18 +75,6 @@ def run(config: StageProcessConfig) -> int:
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
-
-
-def nothing_taken(_number: int, _frame: object) -> None:
-    """End at once: before the process joins its group there is nothing to drain."""
-    raise SystemExit(0)
-
-
-def look_through_rarely() -> None:
-    """What has been loaded stays: no collection of garbage need look at it again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 class StageProcess:
@@ -310,11 +293,3 @@ class StageProcess:
         for model in self._models:
             if isinstance(model, ChildModel):
                 await asyncio.to_thread(model.close)
-
-
-def as_failure(error: BaseException | None) -> SpillwayError:
-    if isinstance(error, SpillwayError):
-        return error
-    if isinstance(error, KafkaError):
-        return BrokerError(f"Kafka: {error}")
-    return SpillwayError(f"{type(error).__name__}: {error}")

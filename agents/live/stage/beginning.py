@@ -1,0 +1,34 @@
+"""What the processes of stages have in common when they begin, and how they say why they cannot go on."""
+
+from __future__ import annotations
+
+import gc
+
+from aiokafka.errors import KafkaError
+
+from lineage.errors import BrokerError, SpillwayError
+
+# A stage keeps tens of thousands of small objects (ids of queries, offsets) and makes hardly any cycles; with Python's
+# own thresholds a quarter of its time goes into looking through them.
+_GC_THRESHOLDS = (10_000, 20, 50)
+
+
+def nothing_taken(_number: int, _frame: object) -> None:
+    """End at once: before the process joins its group there is nothing to drain."""
+    raise SystemExit(0)
+
+
+def look_through_rarely() -> None:
+    """What has been loaded stays: no collection of garbage need look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def as_failure(error: BaseException | None) -> SpillwayError:
+    """What a process ends with, as an error that says what failed."""
+    if isinstance(error, SpillwayError):
+        return error
+    if isinstance(error, KafkaError):
+        return BrokerError(f"Kafka: {error}")
+    return SpillwayError(f"{type(error).__name__}: {error}")
