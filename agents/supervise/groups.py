@@ -57,21 +57,29 @@ def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
 
 
 class KafkaGroups:
-    """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's."""
+    """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's.
+
+    An admin request that times out may end the whole process in librdkafka (its issue 4605: an assertion, when the
+    answer comes after all). So nothing is asked before the broker has given its metadata, which is no such request, and
+    a client that has failed once is not used again.
+    """
 
     def __init__(self, settings: ClientSettings, pipeline: str, watched: Mapping[str, Watched]) -> None:
-        self._admin = AdminClient(settings.confluent(), logger=log)
+        self._settings = settings
+        self._admin = self._client()
         self._pipeline = pipeline
         self._watched = watched
 
     def look(self, groups: Sequence[str]) -> dict[str, GroupSight]:
         """Every group now. Raises `BrokerError` where the broker does not say."""
         try:
+            self._admin.list_topics(timeout=_SECONDS)
             owners = self._owners(groups)
             committed = {group: self._committed(group) for group in groups}
             ends = self._offsets(groups, OffsetSpec.latest())
             begins = self._offsets(groups, OffsetSpec.earliest())
         except KafkaException as error:
+            self._admin = self._client()
             raise BrokerError(error.args[0].str()) from error
         return {
             group: GroupSight(
@@ -86,6 +94,9 @@ class KafkaGroups:
             for group in groups
         }
 
+    def _client(self) -> AdminClient:
+        return AdminClient(self._settings.confluent(), logger=log)
+
     def _committed(self, group: str) -> dict[int, int]:
         watched = self._watched[group]
         asked = ConsumerGroupTopicPartitions(
@@ -98,12 +109,7 @@ class KafkaGroups:
         places = [(group, self._watched[group].topic, p) for group in groups for p in self._watched[group].partitions]
         asked = {TopicPartition(topic, p): spec for _, topic, p in places}
         answers = self._admin.list_offsets(asked, request_timeout=_SECONDS)
-        try:
-            by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
-        except KafkaException:
-            # Else librdkafka asks with the leader epochs of before the broker's restart, for ever.
-            self._admin.list_topics(timeout=_SECONDS)
-            raise
+        by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
         return {(group, p): by_topic[topic, p] for group, topic, p in places}
 
     def _owners(self, groups: Sequence[str]) -> dict[str, _Owners]:
