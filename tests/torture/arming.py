@@ -6,6 +6,7 @@ that is started in its place finds none, and lives.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -26,7 +27,20 @@ def take_order(folder: str) -> None:
     label = f"{words[words.index('--stage') + 1]}.{words[words.index('--replica') + 1]}"
     taken = Path(folder) / f"{label}.taken"
     try:
-        (Path(folder) / label).rename(taken)
+        (Path(folder) / label).rename(taken)  # one process alone gets it
     except FileNotFoundError:
         return
-    crash_points.arm(taken.read_text())
+    point = taken.read_text()
+    crash_points.arm(point)
+    draft = taken.with_suffix(".draft")
+    draft.write_text(f"{point} {os.getpid()}")
+    draft.replace(taken)
+
+
+def who_took(folder: Path) -> tuple[str, int] | None:
+    """The process that has taken an order: stage and replica, and its id."""
+    for taken in folder.glob("*.taken"):
+        _, space, pid = taken.read_text().partition(" ")
+        if space:
+            return taken.name.removesuffix(".taken"), int(pid)
+    return None

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import yaml
 
 from agents.live.topics import ensure
@@ -30,7 +31,7 @@ from producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving, until
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
-from tests.torture.arming import give_order
+from tests.torture.arming import give_order, who_took
 from tests.torture.compaction import compact_fiercely, left_problems
 from tests.torture.load import ANSWER_SECONDS, PARTITIONS, SLO, Load
 from topology import topics
@@ -150,7 +151,7 @@ class Run:
             if entry.alive():
                 os.kill(entry.pid, signal.SIGCONT)
         if self._load is not None:
-            self._load.count = 0
+            self._load.abandon()
         self._stack.close()
 
     def load(self, count: int = 300, rate: float = 100.0) -> Load:
@@ -239,7 +240,7 @@ class Run:
 
     def go_on(self, count: int = 40, seconds: float = 30.0) -> None:
         """Wait for so many more outcomes."""
-        self.answered(min(self.count() + count, self._load.count if self._load else 0), seconds)
+        self.answered(self.count() + count, seconds)
 
     def reigns_anew(self, stage: str, than: int, seconds: float = 30.0) -> None:
         """Wait for a newer reign."""
@@ -261,6 +262,20 @@ class Run:
             os.kill(pid, number)
         return found
 
+    def ordered(self) -> tuple[str, int]:
+        """The process that was told to die at a crash point: its name and id."""
+        until(lambda: who_took(self.orders), 10, "a process takes its order")
+        taken = who_took(self.orders)
+        assert taken is not None
+        stage, replica = taken[0].split(".")
+        return f"{stage}.{int(replica) // 2}.{int(replica) % 2}", taken[1]
+
+    def dies(self, label: str, of: int, seconds: float = 20.0) -> None:
+        """Wait for the process `of` to end, which was told to at a crash point."""
+        until(lambda: not psutil.pid_exists(of) or _zombie(of), seconds, f"{label} comes by its crash point")
+        if self.faulted is None:
+            self.faulted = time.time()
+
     def kill(self, *labels: str) -> list[int]:
         """SIGKILL."""
         return self.signal(*labels)
@@ -281,3 +296,10 @@ class Run:
             except WireError:
                 continue
         return max(gaps, default=0.0), max(waits, default=0.0)
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

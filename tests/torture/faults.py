@@ -91,10 +91,11 @@ def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None],
         run.order(f"{stage}.0.{member}", f"{point}:{count}")
 
     def strike(run: Run, rng: Random) -> None:
+        label, pid = run.ordered()
         if member:
-            (order,) = [path.name for path in run.orders.iterdir() if path.suffix == ".taken"] or ["a.1.taken"]
             begin(run, rng)
-            run.kill(run.primary(order.partition(".")[0]))
+            run.kill(f"{label[:-1]}0")  # it has reigned since the start
+        run.dies(label, pid)
         run.go_on()
 
     return prepare, strike

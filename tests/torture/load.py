@@ -19,7 +19,7 @@ ANSWER_SECONDS = 60.0
 
 
 class Load:
-    """Queries at a steady rate until there are `count`, or `enough` is called later."""
+    """Queries at a steady rate until `enough` is called, and at least `count` of them."""
 
     def __init__(self, bootstrap: str, pipeline: str, *, rate: float, count: int) -> None:
         self.accepted: list[str] = []
@@ -31,12 +31,9 @@ class Load:
         )
         self.error: str | None = None
         self._more = threading.Event()
+        self._more.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def go_on(self) -> None:
-        """Do not end at `count`, but at `enough`."""
-        self._more.set()
 
     def enough(self) -> list[str]:
         """Send the rest; gives the ids of all that the broker has."""
@@ -46,6 +43,11 @@ class Load:
         assert self._producer.flush(ANSWER_SECONDS) == 0
         assert self.error is None, self.error
         return self.accepted
+
+    def abandon(self) -> None:
+        """End at once, whatever is still to be sent."""
+        self.count = 0
+        self._more.clear()
 
     def _run(self) -> None:
         begun, number = time.monotonic(), 0
