@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+from typing import TYPE_CHECKING, Any
 
 from aiokafka.errors import KafkaError
 
 from lineage.errors import BrokerError, SpillwayError
+
+if TYPE_CHECKING:
+    from agents.live.stage.config import StageProcessConfig
 
 # A stage keeps tens of thousands of small objects (ids of queries, offsets) and makes hardly any cycles; with Python's
 # own thresholds a quarter of its time goes into looking through them.
@@ -32,3 +36,10 @@ def as_failure(error: BaseException | None) -> SpillwayError:
     if isinstance(error, KafkaError):
         return BrokerError(f"Kafka: {error}")
     return SpillwayError(f"{type(error).__name__}: {error}")
+
+
+def reading_of(config: StageProcessConfig) -> dict[str, Any]:
+    """How a stage's input is read, as aiokafka's keyword arguments: committed records alone where one sends so."""
+    spec, before = config.pipeline.spec, config.pipeline.graph.predecessors[config.stage]
+    transacts = any(spec.stage(stage).replicated and spec.stage(stage).replication == "kafka-eos" for stage in before)
+    return config.settings.aiokafka() | ({"isolation_level": "read_committed"} if transacts else {})

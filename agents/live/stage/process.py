@@ -20,7 +20,7 @@ from agents.live.clock import Clock
 from agents.live.metrics import StageMetrics
 from agents.live.registry import serve_metrics
 from agents.live.stage.app import StageApp, build, rehearse
-from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken
+from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
@@ -224,7 +224,7 @@ class StageProcess:
         return Membership(
             group=f"{self._name}.{config.stage}",
             instance=f"{self._name}.{config.stage}.{config.replica}",
-            connection=config.settings.aiokafka(),
+            connection=reading_of(config),
             session=config.session,
             heartbeat=config.heartbeat,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from agents.core.input_tail import TAIL_RECORDS
@@ -24,8 +25,10 @@ from agents.live.stateful.copies import Copies
 from agents.live.stateful.member import ShardMember
 from agents.live.stateful.primary import Means, Primary
 from agents.live.stateful.reading import ShardInput
+from agents.live.stateful.replaying import read_taken, replay
 from agents.live.stateful.roles import Roles
 from agents.live.stateful.threads import Thread
+from agents.live.stateful.transactions import TransactingWriter
 from agents.live.stateful.work import StatefulWork
 from agents.live.stateful.writing import VersionWriter
 from agents.live.states.appender import Appender
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from agents.live.stage.plan_feed import Word
     from agents.live.states.standby import Applied
     from agents.models.stateful import StatefulModel
-    from lineage.replication import Contents, Manifest
+    from lineage.replication import Batch, Contents, Manifest
     from producers.schema_log import SchemaLog
 
 log = logging.getLogger(__name__)
@@ -247,17 +250,34 @@ class Built:
 
     # A reign ---------------------------------------------------------------------------------------------------
 
-    async def machine(self, state: Any, version: Version) -> Machine:
-        """A machine with a state (None: the first one), made on the model's thread."""
+    async def machine(self, state: Any, version: Version, contents: Contents) -> Machine:
+        """A machine with the state of a version (None: the first one), made on the model's thread.
+
+        Where the version has batches after its copy (`checkpoint.modes`, logs), they are computed again.
+        """
         made: asyncio.Future[Machine] = self._loop.create_future()
         model, place = self._model, f"stage {self._config.spec.name!r}"
-        self._means.models.submit(lambda: Machine(place, model, state, version.n), made.set_result)
+        batches: tuple[Batch, ...] = contents.batches if MODES[self._config.spec.replication].logs else ()
+        settings = self._config.settings.confluent()
+        records = await asyncio.to_thread(read_taken, settings, self.topic, batches) if batches else {}
+        n = batches[0].n - 1 if batches else version.n
+
+        def make() -> Machine:
+            began = time.monotonic()
+            machine = Machine(place, model, state, n)
+            if batches:
+                count = replay(machine, self._means.work, self._intake, batches, records)
+                log.info("%s: computed %d requests again in %.3f s", self._name, count, time.monotonic() - began)
+            return machine
+
+        self._means.models.submit(make, lambda one: made.done() or made.set_result(one))
         return await made
 
     def _reign(self, epoch: int, version: Version, contents: Contents, machine: Machine) -> Primary:
         """Put the driver of a reign together, and have it remember and take what was read."""
         config, spec = self._config, self._config.spec
-        reign: Reign[Any] = Reign(self._place, epoch, version, MODES[spec.replication], spec.checkpoint_every)
+        mode = MODES[spec.replication]
+        reign: Reign[Any] = Reign(self._place, epoch, version, mode, spec.checkpoint_every)
         where = (config.pipeline, spec, self._shard)
         core = build_stateful_core(
             *where, config.policy, reign=reign, logs=self._logs, period=self.period, window=TAIL_RECORDS // 2
@@ -266,7 +286,7 @@ class Built:
         named, present = self._copies.named, self._copies.present
 
         def make_writer(completed: Callable[[Manifest], object]) -> StateWriter:
-            return StateWriter(
+            return (TransactingWriter if mode.transacts else StateWriter)(
                 config.settings,
                 self._pipeline,
                 self._place,
@@ -285,6 +305,8 @@ class Built:
             history=lambda: self._logs.log(self._place).history,
             completed=lambda version: primary.completed(version),  # noqa: PLW0108 - it is made below
             figures=self._figures,
+            logs=mode.logs,
+            release=lambda copy: self._means.copies.submit(copy.release, _nothing),
             crashed=self.crashed,
         )
         primary = Primary(core, machine, capture, writer, self._means)
@@ -354,6 +376,10 @@ class Built:
 def put_together(config: StageProcessConfig, name: str, model: StatefulModel, schemas: SchemaLog) -> Built:
     """Build what a member is made of. Raises BrokerError where there is no cluster."""
     return Built(config, name, model, schemas)
+
+
+def _nothing(_result: object) -> None:
+    """A released copy has nothing to say."""
 
 
 def _pages(contents: Contents) -> Pages:

@@ -37,7 +37,7 @@ class Copies:
         logs: Logs,
         *,
         reader: Callable[[Callable[[Applied], object]], StandbyReader],
-        machine: Callable[[Any, Version], Awaitable[Machine]],
+        machine: Callable[[Any, Version, Contents], Awaitable[Machine]],
         covers: Callable[[Iterable[InputPlace]], None],
         keyed: bool,
     ) -> None:
@@ -131,9 +131,11 @@ class Copies:
         given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
         reader.promote(version, lambda one: given.done() or given.set_result(one))
         self.given = await given
-        contents = self.given.contents
-        state = (self.given.keyed or {}) if self._keyed and contents is not None else self.given.state
-        return contents or Contents(), await self._machine(state, version)
+        contents = self.given.contents or Contents()
+        state: Any = self.given.keyed if self._keyed else self.given.state
+        if not contents.entries and not contents.pages:
+            state = None  # the initial one, or no copy of it was made yet
+        return contents, await self._machine(state, version, contents)
 
     @property
     def present(self) -> frozenset[ChunkKey]:

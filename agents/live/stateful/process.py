@@ -21,7 +21,7 @@ from agents.live.groups import group_id, member_label, member_of
 from agents.live.registry import serve_metrics
 from agents.live.stage import process as stage_process
 from agents.live.stage.app import StageApp, build
-from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken
+from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
 from agents.live.stage.membership import Membership
 from agents.live.stage.plan_feed import PlanFeed
 from agents.live.stateful.building import Built, put_together
@@ -126,7 +126,7 @@ class MemberProcess:
         return Membership(
             group=group,
             instance=group,
-            connection=config.settings.aiokafka(),
+            connection=reading_of(config),
             session=config.session,
             heartbeat=config.heartbeat,
             reads=lambda partition: partition % spec.shards == shard,

@@ -86,6 +86,14 @@ class StatefulWork(BatchWork):
             ) from error
         return Updated(touched, time.perf_counter() - began)
 
+    def again(self, machine: Machine, requests: Sequence[Request]) -> None:
+        """Compute and update what was computed before, with nothing of it to send. What the model raises goes through.
+
+        Raises WireError for parts that cannot be joined; they could be when they were taken.
+        """
+        machine.compute([self._inputs(request) for request in requests])
+        machine.update()
+
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _compute(

@@ -27,6 +27,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class _Nothing:
+    """A copy of nothing: of a mode that logs, before the first copy, a version is its batches alone."""
+
+    entries = ()
+    values: dict[str, Any] = {}  # noqa: RUF012 - empty for ever
+    blocks = ()
+    pages = ()
+    chunk_bytes = 1
+    own_bytes = 0
+
+
+_NOTHING: Any = _Nothing()
+
+
 class VersionWriter:
     """Writes the versions of one epoch. All methods are the loop's."""
 
@@ -39,10 +53,14 @@ class VersionWriter:
         completed: Callable[[Version], None],
         figures: StateFigures,
         crashed: Callable[[BaseException], None],
+        logs: bool,
+        release: Callable[[Captured], None],
     ) -> None:
         """`make` makes the writer, off the loop, from what it calls for each complete version.
 
         `history`: of the shard, as the logs have it; it has this epoch's base. `completed` is called on the loop.
+        `logs`: versions without a copy name the chunks of the newest copy again (`checkpoint.modes`); `release` is then
+        given the copies that none names any more. In other modes the reign says what is released.
         """
         self._claimant = claimant
         self._history = history
@@ -52,6 +70,10 @@ class VersionWriter:
         self._writer: StateWriter | None = None
         self._waiting: list[Callable[[StateWriter], object]] = []
         self._durable_n = -1
+        self._logs = logs
+        self._copy: Captured = _NOTHING
+        self._let_go: list[Captured] = []  # of a mode that logs: copies that no version will name any more
+        self._release = release
         self._closed = False
         self.written = 0  # versions
         self.written_bytes = 0
@@ -78,10 +100,12 @@ class VersionWriter:
             order.version, self._history().links, order.requires, self._claimant, at_us=time.time_ns() // 1000
         )
         pieces: dict[str, Any] = {"batches": order.batches, "inputs": order.inputs, "outputs": outputs}
-        what = order.what
-        if what is None:
-            raise NotImplementedError("a version without a copy")
-        self._tell(lambda writer: writer.write(what, manifest, **pieces))
+        if order.what is not None:
+            if self._logs and self._copy is not _NOTHING:
+                self._let_go.append(self._copy)
+            self._copy = order.what
+        copy = self._copy
+        self._tell(lambda writer: writer.write(copy, manifest, **pieces))
 
     def seal(self, version: Version) -> None:
         """Let a version's manifest be appended when its chunks are acknowledged."""
@@ -109,6 +133,9 @@ class VersionWriter:
         self.written_bytes += manifest.written_bytes
         self._figures.written += manifest.written_bytes
         self.state_bytes = manifest.state_bytes
+        let_go, self._let_go = self._let_go, []
+        for copy in let_go:
+            self._release(copy)
         self._done(manifest.version)
 
     def _tell(self, order: Callable[[StateWriter], object]) -> None:

@@ -93,9 +93,12 @@ class StateWriter:
         self._writing: Version | None = None
         self._nudge = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._sending = Sending(settings, self._state, room=room, delivery=delivery)
+        self._sending = self._connect(settings, room, delivery)
         self._worker = Worker("state-writer", self._run, post, on_failed)
         self._worker.start()
+
+    def _connect(self, settings: ClientSettings, room: int, delivery: float) -> Sending:
+        return Sending(settings, self._state, room=room, delivery=delivery)
 
     def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:
         """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s.

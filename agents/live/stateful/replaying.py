@@ -1,0 +1,99 @@
+"""The state of a version that has a copy and the batches after it: lineage-stash's recovery (HAMS, section VI-A).
+
+The batches' input records are read again, by partition and offset, and computed and updated in the recorded order.
+Nothing is sent: what the batches sent was acknowledged before their record was. A model with chance in it comes to
+another state than the one whose outputs have left; that is what this mode promises less than the others.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.structs import ConsumerRecord
+from confluent_kafka import KafkaException
+
+from agents.core.request import Request
+from agents.live.spans import Span, read_spans
+from lineage.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agents.core.request import Delivery
+    from agents.live.stage.intake import Intake
+    from agents.live.stateful.work import StatefulWork
+    from agents.models.stateful import Machine
+    from lineage.replication import Batch, Record
+
+_WITHIN = 120.0
+
+
+def read_taken(settings: Mapping[str, Any], topic: str, batches: Iterable[Batch]) -> dict[tuple[int, int], Any]:
+    """Read the input records of batches, by partition and offset. `settings` are confluent-kafka's; it blocks."""
+    wanted = {(record.partition, record.offset) for batch in batches for record in batch.taken}
+    spans: dict[int, Span] = {}
+    for partition in {partition for partition, _ in wanted}:
+        offsets = [offset for of, offset in wanted if of == partition]
+        spans[partition] = Span(min(offsets), max(offsets) + 1)
+    found = {}
+    for message in read_spans(settings, topic, spans, _WITHIN):
+        place = (message.partition(), message.offset())
+        if place in wanted:
+            found[place] = _record(message)
+    return found
+
+
+def replay(
+    machine: Machine,
+    work: StatefulWork,
+    intake: Intake,
+    batches: Sequence[Batch],
+    records: Mapping[tuple[int, int], ConsumerRecord],
+) -> int:
+    """Apply batches to a machine, in their order; how many requests that were. It blocks.
+
+    Raises CheckpointError for a record that is gone: the topic's retention is shorter than the time between two copies.
+    """
+    count = 0
+    for batch in batches:
+        requests = [
+            _request([_delivery(intake, one, records) for one in parts])
+            for _, parts in groupby(batch.taken, key=lambda record: record.request)
+        ]
+        if requests:
+            work.again(machine, requests)
+            count += len(requests)
+    return count
+
+
+def _delivery(intake: Intake, one: Record, records: Mapping[tuple[int, int], ConsumerRecord]) -> Delivery:
+    record = records.get((one.partition, one.offset))
+    if record is None:
+        raise CheckpointError(
+            f"offset {one.offset} of partition {one.partition}, of request {one.request!r:.80}, is not in the stage's "
+            "input any more, so its state cannot be computed again: copy it more often (checkpoint_every), or let the "
+            "topic keep its records for longer"
+        )
+    return intake.delivery(record)
+
+
+def _request(parts: list[Delivery]) -> Request:
+    came = [part for part in parts if not part.lost]
+    first = (came or parts)[0]
+    return Request(
+        first.request_id, first.partition, first.sent, first.deadline, first.appended, tuple(came), first.path
+    )
+
+
+def _record(message: Any) -> ConsumerRecord:
+    kind, timestamp = message.timestamp()
+    try:
+        pairs = tuple(message.headers() or ())
+    except (UnicodeDecodeError, KafkaException):
+        pairs = ()
+    value = message.value()
+    return ConsumerRecord(
+        message.topic(), message.partition(), message.offset(), timestamp, int(kind == 2),  # noqa: PLR2004 - LogAppendTime
+        message.key(), value, None, -1, len(value or b""), pairs,
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Versions whose outputs, chunks and manifest are one Kafka transaction (`replication: kafka-eos`).
+
+The transactional id is the shard's, so the broker aborts what an older primary has open and voids what it still
+writes. Inputs are in the manifest (`Contents.inputs`), and so in the transaction as well. What is tombstoned goes with
+the next version. Whoever reads must read committed records alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException
+
+from agents.live.states import crash_points
+from agents.live.states.sending import DeliveryError
+from agents.live.states.state_writer import StateWriter
+from checkpoint import version_log
+from checkpoint.manifests import describe, seal
+from lineage.values.replication import encode
+from producers.cluster import idempotent_producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from checkpoint.capture import Captured
+    from lineage.replication import Manifest, Output
+    from producers.connection import ClientSettings
+
+_CONNECT_SECONDS: Final = 30.0
+_WITHIN: Final = 60.0
+_PROPERTIES: Final[dict[str, Any]] = {
+    "linger.ms": 0,
+    "acks": "all",
+    "compression.type": "none",
+    "message.max.bytes": 16 << 20,
+    "queue.buffering.max.kbytes": 1 << 20,
+    "transaction.timeout.ms": 60_000,
+    "batch.size": 1 << 20,
+    "socket.nagle.disable": True,
+}
+
+
+class TransactionalSending:
+    """Sends in transactions; what is sent while none is open goes with the next. For one thread, but for `__init__`."""
+
+    in_flight = 0  # a commit waits for all of it
+    full = False
+
+    def __init__(self, settings: ClientSettings, topic: str, transactional_id: str) -> None:
+        """Take the id: an older producer's open transaction is aborted. Raises BrokerError."""
+        self._producer = idempotent_producer(
+            settings, topic, _CONNECT_SECONDS, {**_PROPERTIES, "transactional.id": transactional_id}
+        )
+        self._id = transactional_id
+        self._open = False
+        self._later: list[tuple[str, int, bytes | None, Any]] = []
+        self._call(lambda: self._producer.init_transactions(_WITHIN), "begin")
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._call(self._producer.begin_transaction, "begin")
+        self._open = True
+        later, self._later = self._later, []
+        for record in later:
+            self.send(*record)
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: Any,
+        _acked: Callable[[], object] | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> None:
+        """Send a record (None: a tombstone) with the transaction. Raises DeliveryError."""
+        if not self._open:
+            self._later.append((topic, partition, key, value))
+            return
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, headers=list(headers))
+            except BufferError:
+                self._producer.poll(0.01)
+            except KafkaException as error:
+                raise DeliveryError(f"a record of {self._id}", error.args[0].str()) from error
+            else:
+                return
+
+    def commit(self) -> None:
+        """Have all that was sent stand. Raises DeliveryError where it is not known whether it does."""
+        self._call(lambda: self._producer.commit_transaction(_WITHIN), "commit")
+        self._open = False
+
+    def serve(self, seconds: float = 0.005) -> None:
+        """Serve what was acknowledged."""
+        self._producer.poll(seconds)
+
+    def _call(self, call: Callable[[], object], what: str) -> None:
+        while True:
+            try:
+                call()
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.retriable():
+                    continue
+                raise DeliveryError(f"the transaction of {self._id} ({what})", cause.str()) from error
+            else:
+                return
+
+
+class TransactingWriter(StateWriter):
+    """A state writer whose versions are transactions."""
+
+    _sending: Any
+
+    def _connect(self, settings: ClientSettings, _room: int, _delivery: float) -> Any:
+        return TransactionalSending(settings, self._state, f"{self._state}.{self._partition}")
+
+    def _write(self, captured: Captured, manifest: Manifest, pieces: dict[str, Any]) -> None:
+        outputs: tuple[Output, ...] = pieces.pop("outputs")
+        writing = self._chunks.write(manifest.version, captured)
+        self._await(lambda: self._outputs >= manifest.version.n)
+        crash_points.at("before-chunks")
+        self._sending.begin()
+        self._send_chunks(writing.records())
+        sealed, spilled = seal(manifest, describe(captured, writing, **pieces), writing)
+        self._send_chunks(spilled)
+        crash_points.at("after-chunks")
+        for output in outputs:
+            self._sending.send(output.topic, output.partition, output.key or None, output.value, headers=output.headers)
+        self._chunks.acknowledged(writing)
+        crash_points.at("before-manifest")
+        self._sending.send(self._versions, self._partition, version_log.key(sealed).encode(), encode(sealed))
+        crash_points.at("after-manifest")
+        self._sending.commit()
+        crash_points.at("before-ack")
+        self._kept.complete(sealed.version, writing.named())
+        self._worker.tell(self._completed, sealed)
+        crash_points.at("after-ack")
