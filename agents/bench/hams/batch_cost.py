@@ -271,8 +271,8 @@ def tables(result: dict[str, Any]) -> list[Table]:
             ),
             costs,
             (
-                f"{result['rounds']} batches a repeat, without a broker or a model; the paper: {PAPER_MS} ms a batch at "
-                "most. Wall counts what else the machine does.",
+                f"{result['rounds']} batches a repeat, without a broker or a model; the paper: {PAPER_MS} ms a batch.",
+                "Wall counts what else the machine does.",
             ),
         ),
         Table(

@@ -65,7 +65,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
             ("state", "read", "seconds", "MB of state a second", "CPU seconds of the backup", "of which applying, s"),
             [line],
             (
-                "In one process, with its model loaded and its cluster up; the process's own start is not in it. "
+                "In one process, with its model loaded and its cluster up; the process's own start is not in it.",
                 f"Writing the first version took {result['written_seconds']} s.",
             ),
         )

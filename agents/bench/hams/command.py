@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from agents.bench.hams import latency, recovery
+from agents.bench.hams import batch_cost, catch_up, false_failovers, hidden, hold, latency, logs, recovery, written
 from agents.bench.hams.services import MODES, SERVICES
 from agents.bench.hams.setting import Section, Setting
 from agents.bench.pard.output import fill_in, read_section, write_section
@@ -32,6 +32,18 @@ SECTIONS = {
         Section("emulated", "the same, computing as long as the paper", latency.measure_emulated, latency.tables),
         Section("sizes", "batch sizes", latency.measure_sizes, latency.tables),
         Section("recovery", "from a kill to the first message after it", recovery.measure_recovery, recovery.tables),
+        Section("bytes", "bytes written for each batch", written.measure_bytes, written.tables),
+        Section("logging", "what logging costs each batch", batch_cost.measure_logging, batch_cost.tables),
+        Section("hold", "the gate's hold time, live", hold.measure_hold, hold.tables),
+        Section("logs", "a shard's logs after many versions", logs.measure_logs, logs.tables),
+        Section("catch-up", "a new backup of 200 MB", catch_up.measure_catch_up, catch_up.tables),
+        Section("large", "what can be hidden of 119 MB", hidden.measure_large, hidden.tables),
+        Section(
+            "false-failovers",
+            "full load without a fault",
+            false_failovers.measure_false_failovers,
+            false_failovers.tables,
+        ),
     )
 }
 
@@ -43,6 +55,7 @@ SECTIONS = {
 @click.option("--size", "sizes", multiple=True, type=click.IntRange(1), help="This batch size alone.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
 @click.option("--render", is_flag=True, help="Measure nothing; make tables of what was measured before.")
 @click.option(
@@ -60,6 +73,7 @@ def hams(
     sizes: tuple[int, ...],
     repeats: int,
     bursts: int,
+    minutes: float,
     output: Path,
     render: bool,
     markdown: Path | None,
@@ -93,6 +107,7 @@ def hams(
                 sizes or SIZES,
                 repeats,
                 bursts,
+                minutes,
             )
         for name in names:
             section = SECTIONS[name]

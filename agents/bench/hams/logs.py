@@ -167,7 +167,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
                 "a new reader reads, at rest", "tombstones it reads: at the last one, at rest",
             ),
             rows,
-            (f"At rest: {result['settled_after']:.0f} s after the last version of the last row, which is written last.",),
+            (f"At rest: {result['settled_after']:.0f} s after the last row's last version, which is written last.",),
         )
     ]  # fmt: skip
 

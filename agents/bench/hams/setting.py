@@ -27,6 +27,7 @@ class Setting:
     sizes: tuple[int, ...]
     repeats: int
     bursts: int  # of each run, beside those that warm up
+    minutes: float  # of full load without a fault
     _runs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self) -> int:

@@ -8,7 +8,7 @@ sealed at once; and its writer, the only one, takes it as durable when it is com
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -88,7 +88,6 @@ class Primary:
         self.capture = Capture()
         self.n = 0
         self.written_bytes = 0
-        self.begin_seconds = 0.0  # that the last `write` took to capture
         self._found(settings, pipeline)
         self._writer = StateWriter(
             settings, pipeline, PLACE, 1, self._mailbox.post, self._completed, self._failed, retention=self._retention
@@ -105,7 +104,7 @@ class Primary:
         finally:
             appender.close()
 
-    def __enter__(self) -> Primary:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -113,13 +112,15 @@ class Primary:
 
     def write(self, state: dict[str, Any]) -> Manifest:
         """Capture and write the next version; returns when its manifest is acknowledged, and it was said durable."""
-        began = time.monotonic()
         captured = self.capture.take(state)
-        self.begin_seconds = time.monotonic() - began
-        return self.write_captured(captured)
+        manifest = self.write_captured(captured)
+        before, self._captured = self._captured, captured
+        if before is not None:
+            before.release()
+        return manifest
 
     def write_captured(self, captured: Captured) -> Manifest:
-        """Write a captured version as the next one, and release the one before."""
+        """Write a captured version as the next one; it stays its caller's to release."""
         self.n += 1
         version = Version(1, self.n)
         self._writer.write(captured, Manifest(version, _CHAIN, (), _NAME, at_us=time.time_ns() // 1000))
@@ -128,9 +129,6 @@ class Primary:
         manifest = self._complete.pop()
         self._retention.appended(manifest)
         self._writer.durable(version, self._history)
-        before, self._captured = self._captured, captured
-        if before is not None:
-            before.release()
         self.written_bytes += manifest.written_bytes
         return manifest
 
@@ -164,7 +162,7 @@ class Backup:
         self._standby = StandbyReader(settings, pipeline, PLACE, post, self._applied.append, self.failed)
         self._reader = LogReader(settings, pipeline, [PLACE], self, post)
 
-    def __enter__(self) -> Backup:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

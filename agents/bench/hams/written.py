@@ -1,7 +1,8 @@
 """What a version of each service's states writes: its changed chunks and pages against the whole state; no broker.
 
 The services' own models compute and update on their real queries, in batches of 64, in one process; what a stage hands
-on is what the next one gets. Each version goes through `Capture`, `ChunkLog` and `seal`, as a primary's does, and each
+on is what the next one gets. Keyed services run twice: with the eight streams that a batch has, and with 256, of which
+each batch has eight in turn. Each version goes through `Capture`, `ChunkLog` and `seal`, as a primary's does, and each
 is durable before the next. So every batch is a version: under load versions coalesce, and then fewer bytes are written
 for as many batches. The first version, which is whole, is not counted.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from agents.bench.hams.services import SERVICES
 from agents.bench.pard.output import Table
@@ -22,7 +25,7 @@ from checkpoint.chunks import ChunkLog
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.manifests import describe, seal
 from checkpoint.pages import Pages
-from examples.stateful.payload import batches
+from examples.stateful.payload import STREAMS
 from lineage.marks import INITIAL, Version
 from lineage.replication import Batch, InputPlace, Manifest, Record
 from lineage.values.replication import encode
@@ -30,7 +33,7 @@ from producers.load.payloads import find_payload
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agents.bench.hams.services import Service
     from agents.bench.hams.setting import Setting
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 BATCH = 64
 _COUNTED, _COUNTED_LARGE = 12, 4  # batches; of a service with a state of 100 MB
 _LARGE = "ol-large"
+_GROUPS = (1, 32)  # of eight streams; a batch's queries are of one
 _CHAIN = ((1, INITIAL),)
 
 
@@ -98,16 +102,33 @@ def measure_bytes(setting: Setting) -> dict[str, Any]:
     """Every stateful stage of every service."""
     rows = []
     for name in setting.services:
-        found = _run(SERVICES[name])
-        for stage, versions in found.items():
-            row = {"service": name, "stage": stage, "batch": BATCH, "versions": versions[1:]}
-            rows.append(row)
-            written = statistics.median(version["written_bytes"] for version in row["versions"])
-            setting.say(f"{name}/{stage}: {written:,.0f} bytes a version of {versions[-1]['state_bytes']:,}")
+        service = SERVICES[name]
+        for groups in _GROUPS if service.key is not None else (1,):
+            for stage, versions in _run(service, groups).items():
+                streams = groups * STREAMS if service.key is not None else 0
+                row = {"service": name, "stage": stage, "batch": BATCH, "streams": streams, "versions": versions}
+                rows.append(row)
+                written = statistics.median(version["written_bytes"] for version in versions)
+                setting.say(f"{name}/{stage}: {written:,.0f} bytes a version of {versions[-1]['state_bytes']:,}")
     return {"rows": rows}
 
 
-def _run(service: Service) -> dict[str, list[dict[str, int]]]:
+def _queries(service: Service, count: int, groups: int) -> Iterator[list[Inputs]]:
+    """Batches of a service's queries, of each group of streams in turn."""
+    payload = find_payload(service.payload)
+    rng = np.random.default_rng(0)
+    for turn in range(count):
+        first = turn // groups * BATCH
+        batch = []
+        for index in range(first, first + BATCH):
+            query = dict(payload(index, rng))
+            if service.key is not None:
+                query[service.key] = f"{query[service.key]}/{turn % groups}"
+            batch.append(Inputs(query, {}, str(index)))
+        yield batch
+
+
+def _run(service: Service, groups: int) -> dict[str, list[dict[str, int]]]:
     """Have a service's stages run one after the other; joins, which are stateless and last, are left out."""
     pipeline = load(service.path)
     graph = pipeline.graph
@@ -118,10 +139,9 @@ def _run(service: Service) -> dict[str, list[dict[str, int]]]:
         for stage in stages
         if stage.state is None and graph.successors[stage.name]
     }
-    count = 1 + (_COUNTED_LARGE if service.name == _LARGE else _COUNTED)
-    payload = find_payload(service.payload)
-    for queries in batches(lambda index: payload(index, None), count, BATCH):
-        given: dict[str, list[Inputs]] = {"": [Inputs(dict(query), {}, str(at)) for at, query in enumerate(queries)]}
+    counted = _COUNTED_LARGE if service.name == _LARGE else _COUNTED
+    for queries in _queries(service, groups + counted, groups):
+        given = {"": queries}
         for stage in stages:
             batch = given[next(iter(graph.predecessors[stage.name]), "")]
             if stage.name in stateful:
@@ -131,7 +151,7 @@ def _run(service: Service) -> dict[str, list[dict[str, int]]]:
             else:
                 continue
             given[stage.name] = [Inputs(dict(each), {}, str(at)) for at, each in enumerate(outputs)]
-    return {name: stage.versions for name, stage in stateful.items()}
+    return {name: stage.versions[-counted:] for name, stage in stateful.items()}
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
@@ -147,6 +167,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
             [
                 SERVICES[row["service"]].title,
                 row["stage"],
+                str(row["streams"] or "-"),
                 _size(whole),
                 _size(changed),
                 _size(written),
@@ -157,11 +178,20 @@ def tables(result: dict[str, Any]) -> list[Table]:
     return [
         Table(
             f"Bytes of a version that covers one batch of {BATCH} queries, medians",
-            ("service", "stage", "whole state", "changed chunks or pages", "written", "manifest", "of the whole"),
+            (
+                "service",
+                "stage",
+                "streams",
+                "whole state",
+                "changed",
+                "written",
+                "manifest",
+                "of the whole",
+            ),
             rows,
             (
-                "Real models, updates and queries, without a broker. A keyed state grows with its streams: of these "
-                "services eight at a time, each of 48 queries. OL learns by SGD, which changes every parameter.",
+                "Real models, updates and queries, without a broker. A stream ends after 48 queries; its state stays.",
+                "OL learns by SGD, which changes every parameter.",
             ),
         )
     ]
