@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from agents.live.states.crash_points import NAMES
 from tests.torture import faults
-from tests.torture.bench import SHAPES, Run
+from tests.torture.bench import Run
 from tests.torture.faults import Fault, at_point
+from tests.torture.shapes import SHAPES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,8 @@ from lineage.values.replication import ReplicationDecoder
 from tests.acceptance.serving import ROOT, SPILLWAY
 from tests.state_history import Histories
 from tests.state_topics import gather
-from tests.torture.bench import SHAPES, Run
+from tests.torture.bench import Run
+from tests.torture.shapes import SHAPES
 from topology import topics
 
 if TYPE_CHECKING:
