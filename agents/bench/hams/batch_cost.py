@@ -200,8 +200,9 @@ def measure_logging(setting: Setting) -> dict[str, Any]:
         for size in SIZES:
             bare, logged = Bare(size), Logged(size)
             rounds = [{"bare": bare.round(), "logged": logged.round()} for _ in range(_WARM + _ROUNDS)][_WARM:]
-            rows.append({"repeat": repeat, "batch": size} | _figures(rounds))
-            setting.say(f"{repeat + 1}/{setting.repeats} batch {size}: {rows[-1]['extra_cpu']['p50']:.3f} ms of CPU")
+            figures = _figures(rounds)
+            setting.say(f"{repeat + 1}/{setting.repeats} batch {size}: {figures['extra_cpu']['p50']:.3f} ms of CPU")
+            rows.append({"repeat": repeat, "batch": size, **figures})
     return {"rounds": _ROUNDS, "rows": rows, "headers": _headers()}
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
 from agents.bench.hams.cells import Cell, variant
@@ -46,6 +47,7 @@ class Load:
         self._client = client
         self._payload = find_payload(service.payload)
         self._key = service.key
+        self._rng = np.random.default_rng(0)
         self._room = threading.Semaphore(_IN_FLIGHT)
         self._lock = threading.Lock()
         self.sent = self.answered = self.others = 0
@@ -55,7 +57,7 @@ class Load:
         began = told = time.monotonic()
         while time.monotonic() - began < seconds:
             self._room.acquire()
-            query = self._payload(self.sent, None)
+            query = dict(self._payload(self.sent, self._rng))
             key = None if self._key is None else str(query[self._key])
             self._client.submit(query, key=key).add_done_callback(self._done)
             self.sent += 1

@@ -14,21 +14,20 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.paper_hardware import computed_table
+from agents.bench.hams.queries import in_batches
 from agents.bench.hams.services import SERVICES
 from agents.bench.hams.shard import Primary, make_topics
 from agents.bench.pard.output import Table
 from agents.broker.folder import DataFolder
 from agents.models.declared import load_declared
-from agents.models.inputs import Inputs
 from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine
 from checkpoint.blocks import digest_of
-from examples.stateful.payload import batches
 from lineage.errors import SpillwayError
-from producers.load.payloads import find_payload
 from topology.load import load
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     import psutil
 
     from agents.bench.hams.setting import Setting
+    from agents.models.inputs import Inputs
+    from checkpoint.capture import Captured
 
 BATCH = 64
 _BATCHES, _COSTS = 10, 5  # of a run; of which costs are the medians
@@ -129,9 +130,7 @@ def measure_large(setting: Setting) -> dict[str, Any]:
     (stage,) = load(service.path).spec.stages
     assert stage.model is not None  # as the file has it
     machine = Machine(stage.name, load_declared(stage.name, stage.model, stage.arguments, "cpu", "shared"))
-    payload = find_payload(service.payload)
-    cut = batches(lambda index: payload(index, None), _BATCHES, BATCH)
-    queries = [[Inputs(dict(query), {}, str(at)) for at, query in enumerate(batch)] for batch in cut]
+    queries = list(in_batches(service, _BATCHES, BATCH))
     pipeline = f"large-{setting.run()}"
     make_topics(setting.cluster, pipeline)
     rows = []
@@ -162,12 +161,12 @@ def _costs(
 
     held = None
     for batch in queries:
-        clock("compute", lambda batch=batch: machine.compute(batch), time.thread_time)
+        clock("compute", partial(machine.compute, batch), time.thread_time)
         clock("update", machine.update, time.thread_time)
-        captured = clock("copy", lambda: primary.capture.take(machine.state), time.thread_time)
-        clock("hash", lambda now=captured: [digest_of(block.data) for block in now.blocks], time.thread_time)
+        captured: Captured = clock("copy", lambda: primary.capture.take(machine.state), time.thread_time)
+        clock("hash", partial(_hash, captured), time.thread_time)
         served = sum(broker.cpu_times()[:2])
-        clock("write", lambda now=captured: primary.write_captured(now), time.process_time)
+        clock("write", partial(primary.write_captured, captured), time.process_time)
         found.setdefault("broker_cpu_ms", []).append(1e3 * (sum(broker.cpu_times()[:2]) - served))
         if held is not None:
             held.release()
@@ -176,6 +175,11 @@ def _costs(
         found["state_mb"] = [held.nbytes / 1e6]
         held.release()
     return {name: round(statistics.median(values[-_COSTS + 1 :]), 2) for name, values in found.items()}
+
+
+def _hash(captured: Captured) -> None:
+    for block in captured.blocks:
+        digest_of(block.data)
 
 
 def _broker(setting: Setting) -> psutil.Process:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from agents.bench.hams.queries import STREAMS, in_batches
 from agents.bench.hams.services import SERVICES
 from agents.bench.pard.output import Table
 from agents.models.declared import load_declared
@@ -25,15 +24,13 @@ from checkpoint.chunks import ChunkLog
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.manifests import describe, seal
 from checkpoint.pages import Pages
-from examples.stateful.payload import STREAMS
 from lineage.marks import INITIAL, Version
 from lineage.replication import Batch, InputPlace, Manifest, Record
 from lineage.values.replication import encode
-from producers.load.payloads import find_payload
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agents.bench.hams.services import Service
     from agents.bench.hams.setting import Setting
@@ -113,21 +110,6 @@ def measure_bytes(setting: Setting) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def _queries(service: Service, count: int, groups: int) -> Iterator[list[Inputs]]:
-    """Batches of a service's queries, of each group of streams in turn."""
-    payload = find_payload(service.payload)
-    rng = np.random.default_rng(0)
-    for turn in range(count):
-        first = turn // groups * BATCH
-        batch = []
-        for index in range(first, first + BATCH):
-            query = dict(payload(index, rng))
-            if service.key is not None:
-                query[service.key] = f"{query[service.key]}/{turn % groups}"
-            batch.append(Inputs(query, {}, str(index)))
-        yield batch
-
-
 def _run(service: Service, groups: int) -> dict[str, list[dict[str, int]]]:
     """Have a service's stages run one after the other; joins, which are stateless and last, are left out."""
     pipeline = load(service.path)
@@ -140,7 +122,7 @@ def _run(service: Service, groups: int) -> dict[str, list[dict[str, int]]]:
         if stage.state is None and graph.successors[stage.name]
     }
     counted = _COUNTED_LARGE if service.name == _LARGE else _COUNTED
-    for queries in _queries(service, groups + counted, groups):
+    for queries in in_batches(service, groups + counted, BATCH, groups):
         given = {"": queries}
         for stage in stages:
             batch = given[next(iter(graph.predecessors[stage.name]), "")]
