@@ -46,7 +46,7 @@ def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
     found: dict[str, Watched] = {}
     for stage in spec.stages:
         topic = stage_input(spec.name, stage.name) if graph.predecessors[stage.name] else ingress(spec.name)
-        if not stage.stateful:
+        if not stage.replicated:
             found[stage.name] = Watched(topic, every)
             continue
         for replica in range(stage.processes):

@@ -46,7 +46,7 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
         what = ["--stage", stage.name, "--replica", str(replica), *more]
         return _command(settings, [*what, *period, *settings.extra, *policy])
 
-    if stage.stateful:
+    if stage.replicated:
         for replica in range(stage.processes):
             label = member_label(stage, replica)
             yield ChildPlan(
@@ -55,7 +55,8 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
                 member=group_id(settings.pipeline.spec.name, label),
             )
         return
-    for replica in range(stage.replicas):
+    # A state that is not replicated lives in an ordinary replica, one for each shard.
+    for replica in range(stage.shards if stage.stateful else stage.replicas):
         yield ChildPlan(stage.name, replica, STAGE, command(replica), settings.environment)
     for number in range(stage.standby):
         label = standby_label(stage.name, number)

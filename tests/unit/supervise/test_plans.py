@@ -18,7 +18,7 @@ partitions: 4
 stages:
   - {name: a, model: "m:M", replicas: 2, standby: 2}
   - {name: learn, model: "m:M", after: a, state: shared, shards: 2, backups: 2}
-  - {name: bare, model: "m:M", after: learn, state: keyed, replication: none}
+  - {name: bare, model: "m:M", after: learn, state: keyed, shards: 2, replication: none}
 """
 
 
@@ -35,7 +35,7 @@ def plans(pipeline, tmp_path):
 
 def test_everybody_has_a_name_of_its_own(plans):
     members = [f"learn.{shard}.{member}" for shard in range(2) for member in range(3)]
-    assert list(plans) == ["a.0", "a.1", "a.standby0", "a.standby1", *members, "bare.0.0", "gate.0"]
+    assert list(plans) == ["a.0", "a.1", "a.standby0", "a.standby1", *members, "bare.0", "bare.1", "gate.0"]
 
 
 def option(plan, name):
@@ -57,11 +57,18 @@ def test_a_standby_is_told_that_it_is_one(plans):
     assert "--standby" not in plans["a.1"].command
 
 
+def test_a_state_that_is_not_replicated_lives_in_an_ordinary_replica(plans):
+    assert [(plans[name].role, option(plans[name], "--replica")) for name in ("bare.0", "bare.1")] == [
+        ("stage", "0"),
+        ("stage", "1"),
+    ]
+
+
 def test_members_are_watched_each_by_a_group_of_its_own(pipeline, plans):
     groups = watched_groups(pipeline)
     assert groups["a"] == Watched("p.ingress", (0, 1, 2, 3))
     assert groups["learn.0.1"] == Watched("p.learn", (0, 2), only=1)
     assert groups["learn.1.2"] == Watched("p.learn", (1, 3), only=5)
-    assert groups["bare.0.0"] == Watched("p.bare", (0, 1, 2, 3), only=0)
+    assert groups["bare"] == Watched("p.bare", (0, 1, 2, 3))
     assert groups["gate"] == Watched("p.outcomes", (0, 1, 2, 3))
     assert {plan.group for plan in plans.values() if plan.role != "standby"} == set(groups)
