@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter, defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from agents.supervise.registry import Entry
     from tests.slow_broker import SlowBroker
-    from tests.state_topics import Recording
+    from tests.state_topics import Recording, Written
     from tests.torture.shapes import Shape
 
 
@@ -93,6 +94,9 @@ class Run:
         self.pipeline = load(self.path)
         self.began = time.monotonic()
         self.faulted: float | None = None
+        self._seen: Counter[str] = Counter()  # records by topic
+        self._reigns: defaultdict[str, list[Base]] = defaultdict(list)
+        self._answers: set[bytes | None] = set()
         self._stack = ExitStack()
         self._load: Load | None = None
 
@@ -173,9 +177,18 @@ class Run:
         return max(self._bases(stage), key=lambda base: base.epoch)
 
     def _bases(self, stage: str) -> list[Base]:
-        log = self.recorder.recording.of(topics.versions(self.name, stage), 0)
-        decoded = (ReplicationDecoder().record(record.value) for record in log if record.value is not None)
-        return [record for record in decoded if isinstance(record, Base)]
+        for record in self._news(topics.versions(self.name, stage)):
+            if record.key is not None and record.key.startswith(b"base/") and record.value is not None:
+                base = ReplicationDecoder().record(record.value)
+                assert isinstance(base, Base)
+                self._reigns[stage].append(base)
+        return self._reigns[stage]
+
+    def _news(self, topic: str) -> list[Written]:
+        """What has been recorded of a topic since it was asked last: looking is not to cost more than the run."""
+        records = self.recorder.recording.topics[topic]
+        seen, self._seen[topic] = self._seen[topic], len(records)
+        return records[seen : self._seen[topic]]
 
     def primary(self, stage: str) -> str:
         """The name of the process that reigns over a stage's first shard."""
@@ -202,7 +215,8 @@ class Run:
 
     def count(self) -> int:
         """How many outcomes have left."""
-        return len({record.key for record in self.recorder.recording.topics[topics.egress(self.name)]})
+        self._answers.update(record.key for record in self._news(topics.egress(self.name)))
+        return len(self._answers)
 
     def answered(self, count: int, seconds: float = 30.0) -> None:
         """Wait until so many outcomes have left."""
