@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SLO = 120.0  # nothing is dropped: latency is what is measured
 _GATHER = 0.5  # the longest that a stage waits for its batch to be full
 _WARM_UP = 2  # bursts before anything is measured
-_LOAD = 0.7  # of bare's throughput, at which latency is measured
+_APART = 0.25  # seconds between two bursts, at least
 _PACED = "agents.bench.hams.paced"
 
 
@@ -126,6 +126,12 @@ def bursts(count: int, size: int, interval: float) -> NDArray[np.float64]:
     return np.repeat(np.arange(count) * interval, size).astype(np.float64)
 
 
+def _interval(sender: Sender, batch: int) -> float:
+    """Twice what a burst takes by itself."""
+    result = sender.send(bursts(2, batch, 2.0))
+    return max(_APART, 2 * float(np.median(result.finished - result.due)))
+
+
 def measure(
     cell: Cell,
     settings: ClientSettings,
@@ -139,7 +145,7 @@ def measure(
 ) -> Measured:
     """Serve, warm up, take the throughput of `count` batches, then the latency of as many, `interval` apart.
 
-    None for `interval`: as this cell's own throughput has it; give what it says to the cells beside it.
+    None for `interval`: so long that this cell's bursts do not meet; give what it says to the cells beside it.
     """
     pipeline = variant(cell, folder, run)
     with served(ServiceSettings(pipeline, settings, folder / "run", environment=environment), say=say):
@@ -149,7 +155,7 @@ def measure(
             finished = np.sort(sender.send(bursts(count, cell.batch, 0.0)).finished)
             rest = finished[cell.batch :] if len(finished) > cell.batch else finished
             throughput = len(rest) / max(1e-9, float(rest[-1] - finished[min(cell.batch, len(finished)) - 1]))
-            every = interval if interval is not None else cell.batch / (_LOAD * throughput)
+            every = interval if interval is not None else _interval(sender, cell.batch)
             result = sender.send(bursts(count, cell.batch, every))
         finally:
             sender.close()
