@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from topology.spec import PipelineSpec
 
 AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes", "min.compaction.lag.ms"})
-AT_MOST: Final = frozenset({"delete.retention.ms", "segment.bytes"})
+AT_MOST: Final = frozenset({"delete.retention.ms", "segment.bytes", "min.cleanable.dirty.ratio"})
 UNCLEAN: Final = "unclean.leader.election.enable"  # a leader that lags loses what was acknowledged
 HEADERS_BYTES: Final = 64 << 10  # beyond the value of a record: its headers, key, and its batch's own
 STATE_BYTES: Final = 1 << 20  # a chunk of 256 KiB and its key; a manifest with 16 KiB of contents, its chain and tables
 _STATE_SEGMENT: Final = 8 << 20  # what is in the newest segment is not compacted: it is to be less than most states
+_STATE_DIRTY: Final = "0.2"
+"""A log is compacted once a fifth of it may be: at Kafka's half it would rest at twice what is needed. Each pass writes
+what is kept anew, four bytes for each that goes. When a record may go says min.compaction.lag.ms alone."""
 _BEAT_SEGMENT: Final = 1 << 20
 _BEAT_SECONDS: Final = 600
 _LAG_SECONDS: Final = 60.0
@@ -176,6 +179,7 @@ def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
         log = {
             **_COMPACT,
             "min.compaction.lag.ms": str(round(lag * 1_000)),
+            "min.cleanable.dirty.ratio": _STATE_DIRTY,
             "segment.bytes": str(_STATE_SEGMENT),
             "max.message.bytes": str(STATE_BYTES),
         }
@@ -244,7 +248,7 @@ def _suffices(key: str, found: str | None, required: str) -> bool:
 
 
 def _number(text: str) -> float:
-    value = int(text)
+    value = float(text)
     return float("inf") if value == _UNBOUNDED else value
 
 

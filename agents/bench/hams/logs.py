@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from agents.bench.hams.shard import STAGE, Primary, change, make_state, make_topics
 from agents.bench.pard.output import Table
+from agents.live.states.state_writer import RETAIN
 from lineage.errors import SpillwayError
 from topology import topics
 
@@ -37,9 +38,16 @@ class Case:
     megabytes: int
     share: float
     versions: int
+    retain: int = RETAIN  # versions before the newest durable one that operators can go back to
 
 
-CASES = (Case(1, 0.01, _FULL), Case(10, 0.01, _FULL), Case(10, 1.0, 300))
+CASES = (
+    Case(1, 0.01, _FULL),
+    Case(10, 0.01, _FULL),
+    Case(40, 0.01, 1_000),
+    Case(10, 1.0, 200),
+    Case(10, 1.0, 200, retain=1),
+)
 
 
 def measure_logs(setting: Setting) -> dict[str, Any]:
@@ -55,7 +63,7 @@ def _written(setting: Setting, case: Case) -> dict[str, Any]:
     pipeline = f"logs-{case.megabytes}-{setting.run()}"
     make_topics(setting.cluster, pipeline)
     state = make_state(case.megabytes)
-    with Primary(setting.cluster, pipeline) as primary:
+    with Primary(setting.cluster, pipeline, case.retain) as primary:
         manifest = primary.write(state)
         first = _sizes(setting, pipeline)
         began = time.monotonic()
@@ -71,6 +79,7 @@ def _written(setting: Setting, case: Case) -> dict[str, Any]:
         "state_bytes": manifest.state_bytes,
         "share": case.share,
         "versions": case.versions,
+        "retain": case.retain,
         "seconds": round(took, 1),
         "written_bytes": written,
         "first": first,
@@ -153,6 +162,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
                 f"{row['state_bytes'] / 1e6:.0f} MB",
                 f"{100 * row['share']:g} % ({row['written_bytes'] / row['versions'] / 1e6:.2f} MB)",
                 f"{row['versions']:,} in {row['seconds']:.0f} s",
+                f"{1 + row['retain']}",
                 _multiple(end, first, "disk_bytes"),
                 _multiple(rest, first, "disk_bytes"),
                 _multiple(rest, first, "read_bytes"),
@@ -163,7 +173,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
         Table(
             "The logs of a shard after many versions, over those after one",
             (
-                "state", "changed (written) a version", "versions", "disk at the last one", "disk at rest",
+                "state", "changed (written) a version", "versions", "kept", "disk at the last one", "disk at rest",
                 "a new reader reads, at rest", "tombstones it reads: at the last one, at rest",
             ),
             rows,

@@ -16,7 +16,7 @@ from agents.live.states.appender import Appender
 from agents.live.states.log_reader import LogReader
 from agents.live.states.mailbox import Mailbox
 from agents.live.states.standby import StandbyReader
-from agents.live.states.state_writer import StateWriter
+from agents.live.states.state_writer import RETAIN, StateWriter
 from agents.live.topics import ensure
 from checkpoint.capture import Capture
 from checkpoint.logs import Logs
@@ -77,8 +77,8 @@ def make_topics(settings: ClientSettings, pipeline: str) -> None:
 class Primary:
     """Captures a state's versions and writes them, one by one, in epoch 1. Use as a context."""
 
-    def __init__(self, settings: ClientSettings, pipeline: str) -> None:
-        """The topics are there (`make_topics`), and nothing is in them. Raises BrokerError."""
+    def __init__(self, settings: ClientSettings, pipeline: str, retain: int = RETAIN) -> None:
+        """The topics are there (`make_topics`) and empty. `retain`: as StateWriter's. Raises BrokerError."""
         self._mailbox = Mailbox()
         self._failure: SpillwayError | None = None
         self._complete: list[Manifest] = []
@@ -89,9 +89,8 @@ class Primary:
         self.n = 0
         self.written_bytes = 0
         self._found(settings, pipeline)
-        self._writer = StateWriter(
-            settings, pipeline, PLACE, 1, self._mailbox.post, self._completed, self._failed, retention=self._retention
-        )
+        told = (self._mailbox.post, self._completed, self._failed)
+        self._writer = StateWriter(settings, pipeline, PLACE, 1, *told, retention=self._retention, retain=retain)
 
     def _found(self, settings: ClientSettings, pipeline: str) -> None:
         """Append the fence and the base that an epoch begins with."""

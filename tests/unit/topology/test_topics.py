@@ -106,11 +106,15 @@ def test_chunks_and_manifests_fit_their_topics():
     assert most >= 2 * INLINE_BYTES
 
 
-def test_a_longer_compaction_lag_and_smaller_segments_suffice():
+def test_a_longer_compaction_lag_smaller_segments_and_more_compaction_suffice():
     plan = topic_plan(STATEFUL)
     there = {topic.name: ActualTopic(topic.partitions, dict(topic.config)) for topic in plan}
     there["p.a.state"].config.update({"min.compaction.lag.ms": "9000000", "segment.bytes": "1048576"})
+    there["p.a.state"].config["min.cleanable.dirty.ratio"] = "0.01"
     assert mismatches(plan, there) == []
+    there["p.a.state"].config["min.cleanable.dirty.ratio"] = "0.5"
+    assert mismatches(plan, there) == ["topic 'p.a.state' has min.cleanable.dirty.ratio = 0.5, required at most 0.2"]
+    there["p.a.state"].config["min.cleanable.dirty.ratio"] = "0.2"
     there["p.a.state"].config.update({"min.compaction.lag.ms": "0"})
     assert mismatches(plan, there) == [
         "topic 'p.a.state' has min.compaction.lag.ms = 0 (0 s), required at least 100000 (100 s)"
