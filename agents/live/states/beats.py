@@ -203,7 +203,15 @@ class Reporter:
     """Reports members that have ended, for whoever sees it at once: a supervisor. For one thread."""
 
     def __init__(self, settings: ClientSettings, pipeline: str) -> None:
-        self._mouth = _Mouth(settings, beat_topic(pipeline), _REPORTS)
+        self._topic = beat_topic(pipeline)
+        self._mouth = _Mouth(settings, self._topic, _REPORTS)
+
+    def connect(self, seconds: float) -> None:
+        """Find the cluster and the topic now, so that the first report leaves at once. Raises BrokerError."""
+        try:
+            self._mouth.producer.list_topics(self._topic, seconds)
+        except KafkaException as error:
+            raise BrokerError(f"cannot look for {self._topic}: {error.args[0].str()}; is the cluster up?") from error
 
     def report(self, stage: str, shard: int, members: Sequence[str], reason: str = "") -> None:
         """Report members by their names; does not wait."""
