@@ -6,6 +6,8 @@ Invariants:
   the version that is recorded next, in place of the marks that came: its manifest requires those. So nothing that was
   said of a request can differ from what a recovery reproduces.
 * A record is done when its version is recorded (`take_recorded`); the version waits for the acknowledgements.
+* A request is recorded once, in the version that it ends in. Its dead letter may be in another one: a part that cannot
+  be read while others are awaited, or when the request has ended already. That version has the letter, but no record.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ class Told(NamedTuple):
 class StatefulOutbox(Outbox):
     """The messages of one reign."""
 
-    __slots__ = ("_finished", "_requires", "_sent", "_taken", "reign")
+    __slots__ = ("_finished", "_letters", "_requires", "_sent", "_taken", "reign")
 
     reign: Reign[object]
 
     def __init__(self, graph: Graph, stage: str, epoch: int) -> None:
         super().__init__(graph, stage, epoch)
         self._finished: dict[int, Work] = {}  # since the version before, by identity, in order
+        self._letters: dict[int, Work] = {}  # of records whose requests go on
         self._taken: set[int] = set()
         self._requires: list[tuple[Mark, ...]] = []
         self._sent = 0
@@ -58,7 +61,11 @@ class StatefulOutbox(Outbox):
 
     def bury(self, work: Work, source: Delivery, loss: Loss) -> None:
         """Put a record that could not be served where a person finds it."""
-        self._finish(work, source)
+        if work.request_id:
+            self._rest_on(work, source)
+            self._letters[id(work)] = work
+        else:
+            self._finish(work, source)
         super().bury(work, source, loss)
         self._sent += 1
 
@@ -81,7 +88,7 @@ class StatefulOutbox(Outbox):
     @property
     def unrecorded(self) -> bool:
         """Whether something was sent that no version has yet."""
-        return bool(self._finished)
+        return bool(self._finished or self._letters)
 
     def take_recorded(self) -> Told:
         """Give what was sent since the version before; its records are done."""
@@ -94,8 +101,12 @@ class StatefulOutbox(Outbox):
                 into.append(Record(work.request_id, work.partition, offset))
                 if share.live:
                     share.offsets.done(offset)
+        for key, work in self._letters.items():
+            if key not in self._finished and work.share.live:
+                work.share.offsets.done(work.sequence)
         told = Told(tuple(taken), tuple(dropped), merged(self._requires), self._sent)
         self._finished = {}
+        self._letters = {}
         self._taken = set()
         self._requires = []
         self._sent = 0
@@ -103,6 +114,9 @@ class StatefulOutbox(Outbox):
 
     def _finish(self, work: Work, source: Request | Delivery) -> None:
         self._finished[id(work)] = work
+        self._rest_on(work, source)
+
+    def _rest_on(self, work: Work, source: Request | Delivery) -> None:
         work.final = True
         parts = (source, *work.parts) if isinstance(source, Delivery) else work.parts
         self._requires += [part.hop.marks for part in parts if part.hop is not None and part.hop.marks]

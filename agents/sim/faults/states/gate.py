@@ -31,10 +31,12 @@ class GateProcess(Living):
         self.producer = world.broker.producer(GATE)
         places = world.shards_of(world.graph.rests_on(None))
         logs = scenario.guards.gate_logs(places)
-        self.core = scenario.guards.gate(world.graph, sinks=scenario.topology.sinks, durability=logs)
+        self.core = scenario.guards.gate(world.graph, sinks=scenario.topology.sinks, durability=logs if places else None)
         self._writing = False
         self._began = False
         self.follower = Follower(world, self, logs, places, self._logs_changed)
+        if not places:
+            self._begin()
 
     def _begin(self) -> None:
         """Take the partitions, once the version logs were read to their ends."""

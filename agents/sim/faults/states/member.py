@@ -20,6 +20,7 @@ from checkpoint.leases import Emission, Lease
 from checkpoint.leases import Order as LeaseOrder
 from checkpoint.promotion import Append, Load, Role, StandDown
 from checkpoint.silence import Watch
+from lineage.errors import CheckpointError
 from lineage.replication import Claim, Fence, Yield
 
 if TYPE_CHECKING:
@@ -215,7 +216,14 @@ class MemberProcess(Living):
             return
         self.point("load")
         self._poll_state()  # the chunks stood in the log before the manifest did
-        state = self.standby.state_of(version)
+        try:
+            state = self.standby.state_of(version)
+        except CheckpointError:
+            # What is missing to who has been overtaken meanwhile was tombstoned by the next primary.
+            self.follower.poll(self.place)
+            if self.member.role is Role.PRIMARY and self.member.epoch == epoch:
+                raise
+            return
         self.primary = Primary(self, epoch, version, state, self.standby.entries.get(version), self.emission)
         self.primary.begin()
 

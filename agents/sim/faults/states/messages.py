@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import EmitKind
 from agents.core.request import Delivery
 from agents.sim.faults.broker import OUTCOMES, Record
+from agents.sim.faults.states.model import poisoned
+from lineage import reasons
 from lineage.message import Outcome
 
 if TYPE_CHECKING:
@@ -23,6 +25,14 @@ def delivery_of(partition: int, record: Record) -> Delivery:
         record.request_id, partition, record.offset, record.sent, record.deadline,
         hop.stage if hop is not None else "", hop, dict(record.path), record.lost, record.appended, record.body,
     )  # fmt: skip
+
+
+def deliver(core: Any, stage: str, now: float, delivery: Delivery, poison: float) -> None:
+    """Give a core a record, as one that cannot be used where chance has it so."""
+    if poison and not delivery.lost and poisoned(stage, delivery.request_id, poison) == "record":
+        core.fail(now, delivery, reasons.BAD_INPUT, "scripted")
+    else:
+        core.deliver(now, delivery)
 
 
 def message_of(emit: Emit, stage: str) -> tuple[Place, Record]:

@@ -58,3 +58,9 @@ def update(stage: str, state: State, items: Iterable[Item], nonce: int) -> State
             part = crc32(item.request.encode()) % PARTS
             parts[part] = hashed(parts[part], item, nonce)
     return State(tuple(parts))
+
+
+def poisoned(stage: str, request: str, share: float) -> str:
+    """Say how a stage fails a request: its `record` cannot be read, its `model` raises, or, mostly, not at all."""
+    chance = crc32(f"poison {stage} {request}".encode()) / (1 << 32)
+    return "" if chance >= share else "record" if chance < share / 2 else "model"

@@ -25,6 +25,7 @@ from agents.sim.faults.states.history import Payload
 from agents.sim.faults.states.standby import Logged, Standby
 from agents.sim.faults.states.topics import state_of, versions_of
 from checkpoint.logs import Logs
+from lineage import reasons
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Mark, Version
 from lineage.message import PREDICTION, Outcome
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.states.play import Play
+
+_REASONS = {"record": reasons.BAD_INPUT, "model": reasons.MODEL_RAISED}
 
 
 class Judge:
@@ -135,10 +138,16 @@ class Judge:
         self.problems += [f"(a) {request}: no outcome" for request in self.run.accepted if request not in counts]
         self.problems += [f"(a) {request}: {n} outcomes" for request, n in counts.items() if n > 1]
         self.problems += [f"(a) {request}: nobody asked" for request in counts if request not in self.run.accepted]
-        allowed = {"expired"} if self.play.scenario.policy != "naive" else set()
         for told in self._egress():
-            if told.kind != PREDICTION and told.told not in allowed:
+            if told.kind != PREDICTION and told.told not in self._may_fail(told.request):
                 self.problems.append(f"(a) {told.request}: wrong outcome {told.kind} {told.told}")
+
+    def _may_fail(self, request: str) -> set[str]:
+        """Give the reasons for which a query may have no prediction."""
+        scenario = self.play.scenario
+        ways = {model.poisoned(stage, request, scenario.poison) for stage in self.topology.edges}
+        found = {_REASONS[way] for way in ways if way}
+        return found if scenario.policy == "naive" else {*found, reasons.EXPIRED}
 
     def _released(self) -> None:
         for told in self._egress():

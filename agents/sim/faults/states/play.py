@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
 from agents.sim.faults.broker import INGRESS, Record
+from agents.sim.faults.states.bare import BareProcess
 from agents.sim.faults.states.gate import GateProcess
 from agents.sim.faults.states.history import Payload
 from agents.sim.faults.states.living import KilledError
 from agents.sim.faults.states.member import MemberProcess
 from agents.sim.faults.states.scenario import Kind
 from agents.sim.faults.states.stateless import StatelessProcess
-from agents.sim.faults.states.topics import CONTROL, STATE, VERSIONS, versions_of
+from agents.sim.faults.states.topics import CONTROL, STATE, VERSIONS, keyed, versions_of
 from agents.sim.faults.states.world import StateWorld
 from agents.sim.faults.world import START
 from lineage.keys import partition_for
+from lineage.replication import Yield
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from agents.sim.faults.broker import Place
     from agents.sim.faults.process import Process
     from agents.sim.faults.states.living import Living
+    from agents.sim.faults.states.primary import Primary
     from agents.sim.faults.states.scenario import Fault, Scenario
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
@@ -82,6 +85,8 @@ class Play(StateWorld):
         stage, shard, replica = slot
         if stage == GATE:
             self.processes[slot] = GateProcess(self)
+        elif stage in self.scenario.bare:
+            self.processes[slot] = BareProcess(self, stage)
         elif shard < 0:
             self.processes[slot] = StatelessProcess(self, stage)
         else:
@@ -128,10 +133,19 @@ class Play(StateWorld):
             place = (fault.of, fault.shard)
             self.late(fault.stage, versions_of(place), at, at + fault.seconds)
             self._strike_later(at, lambda: self.result.struck.append(f"late log of {fault.of} at {fault.stage}"))
+        elif fault.kind is Kind.SWITCH:
+            self._strike_later(at, partial(self._switch, (fault.stage, fault.shard)))
         elif fault.point:
             self.at(at, lambda: self._waiting.append(fault))
         else:
             self._strike_later(at, partial(self._strike_one, fault))
+
+    def _switch(self, place: Place) -> None:
+        """Ask for another primary of a shard, as an operator does."""
+        epoch = max((process.epoch for process in self._primaries(place)), default=0)
+        if epoch:
+            self.result.struck.append(f"switch of {place[0]}")
+            self.broker.append(CONTROL, keyed(f"yield/operator/{place}/{epoch}", Yield(*place, epoch, "operator")))
 
     def _strike_later(self, at: float, what: Callable[[], None]) -> None:
         self._ahead += 1
@@ -182,6 +196,8 @@ class Play(StateWorld):
             self._replace(slot, process, fault.seconds)
         elif fault.kind is Kind.PAUSE:
             process.stand_still()
+            if fault.reported and isinstance(process, MemberProcess):
+                self.at(self.now + self.random.random() * _NOTICED, partial(self._report, process))
             self._strike_later(self.now + fault.seconds, lambda: self._awake(slot, process))
             if not isinstance(process, MemberProcess):  # its partitions move when its session is over
                 self._strike_later(self.now + fault.seconds / 2, lambda: self._start(slot))
@@ -227,10 +243,10 @@ class Play(StateWorld):
         """Whether every shard has a primary, and everybody has judged everything."""
         return all(any(True for _ in self._primaries(place)) for place in self.shards_of(self.scenario.topology.states))
 
-    def _primaries(self, place: Place) -> Iterable[MemberProcess]:
+    def _primaries(self, place: Place) -> Iterable[Primary]:
         for process in self.processes.values():
             if isinstance(process, MemberProcess) and process.place == place and process.primary is not None:
-                yield process
+                yield process.primary
 
     def _finish(self) -> Play:
         result = self.result
@@ -242,9 +258,7 @@ class Play(StateWorld):
             primaries = list(self._primaries(place))
             if len(primaries) != 1:
                 result.stuck.append(f"{place[0]}.{place[1]} has {len(primaries)} primaries")
-            for process in primaries:
-                assert process.primary is not None  # as just looked for
-                primary = process.primary
+            for primary in primaries:
                 version = type(primary.base)(primary.epoch, primary.reign.recorded)
                 result.final[place] = (version if version.n > primary.base.n else primary.base), primary.state.digest
         return self

@@ -6,17 +6,18 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.actions import Ok
+from agents.core.actions import Failed, Ok
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS
 from agents.sim.faults.states import model
 from agents.sim.faults.states.history import Loaded, Made, Payload
-from agents.sim.faults.states.messages import delivery_of, message_of
+from agents.sim.faults.states.messages import deliver, delivery_of, message_of
 from agents.sim.faults.states.replay import replayed
 from agents.sim.faults.states.writing import Writer
 from checkpoint.reign import Copy, Seal, Write
+from lineage import reasons
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
 from lineage.replication import InputPlace
@@ -24,7 +25,7 @@ from lineage.replication import InputPlace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.actions import Emit
+    from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
     from agents.core.request import Request
     from agents.sim.faults.broker import Place, Record
@@ -118,7 +119,7 @@ class Primary:
             if not self.core.room:
                 break
             self._positions[partition] = max(record.offset + 1, self._positions[partition])
-            self.core.deliver(world.now, delivery_of(partition, record))
+            deliver(self.core, self.place[0], world.now, delivery_of(partition, record), world.scenario.poison)
         self._pump()
 
     def logs_changed(self) -> None:
@@ -185,22 +186,31 @@ class Primary:
     def _computed(self, batch: Batch, seconds: float) -> None:
         self.process.point("compute.after")
         stage, nonce = self.place[0], 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
-        items = [item_of(request) for request in batch.requests]
+        raises = {r.request_id for r in batch.requests if self._raises(r)}
+        items = [item_of(request) for request in batch.requests if request.request_id not in raises]
         mark = Mark(*self.place, self.reign.next)
         after = model.update(stage, self.state, items, nonce)
         taken = tuple(
             (request.request_id, tuple((part.partition, part.offset) for part in request.parts))
             for request in batch.requests
+            if request.request_id not in raises
         )
         self._note_drops()
         self.world.made(mark, Made(self.state.digest, after.digest, taken, nonce))
         self._noted += 1
-        results = [self._result(item, mark, nonce) for item in items]
+        good = iter(items)
+        results: list[Result] = [
+            Failed(reasons.MODEL_RAISED, "scripted") if r.request_id in raises else self._result(next(good), mark, nonce)
+            for r in batch.requests
+        ]
         changed = any(model.changes(stage, item) for item in items)
         self._next = after
         self.core.computed(self.world.now, batch, results, seconds, changes=changed)
         self._pump()
         self._poll_all()
+
+    def _raises(self, request: Request) -> bool:
+        return model.poisoned(self.place[0], request.request_id, self.world.scenario.poison) == "model"
 
     def _result(self, item: model.Item, mark: Mark, nonce: int) -> Ok:
         stage = self.place[0]

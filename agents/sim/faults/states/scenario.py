@@ -10,7 +10,7 @@ from agents.core.gate import GateCore
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.topologies import TOPOLOGIES
-from checkpoint import chunks, version_log
+from checkpoint import version_log
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
 from checkpoint.promotion import Member
@@ -30,7 +30,8 @@ class Kind(Enum):
     PAUSE = "pause"  # SIGSTOP for longer than its lease, then it goes on with what it knew, and what it was sending
     AWAY = "away"  # the broker does not answer for some time
     LATE = "late"  # one reader gets one shard's version log later than everybody else
-    SLOW = "slow"  # what one member writes of its states takes long
+    SLOW = "slow"  # what one member sends takes long
+    SWITCH = "switch"  # an operator asks for another primary
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Fault:
     shard: int = 0
     seconds: float = 0.5  # until it is back, or as long as it lasts
     of: str = ""  # LATE: whose log
+    reported: bool = False  # PAUSE: whether a supervisor takes it for dead
 
 
 POINTS = (
@@ -69,8 +71,8 @@ class Guards:
     gate_logs: type[Logs] = Logs
     reign: type[Reign[Any]] = Reign
     version_key: Callable[[Any], str] = version_log.key
-    chunk_key: Callable[[Any], bytes] = chunks.encode_key
-    keeps: Callable[[Any, Any], Any] = lambda logs, place: logs.newest_durable(place)  # what tombstones go by
+    chunk_epoch: Callable[[int], int] = int  # of an epoch, what stands for it in the keys of its chunks
+    keeps: Callable[[Any, Any], Any] = Logs.newest_durable  # what tombstones go by
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Scenario:
     policy: str = "naive"  # of the stateful stages
     batch: int = 4
     every: int = 6  # requests between two copies, in a mode that logs
+    poison: float = 0.0  # share of requests that a stage cannot read, or whose model raises, by chance at each stage
     repeats: float = 0.0  # share of queries that the client sends twice
     redeliveries: float = 0.0  # share of polls that hand out again what was read
     reports: bool = True  # whether a supervisor reports dead members
@@ -96,6 +99,7 @@ class Scenario:
     compactions: float = 4.0  # a second
     commit_every: float = 0.1
     write_seconds: float = 0.01  # that a chunk takes on its way, about
+    bare: tuple[str, ...] = ()  # stages that keep a state in memory alone, and after a crash take all inputs again
     faults: tuple[Fault, ...] = ()
     guards: Guards = field(default_factory=Guards)
     most_seconds: float = 90.0

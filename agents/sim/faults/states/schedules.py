@@ -34,6 +34,7 @@ _STORIES = {
     "broker is away": 4,
     "gate": 6,
     "stateless": 8,
+    "switch": 4,
 }
 
 
@@ -60,6 +61,7 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         rate=random.choice((30.0, 60.0, 120.0)),
         slo=random.choice((0.15, 0.5)) if expired else 1_000.0,
         policy="expired" if expired else "naive",
+        poison=random.choice((0.0, 0.0, 0.0, 0.08)),
         repeats=random.choice((0.0, 0.0, 0.15)),
         redeliveries=random.choice((0.0, 0.0, 0.1)),
         reports=random.random() < 0.7,  # noqa: PLR2004 (a share)
@@ -97,6 +99,8 @@ def _told(story: str, random: Random, topology: Topology, shards: int) -> list[F
             Fault(Kind.CRASH, stage, role, at + random.uniform(0.0, 0.02), seconds=back, shard=shard)
             for role in ("primary", "backup", "backup")
         ]
+    if story == "switch":
+        return [Fault(Kind.SWITCH, stage, at=at, shard=shard)]
     if story == "member is slow":
         return [Fault(Kind.SLOW, stage, "primary", at, seconds=random.uniform(0.2, 0.8), shard=shard)]
     return _beside(story, random, topology, at, back, shard)
@@ -130,4 +134,5 @@ def _crash(random: Random, stage: str, role: str, at: float, back: float, shard:
 def _pause(random: Random, stage: str, role: str, at: float, shard: int) -> Fault:
     seconds = random.choice((0.3, 1.2, 1.6, 2.4))
     point = random.choice(("", *_MEMBER_POINTS[role]))
-    return Fault(Kind.PAUSE, stage, role, at, point, random.randint(1, 3), shard, seconds)
+    reported = random.random() < 0.3  # noqa: PLR2004 (a share)
+    return Fault(Kind.PAUSE, stage, role, at, point, random.randint(1, 3), shard, seconds, reported=reported)

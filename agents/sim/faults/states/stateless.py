@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.actions import Ok
+from agents.core.actions import Failed, Ok
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
@@ -13,28 +13,29 @@ from agents.sim.faults.broker import INGRESS, FencedError
 from agents.sim.faults.states.follower import Follower
 from agents.sim.faults.states.history import Payload
 from agents.sim.faults.states.living import Living
-from agents.sim.faults.states.messages import delivery_of, message_of
-from agents.sim.faults.states.model import hashed
+from agents.sim.faults.states.messages import deliver, delivery_of, message_of
+from agents.sim.faults.states.model import hashed, poisoned
+from lineage import reasons
 from lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
-    from agents.core.actions import Emit
+    from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
     from agents.core.request import Request
     from agents.sim.faults.states.world import StateWorld
-
-_INSTANCES = 2
 
 
 class StatelessProcess(Living):
     """One incarnation of the one replica of a stateless stage."""
 
+    instances = 2
+
     def __init__(self, world: StateWorld, stage: str) -> None:
         super().__init__(world, stage, 0)
         scenario, graph = world.scenario, world.graph
         self.topic = stage if graph.predecessors[stage] else INGRESS
-        policy = make("naive", StageView(stage=stage, replica=0, instances=_INSTANCES))
-        batcher = Batcher(policy, scenario.batch, 0.0, _INSTANCES, world.duration)
+        policy = make("naive", StageView(stage=stage, replica=0, instances=self.instances))
+        batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
         places = world.shards_of(graph.rests_on(stage))
         logs = scenario.guards.stage_logs(places) if places else None
         self.core = scenario.guards.stage(
@@ -89,7 +90,7 @@ class StatelessProcess(Living):
             if not self.core.room:
                 break
             self.positions[partition] = max(record.offset + 1, self.positions[partition])
-            self.core.deliver(world.now, delivery_of(partition, record))
+            deliver(self.core, self.stage, world.now, delivery_of(partition, record), world.scenario.poison)
         self._pump()
 
     def _logs_changed(self) -> None:
@@ -132,17 +133,23 @@ class StatelessProcess(Living):
         self._pump()
         self.poll_all()
 
-    def _result(self, request: Request) -> Ok:
+    def _result(self, request: Request) -> Result:
+        if poisoned(self.stage, request.request_id, self.world.scenario.poison) == "model":
+            return Failed(reasons.MODEL_RAISED, "scripted")
         rests: frozenset[object] = frozenset()
         values = []
         for part in sorted(request.parts, key=lambda part: part.predecessor):
             values.append(part.payload.value)
             rests |= part.payload.rests
-        payload = Payload(hashed(self.stage, request.request_id, values), rests)  # type: ignore[arg-type]
+        payload = Payload(self.value(request.request_id, values), rests)  # type: ignore[arg-type]
         going = self.world.graph.successors[self.stage]
         if not going:
             return Ok({None: Outcome(PREDICTION, outputs={"value": payload}, stage=self.stage)})
         return Ok(dict.fromkeys(going, payload))
+
+    def value(self, request_id: str, values: list[str]) -> str:
+        """Give what the model makes of a request."""
+        return hashed(self.stage, request_id, values)
 
     def _acked(self, emit: Emit) -> None:
         self.point("ack")

@@ -44,9 +44,10 @@ class Writer:
             self._state_n = order.state_n
             for part, value in enumerate(order.what.parts):
                 if part not in self._held or self._held[part][1] != value:
-                    key = ChunkKey(order.version.epoch, order.version.n, part)
+                    epoch = self.world.scenario.guards.chunk_epoch(order.version.epoch)
+                    key = ChunkKey(epoch, order.version.n, part)
                     self._held[part] = key, value
-                    self._chunks.append((state_of(primary.place), keyed(self._chunk_key(key), value)))
+                    self._chunks.append((state_of(primary.place), keyed(encode_key(key), value)))
         self._needed[order.version] = {key for key, _ in self._held.values()}
         self._outputs = []
         if mode.holds:
@@ -64,9 +65,6 @@ class Writer:
         self._sealed = True
         self.primary.process.point("outputs.after")
         self._look()
-
-    def _chunk_key(self, key: ChunkKey) -> bytes:
-        return self.world.scenario.guards.chunk_key(key)
 
     def _chunk_acked(self, order: Write[Any]) -> None:
         if order is self._order:
@@ -87,7 +85,7 @@ class Writer:
         contents = Contents(
             batches=order.batches, inputs=order.inputs, outputs=() if transacts else tuple(self._outputs)  # type: ignore[arg-type]
         )
-        named = tuple((self._chunk_key(key), value) for _, (key, value) in sorted(self._held.items()))
+        named = tuple((encode_key(key), value) for _, (key, value) in sorted(self._held.items()))
         body = Logged(manifest, contents, named, self._state_n)
         record = keyed(self.world.scenario.guards.version_key(manifest), body)
         done = partial(self._completed, order.version)

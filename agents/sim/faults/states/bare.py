@@ -1,0 +1,39 @@
+"""A stage with a state that nobody replicates: it keeps it in memory alone (`replication: none`).
+
+After a crash it begins with the initial state and takes all its inputs again, as recovery by replay alone does (HAMS,
+Figs. 2 and 3). Whoever comes behind it recognises the repetitions. With a model that draws nothing this gives the same
+state and the same messages; with one that draws, others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agents.sim.faults.states import model
+from agents.sim.faults.states.stateless import StatelessProcess
+from agents.sim.faults.states.world import StateWorld
+
+
+class BareProcess(StatelessProcess):
+    """One incarnation. It takes requests one by one, so that batches come out the same."""
+
+    instances = 1
+
+    def __init__(self, world: StateWorld, stage: str) -> None:
+        self.state = model.State()
+        super().__init__(world, stage)
+
+    def assign(self, partition: int) -> None:
+        """Take over a partition, from its beginning on."""
+        self.world.broker.own(self.stage, partition, self.incarnation)
+        self.core.assign(partition, 0)
+        self.positions[partition] = 0
+        self.after(self.world.latency(), partial(self.poll, partition))
+
+    def value(self, request_id: str, values: list[str]) -> str:
+        """Give what the model makes of a request, and change the state."""
+        nonce = 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
+        item = model.Item(request_id, tuple(values))
+        value = model.compute(self.stage, self.state, item, nonce)
+        self.state = model.update(self.stage, self.state, [item], nonce)
+        return value
