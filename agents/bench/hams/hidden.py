@@ -125,11 +125,11 @@ class Overlap:
 
 def measure_large(setting: Setting) -> dict[str, Any]:
     """The costs, then the runs in turn."""
-    limit_torch_threads(1)
     service = SERVICES["ol-large"]
     (stage,) = load(service.path).spec.stages
     assert stage.model is not None  # as the file has it
     machine = Machine(stage.name, load_declared(stage.name, stage.model, stage.arguments, "cpu", "shared"))
+    limit_torch_threads(1)
     queries = list(in_batches(service, _BATCHES, BATCH))
     pipeline = f"large-{setting.run()}"
     make_topics(setting.cluster, pipeline)
