@@ -35,6 +35,7 @@ def describe(
     dedup: Iterable[DedupLane] = (),
     outputs: Iterable[Output] = (),
     inputs: Iterable[InputPlace] = (),
+    later: int = 0,
 ) -> Contents:
     """The contents of a version whose records were all made."""
     return Contents(
@@ -48,6 +49,7 @@ def describe(
         tuple(dedup),
         tuple(outputs),
         tuple(inputs),
+        later,
     )
 
 
@@ -56,7 +58,7 @@ def version_digest(contents: Contents) -> bytes:
 
     Equal states of equal layouts have equal digests; `checkpoint.state.digest` compares states whatever their layout.
     """
-    layout = encode(replace(contents, chunks=(), batches=(), dedup=(), outputs=(), inputs=()))
+    layout = encode(replace(contents, chunks=(), batches=(), dedup=(), outputs=(), inputs=(), later=0))
     return digest_of(layout + b"".join([chunk.digest for chunk in contents.chunks]))
 
 

@@ -295,13 +295,17 @@ class Reign(Generic[T]):
         if self._owes_base and self._stash is None:
             return
         version = Version(self.epoch, self.recorded)
+        entries = self._since(version.n)
         what = None
         if self._stash is not None:
             (self._log_n, what), self._stash = self._stash, None
             self._owes_base = False
             while self._unlogged and self._unlogged[0].n <= self._log_n:
                 self._unlogged.popleft()
-        self._start(version, what, self._log_n, self._since(version.n), tuple(self._unlogged))
+        # Those that the copy has, and no manifest yet, are recorded here too: the record has no gaps (rule 10).
+        first = self._unlogged[0].n if self._unlogged else version.n + 1
+        earlier = [entry.batch for entry in entries if entry.batch.n < first]
+        self._start(version, what, self._log_n, entries, (*earlier, *self._unlogged))
 
     def _start(
         self, version: Version, what: T | None, state_n: int, entries: list[Recorded], batches: tuple[Batch, ...]

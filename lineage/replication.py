@@ -127,6 +127,7 @@ class Contents:
     dedup: tuple[DedupLane, ...] = ()
     outputs: tuple[Output, ...] = ()
     inputs: tuple[InputPlace, ...] = ()
+    later: int = 0  # how many of the last batches are not in the chunks: a recovery computes them again
 
 
 @dataclass(frozen=True, slots=True)

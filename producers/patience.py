@@ -21,6 +21,7 @@ _PAUSE_SECONDS = 0.02
 _PASSING = frozenset(
     {
         KafkaError._TIMED_OUT,  # noqa: SLF001 (librdkafka's local codes have underscores)
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
         KafkaError._TRANSPORT,  # noqa: SLF001
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
         KafkaError._WAIT_COORD,  # noqa: SLF001

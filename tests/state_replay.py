@@ -42,8 +42,7 @@ def state_problems(place: Place, histories: Histories, messages: Messages, *, ra
     model = load_stateful_model(stage, str(spec.model), spec.arguments)
     stored = shared if check_model(stage, model) == "shared" else keyed or {}
     batches = [batch for _, batch in histories.batches(place).values()]
-    if spec.replication == "lineage-stash" and contents.batches:  # the copy is older: a recovery replays what came
-        batches = batches[: contents.batches[0].n - 1]
+    batches = batches[: durable.n - contents.later]  # where the copy is older, a recovery replays what came
     replayed = run(model, messages.inputs(stage, batches))
     if fingerprint(replayed.state) != fingerprint(stored):
         problems.append(f"{stage}/{shard} {durable}: {_differences(replayed.state, stored)}")

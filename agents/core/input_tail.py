@@ -149,9 +149,9 @@ class InputTail(Generic[R]):
     def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
         """Give what is known in the spans below a base's position, in offset order."""
         part, wanted = self._partitions[partition], tuple(spans)
-        for delivery in part.below:
-            if delivery.offset < position and _within(delivery.offset, wanted):
-                yield delivery
+        for known in part.below:
+            if known.offset < position and _within(known.offset, wanted):
+                yield known
         for record in (*part.loose, *(record for record, _ in part.records)):
             if record.offset >= position:
                 return

@@ -71,6 +71,7 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
         "dedup": [_pack_lane(lane) for lane in contents.dedup],
         "outputs": [_pack_output(output) for output in contents.outputs],
         "inputs": [_pack_input(place) for place in contents.inputs],
+        "later": contents.later,
     }
 
 
@@ -78,6 +79,8 @@ def contents_of(fields: Fields, limits: Limits) -> Contents:
     """The contents in a record."""
     if fields["chunk_bytes"] < 1 or min(fields["own_bytes"], *fields["pages"], 0) < 0:
         raise corrupt("a layout has sizes that cannot be")
+    if not 0 <= fields["later"] <= len(fields["batches"]):
+        raise corrupt("a version has fewer batches than are to be computed again")
     entries = _entries(fields, limits)
     values = values_of(fields["values"], limits)
     if values.keys() != {entry.name for entry in entries if entry.kind == VALUE}:
@@ -96,6 +99,7 @@ def contents_of(fields: Fields, limits: Limits) -> Contents:
         tuple(_lane(lane) for lane in fields["dedup"]),
         tuple(_output(output) for output in fields["outputs"]),
         tuple(_input(place) for place in fields["inputs"]),
+        fields["later"],
     )
 
 

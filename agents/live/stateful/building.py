@@ -98,7 +98,7 @@ class Built:
         self._planning: asyncio.Task[None] | None = None
         self._writer: VersionWriter | None = None
         joins = pipeline.graph.is_join(spec.name)
-        signature = stage_signature(spec, [model])
+        signature = stage_signature(spec, [model])  # type: ignore[list-item] # it asks for the model's own signature alone
         self._decoder = Decoder(self._limits, schemas.book)
         self._intake = Intake(
             predecessors=predecessors,
@@ -257,10 +257,10 @@ class Built:
         """
         made: asyncio.Future[Machine] = self._loop.create_future()
         model, place = self._model, f"stage {self._config.spec.name!r}"
-        batches: tuple[Batch, ...] = contents.batches if MODES[self._config.spec.replication].logs else ()
+        batches: tuple[Batch, ...] = contents.batches[len(contents.batches) - contents.later :]
         settings = self._config.settings.confluent()
         records = await asyncio.to_thread(read_taken, settings, self.topic, batches) if batches else {}
-        n = batches[0].n - 1 if batches else version.n
+        n = version.n - contents.later
 
         def make() -> Machine:
             began = time.monotonic()
@@ -270,7 +270,11 @@ class Built:
                 log.info("%s: computed %d requests again in %.3f s", self._name, count, time.monotonic() - began)
             return machine
 
-        self._means.models.submit(make, lambda one: made.done() or made.set_result(one))
+        def hand_over(machine: Machine) -> None:
+            if not made.done():  # whoever waited may have been overtaken
+                made.set_result(machine)
+
+        self._means.models.submit(make, hand_over)
         return await made
 
     def _reign(self, epoch: int, version: Version, contents: Contents, machine: Machine) -> Primary:

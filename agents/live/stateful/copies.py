@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lineage.marks import INITIAL
@@ -129,7 +130,7 @@ class Copies:
             reader, self._reader = self._reader, None
         assert reader is not None  # follow has made it
         given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
-        reader.promote(version, lambda one: given.done() or given.set_result(one))
+        reader.promote(version, partial(_set, given))
         self.given = await given
         contents = self.given.contents or Contents()
         state: Any = self.given.keyed if self._keyed else self.given.state
@@ -151,3 +152,9 @@ class Copies:
         """Follow nothing more."""
         if self._reader is not None:
             self._reader.close()
+
+
+def _set(future: asyncio.Future[Given], given: Given) -> None:
+    """Hand over, unless whoever waited has been overtaken."""
+    if not future.done():
+        future.set_result(given)

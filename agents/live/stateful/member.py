@@ -80,7 +80,7 @@ class ShardMember:
         self._loading: asyncio.Task[None] | None = None
         self._broken = False
         self._began = False
-        self._looking_at = (0, "")  # the newest thing that the reign was found to rest on and that is dead
+        self._gave_way = 0  # the newest epoch that was given up because it rested on something dead
         self.changed = asyncio.Event()  # the role, or what is durable
 
     def join(self, roles: Roles, states: States, shard_input: ShardInput) -> None:
@@ -117,10 +117,14 @@ class ShardMember:
         self._unread.discard(place)
         if not self._unread:
             self._read.set()
+            self.roles.current = True
+            self.roles.want_again()
         self._look()
 
     def fell_behind(self, place: Place) -> None:
         """Note that a log may have gaps where it is read next."""
+        self._unread.add(place)
+        self.roles.current = False
         if place != CONTROL:
             self.roles.logs.fell_behind(place)
 
@@ -151,10 +155,14 @@ class ShardMember:
         self._on_change()
 
     def _look_for_dead(self, primary: Primary) -> None:
-        mark = primary.core.contaminated
-        if mark is not None and self._looking_at != (primary.core.epoch, str(mark)):
-            self._looking_at = primary.core.epoch, str(mark)
-            self.roles.give_up(f"its reign rests on {mark}, which is dead")
+        """Have the reign end that rests on something dead (rule 14), once."""
+        mark, back = primary.core.contaminated, self.roles.logs.rollback(self.place)
+        if (mark is None and back is None) or self._gave_way == primary.core.epoch:
+            return
+        self._gave_way = primary.core.epoch
+        self.roles.give_up(
+            f"its versions after {back} are dead" if mark is None else f"its reign rests on {mark}, which is dead"
+        )
 
     # Roles (`Acts`) --------------------------------------------------------------------------------------------
 

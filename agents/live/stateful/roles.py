@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agents.live.states.log_reader import CONTROL
@@ -82,8 +83,6 @@ class Roles:
         self.logs = logs
         self.claims = Claims()
         self.member = Member(place, name, self.claims, logs)
-        self.fenced_at = 0.0  # when the own fence was handed over, and other moments of the newest promotion
-        self.wanted_at = 0.0
         self._index = index
         self._acts = acts
         self._appender = appender
@@ -92,6 +91,8 @@ class Roles:
         self._loop = asyncio.get_running_loop()
         self._emission: Emission | None = None
         self._watch: Watch | None = None
+        self.current = True  # whether the logs were read to where they ended; set by the owner
+        self._wish = ""  # why this member wanted the shard while they were not
         self._begun = False
         self._returned = -float("inf")  # when the newest beat was sent that has come back
         self._sent: dict[int, float] = {}  # beats on the way
@@ -144,14 +145,22 @@ class Roles:
         """Try to become primary, or as one to begin a new reign."""
         if not self._begun:
             return
+        if not self.current:
+            self._wish = why
+            return
         if self.role in (Role.BACKUP, Role.PRIMARY):
             log.info("%s: claims the shard: %s", self.name, why)
-            self.wanted_at = self._loop.time()
         was_primary = self.role is Role.PRIMARY
         action = self.member.wanted()
         if was_primary and action is not None:
             self._stand_down()
         self._act(action)
+
+    def want_again(self) -> None:
+        """Do what was wanted while the logs were not read to their ends."""
+        wish, self._wish = self._wish, ""
+        if wish:
+            self.want(wish)
 
     def give_up(self, why: str) -> None:
         """As the primary, have another member take over; where none is heard, or none comes, begin anew oneself."""
@@ -288,9 +297,7 @@ class Roles:
             if emission is None:
                 return
             if order is Order.CHECK:
-                self._read_to_end(
-                    self.place, lambda emission=emission, check=emission.checks: self._checked(emission, check)
-                )
+                self._read_to_end(self.place, partial(self._checked, emission, emission.checks))
             elif order is Order.GO_ON:
                 log.warning("%s: emits again, as the log has no newer reign", self.name)
                 self._acts.emit_again()

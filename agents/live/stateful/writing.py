@@ -99,7 +99,10 @@ class VersionWriter:
         manifest = Manifest(
             order.version, self._history().links, order.requires, self._claimant, at_us=time.time_ns() // 1000
         )
-        pieces: dict[str, Any] = {"batches": order.batches, "inputs": order.inputs, "outputs": outputs}
+        later = order.version.n - order.state_n
+        pieces: dict[str, Any] = {
+            "batches": order.batches, "inputs": order.inputs, "outputs": outputs, "later": later
+        }  # fmt: skip
         if order.what is not None:
             if self._logs and self._copy is not _NOTHING:
                 self._let_go.append(self._copy)
