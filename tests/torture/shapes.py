@@ -35,3 +35,9 @@ SHAPES = {
     "between": Shape((stateful("a", "Chain"), stateless("t", "a"), stateful("b", "Users", "t"))),
     "before": Shape((stateless("t"), stateful("a", "Dice", "t")), frozenset("a")),
 }
+
+# The ways to replicate that HAMS is compared with promise the same of models without chance.
+SHAPES |= {
+    mode: Shape((stateful("a", "Chain", replication=mode), stateful("b", "Chain", "a", replication=mode)))
+    for mode in ("remus", "s1", "s2", "lineage-stash", "kafka-eos")
+}

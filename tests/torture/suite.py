@@ -60,6 +60,14 @@ FAULTS: dict[str, Fault] = {
     "broker-dice": Fault("the broker for some seconds", "dice", faults.broker_restarts),
     "compaction": Fault("compaction at any moment, and primaries", "pair", faults.compaction_and_deaths,
                         compacted=True, arguments=LARGE, count=400),
+    **{
+        f"{name}-{mode}": Fault(f"{row}, replicated as {mode}", mode, strike)
+        for mode in ("remus", "s1", "s2", "lineage-stash", "kafka-eos")
+        for name, row, strike in (
+            ("primary", "the primary", faults.primary_dies),
+            ("shard", "all members of a stage", faults.shard_dies),
+        )
+    },
 }  # fmt: skip
 
 # How many seeds each has, where it is not one: what is struck by chance is tried more often.
