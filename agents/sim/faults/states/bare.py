@@ -8,10 +8,13 @@ state and the same messages; with one that draws, others.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agents.sim.faults.states import model
 from agents.sim.faults.states.stateless import StatelessProcess
-from agents.sim.faults.states.world import StateWorld
+
+if TYPE_CHECKING:
+    from agents.sim.faults.states.world import StateWorld
 
 
 class BareProcess(StatelessProcess):

@@ -31,7 +31,9 @@ class GateProcess(Living):
         self.producer = world.broker.producer(GATE)
         places = world.shards_of(world.graph.rests_on(None))
         logs = scenario.guards.gate_logs(places)
-        self.core = scenario.guards.gate(world.graph, sinks=scenario.topology.sinks, durability=logs if places else None)
+        self.core = scenario.guards.gate(
+            world.graph, sinks=scenario.topology.sinks, durability=logs if places else None
+        )
         self._writing = False
         self._began = False
         self.follower = Follower(world, self, logs, places, self._logs_changed)
@@ -127,7 +129,13 @@ class GateProcess(Living):
     def idle(self) -> bool:
         """Whether nothing is under way here."""
         core, broker = self.core, self.world.broker
-        if not self._began or core.pending or core.waiting or self._writing or any(offset for offset, _ in core.commits().values()):
+        if (
+            not self._began
+            or core.pending
+            or core.waiting
+            or self._writing
+            or any(offset for offset, _ in core.commits().values())
+        ):
             return False
         return self.follower.read_up() and all(
             next(broker.read((OUTCOMES, partition), position), None) is None

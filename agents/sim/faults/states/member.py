@@ -172,7 +172,7 @@ class MemberProcess(Living):
 
     def reported(self, names: tuple[str, ...]) -> None:
         """Hear from a supervisor that processes are dead."""
-        if self.watch is not None and any([self.watch.reported(name) for name in names]):
+        if self.watch is not None and self.watch.peer in names and self.watch.reported(self.watch.peer):
             self.want()
 
     def gives_way(self, epoch: int) -> None:
@@ -232,7 +232,7 @@ class MemberProcess(Living):
         self.emission = self._check = None
         if self.primary is not None:
             self.world.result.count("stood down")
-            self.primary.dropped = True
+            self.primary.drop()
             self.primary = None
 
     # Time ------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class MemberProcess(Living):
             elif order is LeaseOrder.GO_ON and self.primary is not None:
                 self.world.result.count("lease regained")
         if self.primary is not None:
-            self.primary.flush()
+            self.primary.outgoing.flush()
 
     def was_away(self, seconds: float) -> None:
         """Read the logs to where they end now before judging by them, if they may have been compacted.

@@ -162,7 +162,7 @@ class Judge:
     def _history(self, place: Place) -> None:
         """Go along the versions of a shard."""
         made, end = self.run.made, self.logs.newest_durable(place)
-        digest = state = model.State()
+        state = model.State()
         digest = state.digest
         for n in range(1, end.n + 1):
             mark = self._at(place, n)
@@ -260,7 +260,9 @@ class Judge:
                 for one in (*batch.taken, *batch.dropped):
                     versions[one.request].add(batch.n)
                     places[one.partition, one.offset] += 1
-        self.problems += [f"(f) {stage}: {request} is recorded in {len(n)} versions" for request, n in versions.items() if len(n) > 1]
+        self.problems += [
+            f"(f) {stage}: {request} is recorded in {len(n)} versions" for request, n in versions.items() if len(n) > 1
+        ]
         self.problems += [f"(f) {stage}: {where} is recorded {n} times" for where, n in places.items() if n > 1]
         topic = stage if self.play.graph.predecessors[stage] else INGRESS
         for partition in range(self.play.scenario.partitions):

@@ -11,7 +11,6 @@ from agents.sim.faults.broker import INGRESS, Record
 from agents.sim.faults.states.bare import BareProcess
 from agents.sim.faults.states.gate import GateProcess
 from agents.sim.faults.states.history import Payload
-from agents.sim.faults.states.living import KilledError
 from agents.sim.faults.states.member import MemberProcess
 from agents.sim.faults.states.scenario import Kind
 from agents.sim.faults.states.stateless import StatelessProcess

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from agents.core.actions import Failed, Ok
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS
 from agents.sim.faults.states import model
-from agents.sim.faults.states.history import Loaded, Made, Payload
+from agents.sim.faults.states.history import Loaded, Made
 from agents.sim.faults.states.messages import deliver, delivery_of, message_of
+from agents.sim.faults.states.outgoing import Outgoing
 from agents.sim.faults.states.replay import replayed
+from agents.sim.faults.states.work import computed
 from agents.sim.faults.states.writing import Writer
 from checkpoint.reign import Copy, Seal, Write
-from lineage import reasons
 from lineage.marks import Mark, Version
-from lineage.message import PREDICTION, Outcome
 from lineage.replication import InputPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.actions import Emit, Result
+    from agents.core.actions import Emit
     from agents.core.batching import Batch
-    from agents.core.request import Request
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.states.member import MemberProcess
     from agents.sim.faults.states.model import State
@@ -62,8 +59,7 @@ class Primary:
         self.state = replayed(world, self.place, state, base, entry)
         self.writer = Writer(self)
         self._next: State | None = None  # after the update that is due
-        self._emission = emission
-        self._outgoing: deque[Callable[[], None]] = deque()
+        self.outgoing = Outgoing(process, emission)
         self._positions: dict[int, int] = {}
         self._busy = 0  # computations, updates and copies under way
         self._wake_at = float("inf")
@@ -98,13 +94,18 @@ class Primary:
         assert self.entry is not None  # the caller has looked
         outputs = self.entry.contents.outputs
         self.reign.resend(len(outputs))
-        for place, record in outputs:  # type: ignore[misc]
+        for one in outputs:
+            place, record = cast("tuple[Place, Record]", one)
             self.world.result.count("sent again")
             self.send(place, _copy(record), self._resent)
 
     def _resent(self) -> None:
         self.reign.resent()
         self._pump()
+
+    def drop(self) -> None:
+        """End the reign: nothing of it is done any more."""
+        self.dropped = self.outgoing.closed = True
 
     # What comes ------------------------------------------------------------------------------------------------
 
@@ -128,9 +129,7 @@ class Primary:
             return
         self.core.durability_changed(self.world.now)
         self.writer.tidy()
-        if not self._gave_way and (
-            self.core.contaminated is not None or self.logs.rollback(self.place) is not None
-        ):
+        if not self._gave_way and (self.core.contaminated is not None or self.logs.rollback(self.place) is not None):
             self._gave_way = True
             self.world.result.count("contaminated")
             self.process.gives_way(self.epoch)
@@ -185,45 +184,14 @@ class Primary:
 
     def _computed(self, batch: Batch, seconds: float) -> None:
         self.process.point("compute.after")
-        stage, nonce = self.place[0], 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
-        raises = {r.request_id for r in batch.requests if self._raises(r)}
-        items = [item_of(request) for request in batch.requests if request.request_id not in raises]
-        mark = Mark(*self.place, self.reign.next)
-        after = model.update(stage, self.state, items, nonce)
-        taken = tuple(
-            (request.request_id, tuple((part.partition, part.offset) for part in request.parts))
-            for request in batch.requests
-            if request.request_id not in raises
-        )
+        done = computed(self.world, self.place, self.state, batch, self.reign.next)
         self._note_drops()
-        self.world.made(mark, Made(self.state.digest, after.digest, taken, nonce))
+        self.world.made(Mark(*self.place, self.reign.next), done.made)
         self._noted += 1
-        good = iter(items)
-        results: list[Result] = [
-            Failed(reasons.MODEL_RAISED, "scripted") if r.request_id in raises else self._result(next(good), mark, nonce)
-            for r in batch.requests
-        ]
-        changed = any(model.changes(stage, item) for item in items)
-        self._next = after
-        self.core.computed(self.world.now, batch, results, seconds, changes=changed)
+        self._next = done.after
+        self.core.computed(self.world.now, batch, done.results, seconds, changes=done.changes)
         self._pump()
         self._poll_all()
-
-    def _raises(self, request: Request) -> bool:
-        return model.poisoned(self.place[0], request.request_id, self.world.scenario.poison) == "model"
-
-    def _result(self, item: model.Item, mark: Mark, nonce: int) -> Ok:
-        stage = self.place[0]
-        value = model.compute(stage, self.state, item, nonce)
-        payload = Payload(value, frozenset((mark,)))
-        going = self.world.graph.successors[stage]
-        options = self.world.scenario.topology.choices.get(stage)
-        chosen = None if options is None else options[int(value[:8], 16) % len(options)]
-        if chosen is not None:
-            going = chosen
-        if not going:
-            return Ok({None: Outcome(PREDICTION, outputs={"value": payload}, stage=stage)}, chosen)
-        return Ok(dict.fromkeys(going, payload), chosen)
 
     def _recorded(self, record: Callable[..., None], batch: Recorded, *rest: object) -> None:
         """Listen to what the core records."""
@@ -269,24 +237,7 @@ class Primary:
 
     def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
         """Send a record, if and when the lease allows it."""
-        self.send_together(((place, record),), acked, takes)
-
-    def send_together(
-        self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0
-    ) -> None:
-        """Send records all at once, if and when the lease allows it."""
-
-        def heard() -> None:
-            if not self.dropped:
-                acked()
-
-        self._outgoing.append(partial(self.process.wire.send_together, records, heard, takes))
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what waits."""
-        while self._outgoing and not self.dropped and self._emission.may_emit(self.world.now):
-            self._outgoing.popleft()()
+        self.outgoing.send(((place, record),), acked, takes)
 
     def commit(self) -> None:
         """Commit what the newest durable version covers."""
@@ -300,19 +251,13 @@ class Primary:
         """Whether everything that was read is recorded, written and durable."""
         core, broker = self.core, self.world.broker
         return (
-            not (self._busy or self._outgoing or core.waiting or core.depth)
+            not (self._busy or self.outgoing.waits or core.waiting or core.depth)
             and core.settled
             and all(
                 next(broker.read((self.topic, partition), position), None) is None
                 for partition, position in self._positions.items()
             )
         )
-
-
-def item_of(request: Request) -> model.Item:
-    """Give a request as the model sees it."""
-    parts = sorted(request.parts, key=lambda part: part.predecessor)
-    return model.Item(request.request_id, tuple(part.payload.value for part in parts))
 
 
 def _copy(record: Record) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.gate import GATE
 from agents.sim.faults.states.scenario import POINTS, Fault, Kind, Scenario
@@ -36,6 +36,15 @@ _STORIES = {
     "stateless": 8,
     "switch": 4,
 }
+
+
+class Where(NamedTuple):
+    """Whom something happens to, when, and how long it takes until he is back."""
+
+    stage: str
+    at: float
+    back: float
+    shard: int
 
 
 def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None) -> Scenario:
@@ -83,9 +92,7 @@ def _told(story: str, random: Random, topology: Topology, shards: int) -> list[F
     if story == "member pauses":
         return [_pause(random, stage, random.choice(("primary", "primary", "backup")), at, shard)]
     if story == "two primaries":
-        return [
-            _crash(random, one, "primary", at + random.uniform(0.0, 0.03), back, shard) for one in topology.states
-        ]
+        return [_crash(random, one, "primary", at + random.uniform(0.0, 0.03), back, shard) for one in topology.states]
     if story == "fig6":
         first, second = topology.states[0], topology.states[-1]
         slow = random.uniform(0.1, 0.4)
@@ -94,6 +101,12 @@ def _told(story: str, random: Random, topology: Topology, shards: int) -> list[F
             Fault(Kind.CRASH, first, "primary", at, seconds=back, shard=shard),
             Fault(Kind.CRASH, second, "backup", at + random.uniform(-0.02, 0.02), seconds=back, shard=shard),
         ]
+    return _to_one(story, random, topology, Where(stage, at, back, shard))
+
+
+def _to_one(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
+    """Tell what else happens to one shard."""
+    stage, at, back, shard = where
     if story == "all members":
         return [
             Fault(Kind.CRASH, stage, role, at + random.uniform(0.0, 0.02), seconds=back, shard=shard)
@@ -103,11 +116,12 @@ def _told(story: str, random: Random, topology: Topology, shards: int) -> list[F
         return [Fault(Kind.SWITCH, stage, at=at, shard=shard)]
     if story == "member is slow":
         return [Fault(Kind.SLOW, stage, "primary", at, seconds=random.uniform(0.2, 0.8), shard=shard)]
-    return _beside(story, random, topology, at, back, shard)
+    return _beside(story, random, topology, where)
 
 
-def _beside(story: str, random: Random, topology: Topology, at: float, back: float, shard: int) -> list[Fault]:
+def _beside(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
     """Tell what happens to others than members."""
+    _, at, back, shard = where
     if story == "log is late":
         reader = random.choice((*topology.edges, GATE))
         of = random.choice(topology.states)

@@ -1,12 +1,12 @@
 """What a member holds of its shard's versions, ready to be promoted: the durable one applied, newer ones buffered.
 
-Invariants: what is applied is the newest durable version that could be read so far, never one that may die. A version is
-put together from its manifest's chunks and nothing else; a missing or different chunk is an error (rule 16).
+Invariants: what is applied is the newest durable version that could be read so far, never one that may die. A version
+is put together from its manifest's chunks and nothing else; a missing or different chunk is an error (rule 16).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.sim.faults.states.model import PARTS, State
 from checkpoint.retention import Retention
@@ -39,10 +39,11 @@ class Standby:
 
     def read_state(self, record: Record) -> None:
         """Take a record of the state topic."""
+        key: Any = record.request_id  # of a keyed record, its key
         if record.body is None:
-            self.chunks.pop(record.request_id, None)
+            self.chunks.pop(key, None)
         else:
-            self.chunks[record.request_id] = record.body
+            self.chunks[key] = record.body
 
     def read_version(self, record: Record, *, counts: bool) -> None:
         """Take a record of the version log."""

@@ -31,7 +31,7 @@ def state_of(place: Place) -> Place:
 
 
 def beats_of(place: Place) -> Place:
-    """Give where a shard's heartbeats are. (One topic for all has them in one order too; nobody compares shards.)"""
+    """Give where a shard's heartbeats are. Live, one topic has those of all shards."""
     return place[0] + BEATS, place[1]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.process import Process
+    from agents.sim.faults.states.living import Living
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Flight:
 class Wire:
     """One process's producer."""
 
-    def __init__(self, process: Process, *, slow: float = 0.0) -> None:
+    def __init__(self, process: Living, *, slow: float = 0.0) -> None:
         """`slow`: seconds that every message takes longer."""
         self._process = process
         self._world = process.world

@@ -1,4 +1,4 @@
-"""How a primary writes a version: the changed parts as chunks, then, when all is acknowledged, the manifest (rule 5)."""
+"""How a primary writes a version: the changed parts as chunks, and when all is acknowledged the manifest (rule 5)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from agents.sim.faults.states.messages import message_of
 from agents.sim.faults.states.standby import Logged
 from agents.sim.faults.states.topics import keyed, state_of, versions_of
 from checkpoint.chunks import decode_key, encode_key, expendable
-from lineage.marks import Version
 from lineage.replication import ChunkKey, Contents, Manifest
 
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.states.primary import Primary
     from checkpoint.reign import Write
+    from lineage.marks import Version
 
 
 class Writer:
@@ -83,7 +83,9 @@ class Writer:
         manifest = Manifest(order.version, primary.chain, order.requires, primary.process.name)
         transacts = self.world.scenario.mode.transacts
         contents = Contents(
-            batches=order.batches, inputs=order.inputs, outputs=() if transacts else tuple(self._outputs)  # type: ignore[arg-type]
+            batches=order.batches,
+            inputs=order.inputs,
+            outputs=() if transacts else tuple(self._outputs),  # type: ignore[arg-type]
         )
         named = tuple((encode_key(key), value) for _, (key, value) in sorted(self._held.items()))
         body = Logged(manifest, contents, named, self._state_n)
@@ -91,7 +93,7 @@ class Writer:
         done = partial(self._completed, order.version)
         last = (versions_of(primary.place), record)
         if transacts:
-            primary.send_together((last, *self._chunks, *self._outputs), done)
+            primary.outgoing.send((last, *self._chunks, *self._outputs), done)
         else:
             primary.send(*last, done)
 

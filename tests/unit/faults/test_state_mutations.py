@@ -1,0 +1,165 @@
+"""The oracle sees each guard of stateful serving broken: what passes with the real parts fails with the mutated ones.
+
+A mutation is a subclass of the guard, or another function in its place; production code has no switch to turn one off.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+
+from agents.core.stage import StageCore
+from agents.core.stateful_share import StatefulShare
+from agents.core.stateful_stage import StatefulCore
+from agents.sim.faults.states.oracle import problems
+from agents.sim.faults.states.play import run
+from agents.sim.faults.states.scenario import Guards
+from agents.sim.faults.states.schedules import drawn
+from checkpoint.dedup import HopLane, PartitionMemory
+from checkpoint.logs import Fate, Logs
+from checkpoint.modes import NSPB
+from checkpoint.promotion import Member
+from checkpoint.reign import Reign
+from checkpoint.versions import INITIAL
+from lineage.errors import CheckpointError
+from lineage.replication import Fence, Manifest
+
+SEEDS = 400
+
+
+class ReleasesAtOnce(Logs):
+    """What is not dead passes for durable."""
+
+    def durable(self, mark):
+        return not self.dead(mark)
+
+    def may_release(self, hops):
+        return not self.is_dead(hops)
+
+
+class OutOfOrder(Logs):
+    """A version is durable with its manifest, whatever it rests on."""
+
+    def take(self, place, record):
+        return super().take(place, replace(record, requires=()) if isinstance(record, Manifest) else record)
+
+
+class OldEpochIsDead(Logs):
+    """The chain itself is kept right, so that claimants still find their bases."""
+
+    def fate(self, mark):
+        old = mark.version != INITIAL and mark.version.epoch < self.log(mark.place).history.epoch
+        return Fate.DEAD if old else super().fate(mark)
+
+
+class BaseBeforeFence(Member):
+    """What it knew when its claim had won is its base; nothing is read up to the fence."""
+
+    def _fence(self):
+        try:
+            self._known = self._logs.candidate(self.place)
+        except CheckpointError:
+            self._known = None
+        return super()._fence()
+
+    def choose(self):
+        return super().choose() if self._known is None else self._known
+
+    _actions = Member._actions | {"fence": _fence}
+
+
+def without_epoch(record):
+    if isinstance(record, Manifest):
+        return f"manifest/{record.version.n}"
+    return f"fence/{record.claimant}" if isinstance(record, Fence) else "base"
+
+
+class ManifestFirst(Reign):
+    """It waits for no output."""
+
+    def sealable(self, version):
+        return True
+
+
+class CommitsEarly(StageCore):
+    """What is acknowledged is committed, durable or not."""
+
+    def commits(self):
+        if self.unsettled or self.waiting:
+            return {}
+        found = {}
+        for partition, share in self._shares.items():
+            offset = share.offsets._last + 1
+            if offset > share.committed:
+                found[partition] = (offset, share.commit()[1].replace("r1:", "r1:") if False else "")
+        return found
+
+
+class ShortLane(HopLane):
+    """It remembers the newest few messages, as if the others were too old."""
+
+    def __init__(self):
+        super().__init__()
+        self._newest = deque()
+
+    def fresh(self, said, offset, hop):
+        fresh = super().fresh(said, offset, hop)
+        if fresh:
+            self._newest.append((said, hop))
+            if len(self._newest) > 2:
+                self.forget(*self._newest.popleft())
+        return fresh
+
+
+class ShortMemory(PartitionMemory):
+    __slots__ = ()
+    lane_type = ShortLane
+
+
+class ForgetfulShare(StatefulShare):
+    __slots__ = ()
+    memory_type = ShortMemory
+
+
+class Forgetful(StatefulCore):
+    share_type = ForgetfulShare
+
+
+def newest_complete(logs, place):
+    """What two slots would keep: the version that is captured, and the one that is complete."""
+    try:
+        return logs.candidate(place)
+    except CheckpointError:
+        return logs.newest_durable(place)
+
+
+MUTATIONS = {
+    "release before durable": Guards(gate_logs=ReleasesAtOnce),
+    "apply out of causal order": Guards(member_logs=OutOfOrder, stage_logs=OutOfOrder, gate_logs=OutOfOrder),
+    "skip the fence": Guards(member=BaseBeforeFence),
+    "no epoch in the chunks' keys": Guards(chunk_epoch=lambda _epoch: 1),
+    "no epoch in the versions' keys": Guards(version_key=without_epoch),
+    "manifest before outputs": Guards(reign=ManifestFirst),
+    "dead is old epoch": Guards(stage_logs=OldEpochIsDead, gate_logs=OldEpochIsDead),
+    "commit before durable": Guards(stage=CommitsEarly),
+    "forget by the clock": Guards(stateful=Forgetful),
+    "two slots": Guards(keeps=newest_complete),
+}
+
+
+def found(guards, seeds=SEEDS, topology=None, mode=NSPB):
+    """The first schedule that the mutation fails, and what the oracle says of it."""
+    for seed in range(seeds):
+        scenario = drawn(seed, topology, mode)
+        broken = problems(run(replace(scenario, guards=guards), seed))
+        if broken:
+            assert problems(run(scenario, seed)) == [], f"seed {seed} fails without the mutation, too"
+            return seed, broken
+    return None
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_oracle_sees_a_guard_broken(name):
+    assert found(MUTATIONS[name]) is not None
