@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from agents.core.gate import GateCore
 from agents.core.stage import StageCore
 from agents.core.stateful_share import StatefulShare
 from agents.core.stateful_stage import StatefulCore
@@ -18,6 +19,7 @@ from agents.sim.faults.states.play import run
 from agents.sim.faults.states.scenario import Guards
 from agents.sim.faults.states.schedules import drawn
 from checkpoint.dedup import HopLane, PartitionMemory
+from checkpoint.durability import Stateless
 from checkpoint.logs import Fate, Logs
 from checkpoint.modes import NSPB
 from checkpoint.promotion import Member
@@ -29,14 +31,11 @@ from lineage.replication import Fence, Manifest
 SEEDS = 400
 
 
-class ReleasesAtOnce(Logs):
-    """What is not dead passes for durable."""
+class HastyGate(GateCore):
+    """A gate that waits for nothing."""
 
-    def durable(self, mark):
-        return not self.dead(mark)
-
-    def may_release(self, hops):
-        return not self.is_dead(hops)
+    def __init__(self, graph, *, sinks, durability):
+        super().__init__(graph, sinks=sinks, durability=Stateless())
 
 
 class OutOfOrder(Logs):
@@ -93,7 +92,7 @@ class CommitsEarly(StageCore):
         for partition, share in self._shares.items():
             offset = share.offsets._last + 1
             if offset > share.committed:
-                found[partition] = (offset, share.commit()[1].replace("r1:", "r1:") if False else "")
+                found[partition] = (offset, "")
         return found
 
 
@@ -136,7 +135,7 @@ def newest_complete(logs, place):
 
 
 MUTATIONS = {
-    "release before durable": Guards(gate_logs=ReleasesAtOnce),
+    "release before durable": Guards(gate=HastyGate),
     "apply out of causal order": Guards(member_logs=OutOfOrder, stage_logs=OutOfOrder, gate_logs=OutOfOrder),
     "skip the fence": Guards(member=BaseBeforeFence),
     "no epoch in the chunks' keys": Guards(chunk_epoch=lambda _epoch: 1),
@@ -149,17 +148,17 @@ MUTATIONS = {
 }
 
 
-def found(guards, seeds=SEEDS, topology=None, mode=NSPB):
+def found(guards, seeds=SEEDS):
     """The first schedule that the mutation fails, and what the oracle says of it."""
     for seed in range(seeds):
-        scenario = drawn(seed, topology, mode)
+        scenario = drawn(seed, mode=NSPB)
         broken = problems(run(replace(scenario, guards=guards), seed))
         if broken:
             assert problems(run(scenario, seed)) == [], f"seed {seed} fails without the mutation, too"
-            return seed, broken
-    return None
+            return broken
+    return []
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_oracle_sees_a_guard_broken(name):
-    assert found(MUTATIONS[name]) is not None
+    assert found(MUTATIONS[name])
