@@ -73,7 +73,10 @@ class Watcher:
     def _kill(self) -> None:
         if self._stop.wait(self._began + KILLED_AT - time.monotonic()):
             return
-        entry, _ = members(self._run_dir, self._pipeline, STAGE)[PRIMARY]
+        while (found := members(self._run_dir, self._pipeline, STAGE).get(PRIMARY)) is None:
+            if self._stop.wait(0.1):
+                return
+        entry, _ = found
         self.killed_at = time.monotonic()
         os.kill(entry.pid, signal.SIGKILL)
         self.console.print(f"[bold red]SIGKILL[/] to {entry.name}, process {entry.pid}")
