@@ -1,0 +1,127 @@
+"""Computing and updating a batch: what is updated is what leaves, and nobody fails for a neighbour."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from agents.core.actions import Failed, Ok
+from agents.core.request import Delivery, Request
+from agents.live.stage.carried import Carried
+from agents.live.stage.user_functions import UserFunctions
+from agents.live.stateful.work import StatefulWork, UpdateError
+from agents.models.bare import BareModel
+from agents.models.stateful import Machine
+from lineage import reasons
+from lineage.limits import Limits
+from lineage.message import Query
+from lineage.values import codec
+
+DECODER = codec.Decoder()
+
+
+class Adds:
+    """Its state is the list of what it was updated with."""
+
+    def __init__(self):
+        self.computed = []
+
+    def initialize(self):
+        return {"seen": ()}
+
+    def reads(self, query):
+        return bool(query.get("read"))
+
+    def compute(self, state, batch):
+        self.computed.append([query["x"] for query in batch])
+        if any(query.get("bad") for query in batch) or sum(bool(query.get("alone")) for query in batch) > 1:
+            raise ValueError("no")
+        return [{"y": object() if query.get("strange") else len(state["seen"])} for query in batch]
+
+    def update(self, state, batch, _outputs):
+        if any(query.get("worse") for query in batch):
+            raise RuntimeError("half way")
+        return {"seen": (*state["seen"], *(query["x"] for query in batch))}
+
+
+def request(number, **inputs):
+    carried = Carried(SimpleNamespace(key=b"k"), None, Query({"x": number, **inputs}, {}))
+    delivery = Delivery(f"r{number}", 0, number, 1.0, 9.0, "", None, payload=carried)
+    return Request(f"r{number}", 0, 1.0, 9.0, 2.0, (delivery,), {}, 2.5, 3.0)
+
+
+@pytest.fixture
+def made():
+    spec = SimpleNamespace(name="s", join=None, split=None, choose=None)
+    work = StatefulWork(
+        "s", [], UserFunctions(spec, ()), joins=False, model_name="m", version="1", signature=None, limits=Limits()
+    )
+    model = Adds()
+    return work, Machine("s", model), model
+
+
+def compute(made, *requests):
+    work, machine, _ = made
+    return work.compute(machine, SimpleNamespace(requests=list(requests)))
+
+
+def update(made, *requests):
+    work, machine, _ = made
+    return work.update(machine, SimpleNamespace(requests=list(requests)))
+
+
+def test_a_batch_is_computed_from_the_state_and_then_changes_it(made):
+    done = compute(made, request(1), request(2))
+    assert [DECODER.outcome(result.payloads[None]).outputs for result in done.results] == [{"y": 0}, {"y": 0}]
+    assert done.changes
+    assert made[1].state == {"seen": ()}
+    update(made)
+    assert made[1].state == {"seen": (1, 2)}
+
+
+def test_a_query_that_raises_fails_alone_and_changes_nothing(made):
+    done = compute(made, request(1), request(2, bad=True), request(3))
+    assert [type(result) for result in done.results] == [Ok, Failed, Ok]
+    assert done.results[1].reason == reasons.MODEL_RAISED
+    assert made[2].computed == [[1, 2, 3], [1], [2], [3], [1, 3]]
+    update(made)
+    assert made[1].state == {"seen": (1, 3)}
+
+
+def test_a_query_whose_result_cannot_be_encoded_changes_nothing(made):
+    done = compute(made, request(1), request(2, strange=True))
+    assert [type(result) for result in done.results] == [Ok, Failed]
+    assert done.results[1].reason == reasons.BAD_RESULT
+    update(made)
+    assert made[1].state == {"seen": (1,)}
+
+
+def test_where_only_all_together_raise_all_fail(made):
+    done = compute(made, request(1, alone=True), request(2, alone=True))
+    assert {result.reason for result in done.results} == {reasons.MODEL_RAISED}
+    assert not done.changes
+
+
+def test_reading_alone_changes_nothing(made):
+    assert not compute(made, request(1, read=True)).changes
+
+
+def test_an_update_that_raises_ends_the_member_and_names_model_and_queries(made):
+    compute(made, request(1), request(2, worse=True))
+    with pytest.raises(
+        UpdateError, match=r"model 'm': update raised RuntimeError: half way for the queries 'r1', 'r2'"
+    ):
+        update(made, request(1), request(2))
+
+
+def test_what_was_computed_before_is_computed_again_without_being_sent(made):
+    work, machine, _ = made
+    work.again(machine, [request(4), request(5)])
+    assert machine.state == {"seen": (4, 5)}
+
+
+def test_a_bare_model_computes_and_updates():
+    bare = BareModel("stage 's'", Adds())
+    assert bare.predict([{"x": 1}]) == [{"y": 0}]
+    assert bare.predict([{"x": 2}]) == [{"y": 1}]
