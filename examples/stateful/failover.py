@@ -20,6 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from agents.broker import EmbeddedBroker
+from agents.cli.ending import end
 from agents.cli.options import cache_dir
 from agents.live.operator.choices import kept_version
 from agents.live.operator.histories import read_histories
@@ -173,4 +174,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    end(main())
