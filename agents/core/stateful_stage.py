@@ -71,6 +71,8 @@ class StatefulCore(StageCore):
         outbox: Any = self._outbox
         self._out: StatefulOutbox = outbox
         self._out.reign = reign
+        shares: Any = self._shares
+        self._inputs: dict[int, StatefulShare] = shares
         self._running: Batch | None = None  # given out by `take_runs`, until it is updated
         self._due: Batch | None = None  # computed; its update waits for a copy
         self._updating = False
@@ -91,7 +93,7 @@ class StatefulCore(StageCore):
         repeated, and whoever had been told of this one would take the repetitions for old ones.
         """
         spans = self.assign(place.partition, place.position, place.note)
-        share = self._shares[place.partition]
+        share = self._inputs[place.partition]
         share.cover(place.covered)
         if self._logs.durable(Mark(*self.reign.place, self.reign.base)):
             self._durable[place.partition] = place
@@ -186,7 +188,7 @@ class StatefulCore(StageCore):
 
     def take_orders(self) -> list[Order[Any]]:
         """Give what is to be copied, written, sealed and released now, in this order."""
-        orders = []
+        orders: list[Order[Any]] = []
         while taken := self.reign.take():  # letting messages go may bring more
             for order in taken:
                 if isinstance(order, EmitHeld):
@@ -244,7 +246,7 @@ class StatefulCore(StageCore):
 
     def _record(self) -> None:
         told = self._out.take_recorded()
-        inputs = tuple(share.place() for _, share in sorted(self._shares.items()))
+        inputs = tuple(share.place() for _, share in sorted(self._inputs.items()))
         n = self.reign.next.n
         self.reign.record(Recorded(n, told.taken, told.dropped), told.requires, inputs, told.sent)
         self._look_for_dead(told.requires)
