@@ -202,6 +202,36 @@ def test_the_last_version_of_an_idle_stage_is_copied_at_once() -> None:
     assert reign.take() == [Copy(Version(1, 1))]
 
 
+def test_a_version_may_be_read_as_durable_before_its_acknowledgement_comes() -> None:
+    """Found by a schedule: the writer waited for ever, as nobody told it again that the version was durable."""
+    reign: Reign[str] = Reign(PLACE, 1, INITIAL)
+    for n in (1, 2):
+        reign.record(Batch(n), (), (), 0)
+        reign.update_begins()
+        reign.updated()
+        for order in reign.take():
+            if isinstance(order, Copy):
+                reign.copied(order.version, "state")
+    reign.take()
+    assert reign.durable(Version(1, 1)) == ()
+    assert reign.take() == []
+    reign.completed(Version(1, 1))
+    assert reign.take() == [Copy(Version(1, 2))]
+
+
+def test_a_logging_epoch_begins_with_a_copy_of_its_base() -> None:
+    """Found by a schedule: its log built on chunks of an older epoch, which a new one may tombstone (rule 4)."""
+    reign: Reign[str] = Reign(PLACE, 2, Version(1, 7), MODES["lineage-stash"], every=100)
+    assert reign.take() == [Copy(Version(2, 7))]
+    reign.record(Batch(8), (), (), 0)
+    assert reign.take() == []
+    reign.copied(Version(2, 7), "base")
+    write, seal = reign.take()
+    assert isinstance(write, Write)
+    assert (write.what, write.state_n, write.batches) == ("base", 7, (Batch(8),))
+    assert seal == Seal(Version(2, 8))
+
+
 class Eager(Reign[Any]):
     """Broken: it does not wait for the outputs."""
 

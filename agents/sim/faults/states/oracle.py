@@ -17,6 +17,7 @@ it believes nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from agents.sim.faults.broker import EGRESS, INGRESS, OUTCOMES, Standing
@@ -73,8 +74,11 @@ class Judge:
     # The recovered history -------------------------------------------------------------------------------------
 
     def _read_logs(self) -> bool:
-        """Read what compaction has left, as a member that begins now."""
+        """Read what compaction leaves at last, as a member that begins then."""
         broker = self.play.broker
+        for place in self.places:
+            broker.compact(versions_of(place), inf)
+            broker.compact(state_of(place), inf)
         try:
             for place in self.places:
                 standby = self.standbys[place]

@@ -58,6 +58,8 @@ class Play(StateWorld):
         self._schedule_compaction()
         checked = self.now
         for _ in range(_STEPS):
+            if not events:
+                break  # all are dead
             self.now, _, what = heapq.heappop(events)
             what()
             self.result.events += 1
