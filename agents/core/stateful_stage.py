@@ -8,6 +8,7 @@ Invariants, beside those of a stage:
   The results of a batch leave when it has been computed; where the mode holds them, with a complete version.
 * Drops between batches belong to the next batch's version; where none is running, they are a version of their own.
 * A position is told (in hops, in commits) when the version that covers it is durable.
+* A batch may be divided (`apart`): its parts are computed one after another, each in a version of its own.
 * The core lives for one reign. It is made from the base's manifest at a promotion, and dropped when the member stands
   down; nothing in it is ever rolled back. `contaminated` says that it has to be: it rests on something dead (rule 14).
 
@@ -17,6 +18,7 @@ reign's events through `copied` and `completed`; after any call, `take_orders`.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Ok, Work
@@ -28,7 +30,7 @@ from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
@@ -77,12 +79,15 @@ class StatefulCore(StageCore):
         self._due: Batch | None = None  # computed; its update waits for a copy
         self._updating = False
         self._ended: tuple[Batch, float] | None = None  # updated; the instance is free when the mode says so
+        self._later: deque[Batch] = deque()  # parts of the instance's batch that are computed after this one
+        self._before = 0.0  # seconds that the parts before took
         self._updates: list[Batch] = []
         self._withheld: list[Emit] = []
         self._freed: list[Emit] = []
         self._durable: dict[int, InputPlace] = {}
         self._told: dict[int, int] = {}  # the offsets that the broker has as committed
         self.contaminated: Mark | None = None  # something dead that the reign rests on
+        self.apart: Callable[[Batch], list[Batch]] = _whole
 
     # Partitions ------------------------------------------------------------------------------------------------
 
@@ -157,12 +162,14 @@ class StatefulCore(StageCore):
 
     def take_runs(self) -> list[Batch]:
         """Give the batch to compute now; it is answered by `computed`."""
-        runs = super().take_runs()
-        for batch in runs:
-            self._running = batch
+        runs = []
+        for batch in super().take_runs():
             for request in batch.requests:
                 assert isinstance(request, Work)  # the core pushed it
                 request.final = True  # if it turns out dead, so does the reign
+            self._running, *later = self.apart(batch)
+            self._later += later
+            runs.append(self._running)
         return runs
 
     def take_updates(self) -> list[Batch]:
@@ -269,6 +276,11 @@ class StatefulCore(StageCore):
         if self.reign.may_compute:
             (batch, executed), self._ended = self._ended, None
             self._running = None
+            self._before += executed
+            if self._later:
+                self._runs.append(self._later.popleft())
+                return
+            executed, self._before = self._before, 0.0
             self._batcher.complete(now, batch.instance, executed)
 
     def _let_go(self, n: int) -> None:
@@ -283,3 +295,7 @@ class StatefulCore(StageCore):
 
 def _n(emit: Emit) -> int:
     return emit.hop.marks[0].version.n
+
+
+def _whole(batch: Batch) -> list[Batch]:
+    return [batch]

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from agents.models.state import State, check_key, check_state, fingerprint
+from agents.models.state import State, check_key, check_state, copied, fingerprint
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -182,6 +182,23 @@ class Machine:
     def discard(self) -> None:
         """Forget the batch that was computed: it never was."""
         self._pending = None
+
+    def rehearse(self, batch: Batch) -> BaseException | None:
+        """Compute and update a batch on copies of the states that it touches; gives what the update raised.
+
+        What `compute` raises goes through. The state stays as it is; there has to be room for the copies.
+        """
+        if self.kind == "keyed":
+            own: Any = {key: copied(self.state[key]) for key in map(self._key, batch) if key in self.state}
+        else:
+            own = copied(self.state)
+        aside = Machine(f"{self._place} on a copy", self._model, own)
+        aside.compute(batch)
+        try:
+            aside.update()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+            return error
+        return None
 
     def _initial(self) -> State:
         state = self._model.initialize()

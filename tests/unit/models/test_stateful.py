@@ -208,3 +208,22 @@ def test_models_are_loaded_by_name_as_what_the_stage_is():
         load_model("s", name, {})
     with pytest.raises(ModelError, match=r"stage 's': model .*NoUpdate has no method update"):
         load_stateful_model("s", "tests.unit.models.stateful_models:NoUpdate", {})
+
+
+def test_a_rehearsal_leaves_no_trace():
+    shared, keyed = Machine("s", models.Total()), Machine("s", models.Sums())
+    shared.compute(told(1))
+    shared.update()
+    keyed.compute(of(ann=1))
+    keyed.update()
+    before = fingerprints("shared", shared.state), fingerprints("keyed", keyed.state)
+    assert shared.rehearse(told(5)) is None
+    assert keyed.rehearse(of(ann=5, bob=6)) is None
+    assert (fingerprints("shared", shared.state), fingerprints("keyed", keyed.state)) == before
+    assert (shared.version, shared.pending, keyed.version, keyed.pending) == (1, False, 1, False)
+
+
+def test_a_rehearsal_gives_what_the_update_raises():
+    machine = Machine("s", models.Total())
+    assert isinstance(machine.rehearse([{"x": "five"}]), Exception)
+    assert machine.compute(told(1)) == [{"before": 0.0, "x": 1}]
