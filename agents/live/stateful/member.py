@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.live.stateful.primary import Primary, Sent
+    from agents.live.stateful.means import Sent
+    from agents.live.stateful.primary import Primary
     from agents.live.stateful.reading import ShardInput
     from agents.live.stateful.roles import Roles
     from agents.live.states.log_reader import Read

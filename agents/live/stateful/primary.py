@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agents.live.stateful.feed import Feed
+from agents.live.stateful.means import Sent
+from agents.live.stateful.trial import Trial
 from agents.live.states import crash_points
 from checkpoint.reign import Copy, Release, Seal, Write
 from lineage.errors import SpillwayError
@@ -27,66 +28,20 @@ from lineage.marks import Version
 from lineage.replication import Output as Contained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
     from agents.core.policy import StageState
     from agents.core.stateful_stage import StatefulCore
-    from agents.live.clock import Clock
-    from agents.live.metrics import StageMetrics
-    from agents.live.stage.emission import Emission, Outgoing
-    from agents.live.stage.intake import Intake
-    from agents.live.stage.output import Output
-    from agents.live.stage.tally import Tally
-    from agents.live.stateful.threads import Thread
-    from agents.live.stateful.work import Computed, StatefulWork, Updated
+    from agents.live.stage.emission import Outgoing
+    from agents.live.stateful.means import Means, ReignWriter
+    from agents.live.stateful.work import Computed, Updated
     from agents.models.stateful import Machine
     from checkpoint.capture import Capture, Captured
     from lineage.replication import InputPlace
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What a member has, whoever reigns."""
-
-    clock: Clock
-    intake: Intake
-    emission: Emission
-    metrics: StageMetrics
-    tally: Tally
-    output: Output
-    work: StatefulWork
-    models: Thread
-    copies: Thread
-    reload_schemas: Callable[[], bool]
-    crashed: Callable[[BaseException], None]
-    may_emit: Callable[[], bool]
-
-
-class ReignWriter(Protocol):
-    """Writes the versions of one epoch, one at a time; it says `completed` for each."""
-
-    def write(self, order: Write[Captured], outputs: tuple[Contained, ...]) -> None:
-        """Write a version's chunks."""
-
-    def seal(self, version: Version) -> None:
-        """Let its manifest be appended when its chunks are acknowledged."""
-
-    def durable(self, version: Version) -> None:
-        """Note the newest durable version of the epoch: what is older may be tombstoned."""
-
-    def close(self) -> None:
-        """Write nothing more."""
-
-
-class Sent(NamedTuple):
-    """What comes back when a message of a reign is stored; without an emit it was one of the base's."""
-
-    reign: Primary
-    emit: Emit | None
 
 
 class Primary:
@@ -109,6 +64,8 @@ class Primary:
         self._closed = False
         self._base_n = core.reign.durable_n
         self._keyed = machine.kind == "keyed"
+        self._trial = Trial(means)
+        core.apart = means.suspects.apart
         self.feed = Feed(
             core,
             means.intake,
@@ -147,6 +104,7 @@ class Primary:
         self.core.durability_changed(self._means.clock())
         if self.core.reign.durable_n > self._base_n:
             self._writer.durable(Version(self.core.epoch, self.core.reign.durable_n))
+            self._trial.durable(self.core.reign.durable_n)
         self.pump()
         return self.core.durable_places
 
@@ -187,8 +145,9 @@ class Primary:
 
     def _compute(self, batch: Batch) -> None:
         work, machine = self._means.work, self._machine
+        tried = self._trial.tries(batch)
         self._means.models.submit(
-            lambda: work.compute(machine, batch),
+            lambda: work.compute(machine, batch, tried=tried),
             lambda done: self._computed(batch, done),
         )
 
@@ -198,15 +157,19 @@ class Primary:
         now = self._means.clock()
         self._means.tally.executed(now, batch, done)
         self.core.computed(now, batch, done.results, done.seconds, changes=done.changes)
+        self._trial.computed(batch, done.guilty, self.core.reign.recorded)
         self.pump()
         self._means.metrics.handoff.observe(self._loop.time() - done.ended)
 
     def _update(self, batch: Batch) -> None:
         work, machine = self._means.work, self._machine
-        self._means.models.submit(lambda: work.update(machine, batch), self._updated)
+        self._means.models.submit(lambda: work.update(machine, batch), lambda done: self._updated(batch, done))
 
-    def _updated(self, done: Updated) -> None:
+    def _updated(self, batch: Batch, done: Updated) -> None:
         if self._closed:
+            return
+        if done.error is not None:
+            self._trial.raised(batch, done.error)
             return
         if self._touched is not None:
             self._touched.update(done.touched)

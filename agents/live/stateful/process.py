@@ -108,7 +108,7 @@ class MemberProcess:
         built.input.epoch = lambda: app.stage_consumer.epoch
         registration = serve_metrics(self._config.run_dir, built.metrics)
         look_through_rarely()
-        feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.hear, built.period)
+        feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.speaker.hear, built.period)
         feed.start()
         drained = False
         try:

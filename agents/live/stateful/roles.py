@@ -20,12 +20,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from agents.live.stateful.right import EmitRight
 from agents.live.states.log_reader import CONTROL
 from checkpoint.claims import Claims
-from checkpoint.leases import Emission, Order
 from checkpoint.promotion import Append, Load, Member, Role, StandDown
 from checkpoint.silence import Watch
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from lineage.replication import Beat, Report
 
 log = logging.getLogger(__name__)
-
-_KEPT = 256  # beats on the way
 
 
 class Acts(Protocol):
@@ -86,19 +83,17 @@ class Roles:
         self._index = index
         self._acts = acts
         self._appender = appender
-        self._read_to_end = read_to_end
         self._crashed = crashed
         self._loop = asyncio.get_running_loop()
-        self._emission: Emission | None = None
+        self.right = EmitRight(
+            name, lease, read_to_end=lambda then: read_to_end(place, then), emit_again=acts.emit_again
+        )
         self._watch: Watch | None = None
         self.current = True  # whether the logs were read to where they ended; set by the owner
         self._wish = ""  # why this member wanted the shard while they were not
         self._begun = False
-        self._returned = -float("inf")  # when the newest beat was sent that has come back
-        self._sent: dict[int, float] = {}  # beats on the way
         self._reported: set[str] = set()
         self._heard: dict[str, float] = {}  # when other members of the shard were heard last
-        self._timer: asyncio.TimerHandle | None = None
 
     # What is asked ---------------------------------------------------------------------------------------------
 
@@ -111,10 +106,6 @@ class Roles:
     def epoch(self) -> int:
         """The newest epoch of the shard that is known."""
         return max(self.claims.epoch(self.place), self.logs.log(self.place).epoch)
-
-    def may_emit(self) -> bool:
-        """Whether messages may leave now."""
-        return self._emission is not None and self._emission.may_emit(self._loop.time())
 
     def others(self) -> list[str]:
         """The other members of the shard that were heard within a lease."""
@@ -203,8 +194,8 @@ class Roles:
         counts = self.logs.take(read.place, record)
         if read.place == self.place:
             self._act(self.member.heard(record, counts=counts))
-            if counts and isinstance(record, Fence) and self._emission is not None:
-                self._obey(self._emission.fenced(record.epoch))
+            if counts and isinstance(record, Fence):
+                self.right.fenced(record.epoch)
         return counts
 
     def _take_claim(self, claim: Claim) -> bool:
@@ -235,13 +226,9 @@ class Roles:
 
     def sent(self, at: float, sequence: int) -> None:
         """Note that an own beat is about to be handed over (`agents.live.states.beats.Hearer`)."""
-        self._sent[sequence] = at
-        if len(self._sent) > _KEPT:
-            del self._sent[next(iter(self._sent))]
         if self._watch is not None:
             self._watch.probe_sent(at, sequence)
-        if self._emission is not None:
-            self._emission.beat_sent(at, sequence)
+        self.right.sent(at, sequence)
 
     def heard(self, beat: Beat, at: float) -> None:
         """Note a beat of the shard that was read, an own one included."""
@@ -257,12 +244,9 @@ class Roles:
         self._crashed(error)
 
     def _returned_beat(self, now: float, sequence: int) -> None:
-        self._returned = max(self._returned, self._sent.pop(sequence, self._returned))
         if self._watch is not None and self._watch.probe_returned(now, sequence):
             self.want(f"{self._watch.peer} was silent for {self.lease.seconds:g} s")
-        if self._emission is not None:
-            self._obey(self._emission.beat_returned(now, sequence))
-            self._wake_for_lease()
+        self.right.returned(now, sequence)
 
     def reported(self, report: Report) -> None:
         """Note that processes were found dead."""
@@ -279,48 +263,16 @@ class Roles:
         if isinstance(action, Append):
             self._appender.append(action.record)
         elif isinstance(action, Load):
-            self._emission = Emission(self.lease, action.epoch, self._returned)
+            self.right.begin(action.epoch)
             self._acts.load(action.epoch, action.version)
-            self._wake_for_lease()
         elif isinstance(action, StandDown):
             self._stand_down()
             if self._begun:
                 self._watch_winner()
 
     def _stand_down(self) -> None:
-        self._emission = None
+        self.right.end()
         self._acts.stand_down()
-
-    def _obey(self, orders: list[Order]) -> None:
-        for order in orders:
-            emission = self._emission
-            if emission is None:
-                return
-            if order is Order.CHECK:
-                self._read_to_end(self.place, partial(self._checked, emission, emission.checks))
-            elif order is Order.GO_ON:
-                log.warning("%s: emits again, as the log has no newer reign", self.name)
-                self._acts.emit_again()
-            elif order is Order.STOP:
-                log.warning("%s: stops emitting, as its beats do not come back", self.name)
-
-    def _checked(self, emission: Emission, check: int) -> None:
-        if emission is self._emission:
-            self._obey(emission.checked(self._loop.time(), check))
-
-    def _wake_for_lease(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        wake = self._emission.next_wake() if self._emission is not None else None
-        if wake is not None:
-            self._timer = self._loop.call_at(wake, self._lease_over)
-
-    def _lease_over(self) -> None:
-        self._timer = None
-        if self._emission is not None:
-            self._obey(self._emission.advance(self._loop.time()))
-            self._wake_for_lease()
 
 
 def _slot(name: str) -> str:

@@ -51,7 +51,7 @@ class VersionWriter:
         claimant: str,
         history: Callable[[], History],
         completed: Callable[[Version], None],
-        figures: StateFigures,
+        figures: StateFigures | None,
         crashed: Callable[[BaseException], None],
         logs: bool,
         release: Callable[[Captured], None],
@@ -134,7 +134,8 @@ class VersionWriter:
             return
         self.written += 1
         self.written_bytes += manifest.written_bytes
-        self._figures.written += manifest.written_bytes
+        if self._figures is not None:
+            self._figures.written += manifest.written_bytes
         self.state_bytes = manifest.state_bytes
         let_go, self._let_go = self._let_go, []
         for copy in let_go:

@@ -1,0 +1,68 @@
+"""What a reign is made with: what its member has, whoever reigns, and what comes back of a message that it sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.actions import Emit
+    from agents.core.suspects import Suspects
+    from agents.live.clock import Clock
+    from agents.live.metrics import StageMetrics
+    from agents.live.stage.emission import Emission
+    from agents.live.stage.intake import Intake
+    from agents.live.stage.output import Output
+    from agents.live.stage.tally import Tally
+    from agents.live.stateful.primary import Primary
+    from agents.live.stateful.threads import Thread
+    from agents.live.stateful.work import StatefulWork
+    from checkpoint.capture import Captured
+    from checkpoint.reign import Write
+    from lineage.marks import Version
+    from lineage.replication import Output as Contained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a member has, whoever reigns."""
+
+    clock: Clock
+    intake: Intake
+    emission: Emission
+    metrics: StageMetrics
+    tally: Tally
+    output: Output
+    work: StatefulWork
+    models: Thread
+    copies: Thread
+    reload_schemas: Callable[[], bool]
+    crashed: Callable[[BaseException], None]
+    may_emit: Callable[[], bool]
+    suspects: Suspects
+    begin_anew: Callable[[str], None]  # a reign, from the newest complete version, as this one's state is no good
+
+
+class ReignWriter(Protocol):
+    """Writes the versions of one epoch, one at a time; it says `completed` for each."""
+
+    def write(self, order: Write[Captured], outputs: tuple[Contained, ...]) -> None:
+        """Write a version's chunks."""
+
+    def seal(self, version: Version) -> None:
+        """Let its manifest be appended when its chunks are acknowledged."""
+
+    def durable(self, version: Version) -> None:
+        """Note the newest durable version of the epoch: what is older may be tombstoned."""
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+class Sent(NamedTuple):
+    """What comes back when a message of a reign is stored; without an emit it was one of the base's."""
+
+    reign: Primary
+    emit: Emit | None

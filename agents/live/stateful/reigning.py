@@ -1,0 +1,173 @@
+"""Putting a reign together: a machine with the base's state, its core, its writer, and what was read of the input."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from agents.core.input_tail import TAIL_RECORDS
+from agents.live.stage.parts import build_stateful_core
+from agents.live.stateful.primary import Primary
+from agents.live.stateful.replaying import read_taken, replay
+from agents.live.stateful.transactions import TransactingWriter
+from agents.live.stateful.writing import VersionWriter
+from agents.live.states.state_writer import StateWriter
+from agents.models.stateful import Machine
+from checkpoint.capture import Capture
+from checkpoint.layout import CHUNK_BYTES
+from checkpoint.modes import MODES
+from checkpoint.pages import Pages
+from checkpoint.reign import Reign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.stateful_stage import StatefulCore
+    from agents.live.stage.config import StageProcessConfig
+    from agents.live.stateful.copies import Copies
+    from agents.live.stateful.means import Means
+    from agents.live.stateful.reading import ShardInput
+    from agents.models.stateful import StatefulModel
+    from checkpoint.logs import Logs
+    from checkpoint.retention import Retention
+    from lineage.marks import Place, Version
+    from lineage.replication import Batch, Contents, Manifest
+
+log = logging.getLogger(__name__)
+
+
+class Reigns:
+    """Makes the reigns of one member."""
+
+    def __init__(
+        self, config: StageProcessConfig, name: str, place: Place, model: StatefulModel, logs: Logs, means: Means
+    ) -> None:
+        """`name`: of this process among the shard's members."""
+        self._config = config
+        self._name = name
+        self._place = place
+        self._model = model
+        self._logs = logs
+        self._means = means
+        self._mode = MODES[config.spec.replication]
+        self._loop = asyncio.get_running_loop()
+
+    async def machine(self, topic: str, state: Any, version: Version, contents: Contents) -> Machine:
+        """Make a machine with the state of a version (None: the first one), on the model's thread.
+
+        Where the version has batches that its chunks do not have, they are computed again; `topic` is the input's.
+        """
+        made: asyncio.Future[Machine] = self._loop.create_future()
+        model, place, means = self._model, f"stage {self._place[0]!r}", self._means
+        batches: tuple[Batch, ...] = contents.batches[len(contents.batches) - contents.later :]
+        settings = self._config.settings.confluent()
+        records = await asyncio.to_thread(read_taken, settings, topic, batches) if batches else {}
+
+        def make() -> Machine:
+            began = time.monotonic()
+            machine = Machine(place, model, state, version.n - contents.later)
+            if batches:
+                count = replay(machine, means.work, means.intake, batches, records)
+                log.info("%s: computed %d requests again in %.3f s", self._name, count, time.monotonic() - began)
+            return machine
+
+        def hand_over(machine: Machine) -> None:
+            if not made.done():  # whoever waited may have been overtaken
+                made.set_result(machine)
+
+        means.models.submit(make, hand_over)
+        return await made
+
+    def begin(
+        self,
+        epoch: int,
+        base: Version,
+        contents: Contents,
+        machine: Machine,
+        *,
+        shard_input: ShardInput,
+        copies: Copies,
+        retention: Retention,
+        period: float,
+    ) -> Primary:
+        """Put the driver of a reign together, and have it remember and take what was read."""
+        core = self._core(epoch, base, period)
+        capture = Capture(pages=_pages(contents) if machine.kind == "keyed" else None)
+
+        def completed(version: Version) -> None:
+            primary.completed(version)
+
+        writer = VersionWriter(
+            self._writer(epoch, base, copies, retention),
+            claimant=self._name,
+            history=lambda: self._logs.log(self._place).history,
+            completed=completed,
+            figures=self._means.metrics.state,
+            logs=self._mode.logs,
+            release=lambda copy: self._means.copies.submit(copy.release, _nothing),
+            crashed=self._means.crashed,
+        )
+        primary = Primary(core, machine, capture, writer, self._means)
+        primary.resend(contents.outputs)
+        primary.feed.add(shard_input.since(_remember(core, contents, shard_input)))
+        self._show(core)
+        return primary
+
+    def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
+        config, spec = self._config, self._config.spec
+        reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, spec.checkpoint_every)
+        where = (config.pipeline, spec, self._place[1])
+        return build_stateful_core(
+            *where, config.policy, reign=reign, logs=self._logs, period=period, window=TAIL_RECORDS // 2
+        )
+
+    def _writer(
+        self, epoch: int, base: Version, copies: Copies, retention: Retention
+    ) -> Callable[[Callable[[Manifest], object]], StateWriter]:
+        named, present = copies.named, copies.present
+        kind = TransactingWriter if self._mode.transacts else StateWriter
+
+        def make(completed: Callable[[Manifest], object]) -> StateWriter:
+            return kind(
+                self._config.settings,
+                self._config.pipeline.spec.name,
+                self._place,
+                epoch,
+                self._loop.call_soon_threadsafe,
+                completed,
+                self._means.crashed,
+                retention=retention,
+                present=present,
+                base=(base, named),
+            )
+
+        return make
+
+    def _show(self, core: StatefulCore) -> None:
+        metrics = self._means.metrics
+        metrics.depth = lambda: core.depth
+        metrics.received = lambda: core.stats.received
+        metrics.duplicates = lambda: core.stats.duplicates
+
+
+def _remember(core: StatefulCore, contents: Contents, shard_input: ShardInput) -> dict[int, int]:
+    """Have the core start on its partitions as the base has them; the positions from which on it takes records."""
+    positions = {}
+    known = {place.partition: place for place in contents.inputs}
+    for partition in shard_input.partitions:
+        place = shard_input.place(partition, known)
+        spans = core.assign_place(place)
+        positions[partition] = place.position
+        for delivery in shard_input.remembered(partition, place.position, spans):
+            core.remember(delivery)
+    return positions
+
+
+def _nothing(_result: object) -> None:
+    """A released copy has nothing to say."""
+
+
+def _pages(contents: Contents) -> Pages:
+    return Pages(CHUNK_BYTES, count=len(contents.pages) or 1)
