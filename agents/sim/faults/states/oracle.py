@@ -105,7 +105,7 @@ class Judge:
                 if not isinstance(record.body, Logged) or not isinstance(record.body.record, Manifest):
                     continue
                 version = record.body.record.version
-                if not self._alive(Mark(*place, version)):
+                if not self.logs.log(place).history.alive(version):
                     continue
                 for batch in record.body.contents.batches:
                     known = self._at(place, batch.n)
@@ -122,9 +122,6 @@ class Judge:
             if base.n < n <= end.n:
                 return Mark(*place, Version(epoch, n))
         return None
-
-    def _alive(self, mark: Mark) -> bool:
-        return self.logs.log(mark.place).history.alive(mark.version)
 
     def _lives(self, rests: Iterable[Mark]) -> bool:
         return all(self.logs.durable(mark) for mark in rests)
@@ -166,8 +163,7 @@ class Judge:
     def _history(self, place: Place) -> None:
         """Go along the versions of a shard."""
         made, end = self.run.made, self.logs.newest_durable(place)
-        state = model.State()
-        digest = state.digest
+        digest = (state := model.State()).digest
         for n in range(1, end.n + 1):
             mark = self._at(place, n)
             if mark is None or mark not in made:

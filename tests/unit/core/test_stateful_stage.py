@@ -1,0 +1,76 @@
+"""A stateful stage's core, where a schedule of `spillway prove` has found it wrong."""
+
+from __future__ import annotations
+
+from agents.core.batching import Batcher
+from agents.core.joins import Rule
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.core.request import Delivery
+from agents.core.stateful_stage import StatefulCore
+from agents.sim.faults.states.topologies import TOPOLOGIES
+from checkpoint.logs import Logs
+from checkpoint.modes import MODES
+from checkpoint.reign import Copy, Reign, Seal, Write
+from lineage.hops import Hop
+from lineage.marks import INITIAL, Version
+from lineage.replication import Base, Fence, InputPlace, Manifest
+
+
+def core_of(stage, topology, mode="nspb"):
+    graph = TOPOLOGIES[topology].graph()
+    place = (stage, 0)
+    logs = Logs([place, *((name, 0) for name in graph.rests_on(stage))])
+    logs.take(place, Fence(1, "me"))
+    logs.take(place, Base(1, "me", INITIAL, ((1, INITIAL),)))
+    for one in (place, *((name, 0) for name in graph.rests_on(stage))):
+        logs.caught_up(one)
+    batcher = Batcher(make("naive", StageView(stage=stage, replica=0, instances=1)), 4, 0.0, 1, lambda _: 0.01)
+    reign = Reign(place, 1, INITIAL, MODES[mode])
+    core = StatefulCore(graph, stage, batcher, reign=reign, logs=logs, rule=Rule())
+    core.assign_place(InputPlace(0, 0))
+    return core, logs
+
+
+def part(offset, sender="", request="q"):
+    hop = Hop(sender, 1, 0, offset, 0) if sender else None
+    return Delivery(request, 0, offset, 0.0, 100.0, sender, hop, appended=0.0, payload="x")
+
+
+def records(core):
+    return [one for entry in core.reign._entries for one in (*entry.batch.taken, *entry.batch.dropped)]
+
+
+def test_a_request_whose_record_cannot_be_read_is_recorded_once():
+    core, _ = core_of("a", "chain")
+    core.fail(0.0, part(0), "bad-input")
+    assert [record.offset for record in records(core)] == [0]
+    assert core._shares[0].offsets.position == 1
+
+
+def test_a_late_part_that_cannot_be_read_has_a_letter_and_no_record():
+    core, _ = core_of("d", "joined")
+    core.fail(0.0, part(0, "c"), "bad-input")
+    core.fail(0.0, part(1, "b"), "bad-input")
+    assert [record.offset for record in records(core)] == [0]
+    assert core._shares[0].offsets.position == 2
+
+
+def test_orders_that_letting_messages_go_brings_are_given_too():
+    """Where a version is one transaction, its messages are acknowledged with it; the next may be sealed by that."""
+    core, logs = core_of("a", "chain", "kafka-eos")
+    core.fail(0.0, part(0, request="q0"), "bad-input")
+    (copy,) = core.take_orders()
+    core.copied(0.0, copy.version, "one")
+    write, seal = core.take_orders()
+    assert isinstance(write, Write)
+    assert isinstance(seal, Seal)
+    core.take_emits()
+    core.fail(0.0, part(1, request="q1"), "bad-input")  # another version, meanwhile
+    (copy,) = core.take_orders()
+    assert isinstance(copy, Copy)
+    core.copied(0.0, copy.version, "two")
+    logs.take(("a", 0), Manifest(Version(1, 1), ((1, INITIAL),), (), "me"))
+    core.durability_changed(0.0)
+    core.completed(0.0, Version(1, 1))
+    assert [type(order) for order in core.take_orders() if isinstance(order, Write | Seal)] == [Write, Seal]
