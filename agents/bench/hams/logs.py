@@ -46,7 +46,7 @@ CASES = (
     Case(10, 0.01, _FULL),
     Case(40, 0.01, 1_000),
     Case(10, 1.0, 200),
-    Case(10, 1.0, 200, retain=1),
+    Case(10, 1.0, 200, retain=2),
 )
 
 

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from lineage.replication import ChunkKey, Manifest
     from producers.connection import ClientSettings
 
-RETAIN: Final = 2
+RETAIN: Final = 1
+"""Where every version changes the whole state, each that is kept is another state in the log, beside the newest one and
+the one whose tombstones are in the newest segment, which Kafka never compacts."""
 _NUDGE_SECONDS: Final = 0.1
 
 
