@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from tests.link_traffic import PRODUCE
 
 if TYPE_CHECKING:
@@ -92,9 +94,10 @@ def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None],
 
     def strike(run: Run, rng: Random) -> None:
         label, pid = run.ordered()
-        if member:
-            begin(run, rng)
-            run.kill(f"{label[:-1]}0")  # it has reigned since the start
+        stage = label.partition(".")[0]
+        begin(run, rng)
+        if psutil.pid_exists(pid) and run.primary(stage) != label:  # the first to be ready has reigned since then
+            run.kill(run.primary(stage))
         run.dies(label, pid)
         run.go_on()
 
