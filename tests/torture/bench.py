@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -254,11 +255,19 @@ class Run:
         stage, replica = taken[0].split(".")
         return f"{stage}.{int(replica) // 2}.{int(replica) % 2}", taken[1]
 
+    def watch(self, pid: int) -> None:
+        """Note when a process ends, which was told to at a crash point, as the moment of the fault."""
+
+        def wait() -> None:
+            with suppress(psutil.Error):
+                psutil.Process(pid).wait(ANSWER_SECONDS)
+                self.faulted = time.time()
+
+        threading.Thread(target=wait, daemon=True).start()
+
     def dies(self, label: str, of: int, seconds: float = 20.0) -> None:
         """Wait for the process `of` to end, which was told to at a crash point."""
-        until(lambda: not psutil.pid_exists(of) or _zombie(of), seconds, f"{label} comes by its crash point")
-        if self.faulted is None:
-            self.faulted = time.time()
+        until(lambda: not psutil.pid_exists(of), seconds, f"{label} comes by its crash point")
 
     def kill(self, *labels: str) -> list[int]:
         """SIGKILL."""
@@ -280,10 +289,3 @@ class Run:
             except WireError:
                 continue
         return max(gaps, default=0.0), max(waits, default=0.0)
-
-
-def _zombie(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

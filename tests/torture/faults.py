@@ -95,6 +95,7 @@ def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None],
     def strike(run: Run, rng: Random) -> None:
         label, pid = run.ordered()
         stage = label.partition(".")[0]
+        run.watch(pid)
         begin(run, rng)
         if psutil.pid_exists(pid) and run.primary(stage) != label:  # the first to be ready has reigned since then
             run.kill(run.primary(stage))
