@@ -27,6 +27,7 @@ from agents.live.stateful.reigning import Reigns
 from agents.live.stateful.roles import Roles
 from agents.live.stateful.speaking import Speaker, others_than_words
 from agents.live.stateful.threads import Thread
+from agents.live.stateful.transactions import take_over
 from agents.live.stateful.work import StatefulWork
 from agents.live.states.appender import Appender
 from agents.live.states.beats import Beats, Standing
@@ -179,10 +180,25 @@ class Built:
             appender=self._appender,
             read_to_end=self._reader.read_to_end,
             crashed=self.crashed,
+            before_fence=self._take_over if config.spec.replication == "kafka-eos" else None,
         )
         self.member.join(roles, self._copies, self.input)
         standing = Standing(Role.BACKUP.value)
         self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, roles, post)
+
+    def _take_over(self, then: Callable[[], None]) -> None:
+        """Abort what the primary before has open, off the loop."""
+        topic = topics.state(self._pipeline, self._place[0])
+
+        async def run() -> None:
+            try:
+                await asyncio.to_thread(take_over, self._config.settings, topic, self._shard)
+            except SpillwayError as error:
+                self.crashed(error)
+            else:
+                then()
+
+        self._taking_over = self._loop.create_task(run())
 
     def _changed(self) -> None:
         """Tell the others, and the metrics, how this member stands."""

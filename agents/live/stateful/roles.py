@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agents.live.stateful.right import EmitRight
@@ -72,8 +73,12 @@ class Roles:
         appender: Appender,
         read_to_end: Callable[[Place, Callable[[], object]], None],
         crashed: Callable[[BaseException], None],
+        before_fence: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """`index`: which of the shard's members this is. `name`: of this process; it ends in `@` and its start."""
+        """`index`: which of the shard's members this is. `name`: of this process; it ends in `@` and its start.
+
+        `before_fence` does what has to be done before this member fences, and then calls what it is given.
+        """
         self.place = place
         self.name = name
         self.lease = lease
@@ -84,6 +89,7 @@ class Roles:
         self._acts = acts
         self._appender = appender
         self._crashed = crashed
+        self._before_fence = before_fence
         self._loop = asyncio.get_running_loop()
         self.right = EmitRight(
             name, lease, read_to_end=lambda then: read_to_end(place, then), emit_again=acts.emit_again
@@ -260,7 +266,9 @@ class Roles:
     # What follows ----------------------------------------------------------------------------------------------
 
     def _act(self, action: Action | None) -> None:
-        if isinstance(action, Append):
+        if isinstance(action, Append) and isinstance(action.record, Fence) and self._before_fence is not None:
+            self._before_fence(partial(self._fence, action.record))
+        elif isinstance(action, Append):
             self._appender.append(action.record)
         elif isinstance(action, Load):
             self.right.begin(action.epoch)
@@ -269,6 +277,11 @@ class Roles:
             self._stand_down()
             if self._begun:
                 self._watch_winner()
+
+    def _fence(self, fence: Fence) -> None:
+        """Append a fence that had to wait, if nobody was faster meanwhile."""
+        if self.role is Role.FENCING and self.member.epoch == fence.epoch:
+            self._appender.append(fence)
 
     def _stand_down(self) -> None:
         self.right.end()

@@ -34,7 +34,7 @@ _PROPERTIES: Final[dict[str, Any]] = {
     "compression.type": "none",
     "message.max.bytes": 16 << 20,
     "queue.buffering.max.kbytes": 1 << 20,
-    "transaction.timeout.ms": 60_000,
+    "transaction.timeout.ms": 15_000,  # a shard that has lost all its members holds up its readers for as long
     "batch.size": 1 << 20,
     "socket.nagle.disable": True,
 }
@@ -109,13 +109,27 @@ class TransactionalSending:
                 return
 
 
+def transactional_id(topic: str, partition: int) -> str:
+    """The id of a shard's transactions, by where its chunks stand."""
+    return f"{topic}.{partition}"
+
+
+def take_over(settings: ClientSettings, topic: str, partition: int) -> None:
+    """Abort what a shard's older primary has open. Raises BrokerError.
+
+    A claimant does so before it fences: nobody who reads committed records would see its fence behind an open
+    transaction of one that died, until the broker gives that up.
+    """
+    TransactionalSending(settings, topic, transactional_id(topic, partition))
+
+
 class TransactingWriter(StateWriter):
     """A state writer whose versions are transactions."""
 
     _sending: Any
 
     def _connect(self, settings: ClientSettings, _room: int, _delivery: float) -> Any:
-        return TransactionalSending(settings, self._state, f"{self._state}.{self._partition}")
+        return TransactionalSending(settings, self._state, transactional_id(self._state, self._partition))
 
     def _write(self, captured: Captured, manifest: Manifest, pieces: dict[str, Any]) -> None:
         outputs: tuple[Output, ...] = pieces.pop("outputs")
