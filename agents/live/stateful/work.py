@@ -4,8 +4,9 @@ Invariant: an update changes the state by exactly the queries whose results leav
 taken, and what a replay computes). A query that makes `compute` raise, or whose result cannot be encoded, fails alone:
 the rest is computed again without it, so that nothing of it is in what `update` is given.
 
-An update that raises leaves a state that may be half changed, and the queries' results have left already: `UpdateError`
-ends the member, and another one takes over from the log, where the update may raise again. The text names the queries.
+An update that raises leaves a state that may be half changed, and the queries' results have left already: it is told
+with an `UpdateError`, which names the queries, and the shard goes back to a version before (`agents.core.suspects`).
+Where an update may raise, the batch is tried on a copy of the state first, and the queries that raise there alone fail.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Computed(Executed):
     """How the computation of a batch went."""
 
     changes: bool = False  # whether there is an update to run
+    guilty: int = 0  # queries whose update raised on a copy
 
 
 @dataclass(slots=True)
@@ -48,13 +50,14 @@ class Updated:
 
     touched: tuple[str, ...]  # keys of a keyed state
     seconds: float
+    error: UpdateError | None = None  # the state may be half changed
 
 
 class StatefulWork(BatchWork):
     """Computes and updates on a machine; only ever from one thread."""
 
-    def compute(self, machine: Machine, batch: Batch) -> Computed:
-        """Compute one batch; never raises for what a model or a query does."""
+    def compute(self, machine: Machine, batch: Batch, *, tried: bool = False) -> Computed:
+        """Compute one batch; never raises for what a model or a query does. `tried`: on a copy of the state first."""
         crash_points.at("before-compute")
         requests = batch.requests
         results: list[Result | None] = [None] * len(requests)
@@ -64,37 +67,58 @@ class StatefulWork(BatchWork):
                 inputs[place] = self._inputs(request)
             except WireError as error:
                 results[place] = Failed(error.reason, str(error))
+        guilty = self._rehearse(machine, inputs, results) if tried and inputs else 0
         began = time.perf_counter()
         seconds = self._compute(machine, requests, inputs, results) if inputs else 0.0
         ended = time.monotonic()
         seconds = seconds or time.perf_counter() - began
         crash_points.at("after-compute")
-        return Computed([result for result in results if result is not None], seconds, ended, machine.pending)
+        return Computed([result for result in results if result is not None], seconds, ended, machine.pending, guilty)
 
     def update(self, machine: Machine, batch: Batch) -> Updated:
-        """Let the batch change the state. Raises UpdateError."""
+        """Let the batch change the state."""
         began = time.perf_counter()
         try:
             touched = machine.update()
-        except Exception as error:
-            queries = [request.request_id for request in batch.requests]
-            named = ", ".join(map(repr, queries[:_NAMED])) + (", .." if len(queries) > _NAMED else "")
-            raise UpdateError(
-                f"stage {self._stage!r}: model {self._model_name!r}: update raised {type(error).__name__}: {error} for "
-                f"the queries {named}; the state may be half changed, so this member ends; unless the model is mended, "
-                "the next primary may end by the same queries"
-            ) from error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+            return Updated((), time.perf_counter() - began, self._update_error(error, batch.requests))
         return Updated(touched, time.perf_counter() - began)
 
     def again(self, machine: Machine, requests: Sequence[Request]) -> None:
-        """Compute and update what was computed before, with nothing of it to send. What the model raises goes through.
+        """Compute and update what was computed before, with nothing of it to send.
 
-        Raises WireError for parts that cannot be joined; they could be when they were taken.
+        Raises WireError for parts that cannot be joined; they could be when they were taken. Raises UpdateError, and
+        what the model's compute raises: a batch that is recorded cannot be left out.
         """
         machine.compute([self._inputs(request) for request in requests])
-        machine.update()
+        try:
+            machine.update()
+        except (Exception, SystemExit) as error:
+            raise self._update_error(error, requests) from error
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _update_error(self, error: BaseException, requests: Sequence[Request]) -> UpdateError:
+        queries = [request.request_id for request in requests]
+        named = ", ".join(map(repr, queries[:_NAMED])) + (", .." if len(queries) > _NAMED else "")
+        return UpdateError(
+            f"stage {self._stage!r}: model {self._model_name!r}: update raised {type(error).__name__}: {error} for the "
+            f"queries {named}; the state may be half changed"
+        )
+
+    def _rehearse(self, machine: Machine, inputs: dict[int, Inputs], results: list[Result | None]) -> int:
+        """Compute and update on copies; give those a Failed whose update raises alone. How many they are."""
+        well, _ = _rehearsed(machine, list(inputs.values()))
+        if well:
+            return 0
+        guilty = 0
+        for place, one in list(inputs.items()):
+            _, error = _rehearsed(machine, [one])
+            if error is not None:
+                results[place] = Failed(reasons.MODEL_RAISED, f"update raised {type(error).__name__}: {error}")
+                del inputs[place]
+                guilty += 1
+        return guilty
 
     def _compute(
         self,
@@ -142,3 +166,12 @@ class StatefulWork(BatchWork):
                 guilty[place] = Failed(reasons.MODEL_RAISED, f"{type(error).__name__}: {error}")
         # Where each goes alone and all together do not, nobody can be told from the others.
         return guilty or dict.fromkeys(inputs, failure)
+
+
+def _rehearsed(machine: Machine, inputs: list[Inputs]) -> tuple[bool, BaseException | None]:
+    """Whether all went well on a copy; and, if it was the update that did not, what it raised."""
+    try:
+        error = machine.rehearse(inputs)
+    except (Exception, SystemExit):  # noqa: BLE001 - user code; it is told when it is computed for good
+        return False, None
+    return error is None, error

@@ -167,9 +167,9 @@ class States:
         missing = [each for each in self.sent if each not in self.outcomes]
         return f"{len(missing)} of {len(self.sent)} queries have no outcome, as {missing[:5]}"
 
-    def judge(self, **options: Any) -> list[str]:
-        """Everything that is wrong with what was written."""
-        return Judge(self.recorder.finish(60.0), **options).problems(self.sent)
+    def judge(self, right: Any = None, **options: Any) -> list[str]:
+        """Everything that is wrong with what was written; `right(id, kind, told)` judges an outcome."""
+        return Judge(self.recorder.finish(60.0), **options).problems(self.sent, right)
 
     def _read(self) -> None:
         consumer = Consumer(

@@ -60,6 +60,42 @@ class Dice(Sum):
         return state
 
 
+class Marking(Dice):
+    """It has chance in it, and tells the stage behind it what a query says of itself."""
+
+    def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
+        told = super().compute(state, batch)
+        return [
+            {**each, **({"poison": 1} if "poison" in query else {})} for each, query in zip(told, batch, strict=True)
+        ]
+
+
+class Poisoned(Sum):
+    """Its update raises half way for what says so; with `pair`, for two of those in a batch."""
+
+    def update(self, state: Any, batch: Any, outputs: Any) -> Any:
+        state["sum"] += 1e6
+        if any("poison" in query for query in batch) or sum("pair" in query for query in batch) > 1:
+            raise RuntimeError("half way")
+        state["sum"] -= 1e6
+        if any("unkept" in query for query in batch):
+            return {**state, "order": object()}
+        return super().update(state, batch, outputs)
+
+
+class PoisonedCount(Count):
+    """A keyed one."""
+
+    def update(self, state: Any, batch: Any, outputs: Any) -> Any:
+        for query in batch:
+            state[self.key(query)]["asked"] += 1000
+        if any("poison" in query for query in batch):
+            raise RuntimeError("half way")
+        for query in batch:
+            state[self.key(query)]["asked"] -= 1000
+        return super().update(state, batch, outputs)
+
+
 class Pass:
     """A stateless one."""
 

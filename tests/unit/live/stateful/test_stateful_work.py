@@ -40,8 +40,10 @@ class Adds:
         return [{"y": object() if query.get("strange") else len(state["seen"])} for query in batch]
 
     def update(self, state, batch, _outputs):
-        if any(query.get("worse") for query in batch):
+        if any(query.get("worse") for query in batch) or sum(bool(query.get("pair")) for query in batch) > 1:
             raise RuntimeError("half way")
+        if any(query.get("unkept") for query in batch):
+            return {"seen": object()}
         return {"seen": (*state["seen"], *(query["x"] for query in batch))}
 
 
@@ -107,12 +109,60 @@ def test_reading_alone_changes_nothing(made):
     assert not compute(made, request(1, read=True)).changes
 
 
-def test_an_update_that_raises_ends_the_member_and_names_model_and_queries(made):
+def test_an_update_that_raises_is_told_with_model_and_queries(made):
     compute(made, request(1), request(2, worse=True))
-    with pytest.raises(
-        UpdateError, match=r"model 'm': update raised RuntimeError: half way for the queries 'r1', 'r2'"
-    ):
-        update(made, request(1), request(2))
+    error = update(made, request(1), request(2)).error
+    assert isinstance(error, UpdateError)
+    assert "model 'm': update raised RuntimeError: half way for the queries 'r1', 'r2'" in str(error)
+
+
+def test_a_record_that_cannot_be_replayed_is_an_error(made):
+    work, machine, _ = made
+    with pytest.raises(UpdateError, match="half way for the queries 'r2'"):
+        work.again(machine, [request(2, worse=True)])
+
+
+def tried(made, *requests):
+    work, machine, _ = made
+    return work.compute(machine, SimpleNamespace(requests=list(requests)), tried=True)
+
+
+def test_tried_on_a_copy_a_query_whose_update_raises_fails_alone(made):
+    done = tried(made, request(1), request(2, worse=True), request(3))
+    assert [type(result) for result in done.results] == [Ok, Failed, Ok]
+    assert done.results[1] == Failed(reasons.MODEL_RAISED, "update raised RuntimeError: half way")
+    assert (done.guilty, done.changes) == (1, True)
+    assert made[1].state == {"seen": ()}
+    update(made)
+    assert made[1].state == {"seen": (1, 3)}
+
+
+def test_tried_where_compute_raises_too_each_fails_for_its_own(made):
+    done = tried(made, request(1, bad=True), request(2, worse=True), request(3))
+    assert [result.text for result in done.results[:2]] == ["ValueError: no", "update raised RuntimeError: half way"]
+    assert isinstance(done.results[2], Ok)
+    assert done.guilty == 1
+
+
+def test_where_updates_raise_only_together_nobody_is_found_guilty(made):
+    done = tried(made, request(1, pair=True), request(2, pair=True))
+    assert [type(result) for result in done.results] == [Ok, Ok]
+    assert done.guilty == 0
+    assert update(made, request(1), request(2)).error is not None
+
+
+def test_a_state_that_cannot_be_kept_is_its_queries_fault(made):
+    done = tried(made, request(1), request(2, unkept=True))
+    assert [type(result) for result in done.results] == [Ok, Failed]
+    assert "ModelError" in done.results[1].text
+    update(made)
+    assert made[1].state == {"seen": (1,)}
+
+
+def test_tried_a_batch_of_guilty_ones_changes_nothing(made):
+    done = tried(made, request(1, worse=True), request(2, worse=True))
+    assert (done.guilty, done.changes) == (2, False)
+    assert [type(result) for result in tried(made, request(3, read=True)).results] == [Ok]
 
 
 def test_what_was_computed_before_is_computed_again_without_being_sent(made):

@@ -1,0 +1,107 @@
+"""Queries whose update raises: each fails alone, and everything else goes on, from a state that has nothing of them."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from lineage import reasons
+from lineage.message import FAILED, PREDICTION
+
+MODELS = "tests.integration.stateful.models"
+ALONE = """
+partitions: 2
+stages:
+  - name: learn
+    model: "tests.integration.stateful.models:{model}"
+    state: {state}
+    max_batch: 8
+    replication: {mode}
+"""
+SECOND = f"""
+partitions: 2
+stages:
+  - {{name: first, model: "{MODELS}:Marking", state: shared, max_batch: 8}}
+  - {{name: second, model: "{MODELS}:PoisonedCount", state: keyed, max_batch: 8, after: first}}
+"""
+
+
+def send(pipeline, count, rate=150.0, **marked):
+    """Send `count` queries, those at the numbers given with that mark."""
+    marks = {number: name for name, numbers in marked.items() for number in numbers}
+    begun = time.monotonic()
+    for number in range(count):
+        time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+        pipeline.send(f"q{number}", {"x": number, **({marks[number]: 1} if number in marks else {})})
+    assert pipeline.producer.flush(30) == 0
+
+
+def judge(pipeline, poison, random=()):
+    """All that is wrong, where these and no others fail; each of them has its dead letter."""
+    failing = {f"q{number}" for number in poison}
+
+    def right(request, kind, told):
+        return kind == FAILED and reasons.MODEL_RAISED in told if request in failing else kind == PREDICTION
+
+    problems = pipeline.judge(right, random=random)
+    letters = [each for each in problems if re.search(rf"offset \d+: {reasons.MODEL_RAISED} update raised", each)]
+    assert bool(letters) == bool(failing)
+    assert not pipeline.twice
+    return [problem for problem in problems if problem not in letters]
+
+
+def reigns(pipeline, stage="learn"):
+    """How many reigns there were."""
+    logs = [pipeline.log(f"{stage}.0.{member}") for member in (0, 1)]
+    return sum(len(re.findall(r"primary of epoch \d+", log)) for log in logs)
+
+
+@pytest.mark.parametrize(("model", "state"), [("Poisoned", "shared"), ("PoisonedCount", "keyed")])
+def test_one_in_fifty_raises_and_the_rest_goes_on(states, model, state):
+    pipeline = states(ALONE.format(model=model, state=state, mode="nspb"))
+    pipeline.start_all()
+    poison = range(25, 600, 50)
+    send(pipeline, 600, poison=poison)
+    pipeline.await_all()
+    assert 2 <= reigns(pipeline) <= 1 + len(poison)
+    assert judge(pipeline, poison) == []
+
+
+def test_those_that_raise_only_together_are_served_apart(states):
+    pipeline = states(ALONE.format(model="Poisoned", state="shared", mode="nspb"))
+    pipeline.start_all()
+    send(pipeline, 200, rate=2000.0, pair=range(60, 76))
+    pipeline.await_all()
+    assert judge(pipeline, ()) == []
+
+
+def test_a_state_that_cannot_be_kept_fails_its_query(states):
+    pipeline = states(ALONE.format(model="Poisoned", state="shared", mode="nspb"))
+    pipeline.start_all()
+    send(pipeline, 200, unkept=[50, 120])
+    pipeline.await_all()
+    assert judge(pipeline, [50, 120]) == []
+
+
+@pytest.mark.parametrize("mode", ["s1", "s2", "remus", "kafka-eos"])
+def test_in_the_other_ways_of_replication_too(states, mode):
+    pipeline = states(ALONE.format(model="Poisoned", state="shared", mode=mode))
+    pipeline.start_all()
+    send(pipeline, 200, poison=[50, 120])
+    pipeline.await_all()
+    assert judge(pipeline, [50, 120]) == []
+
+
+def test_behind_another_state_and_while_its_primary_dies(states):
+    pipeline = states(SECOND)
+    pipeline.start_all()
+    primary = pipeline.primary("first")
+    poison = range(25, 300, 50)
+    send(pipeline, 300, poison=poison)
+    pipeline.kill(primary)
+    for number in range(300, 330):
+        pipeline.send(f"q{number}", {"x": number})
+    pipeline.await_all()
+    assert judge(pipeline, poison, random=["first"]) == []
