@@ -36,9 +36,7 @@ class UnprovenError(SpillwayError):
 @click.option("--topology", type=click.Choice(list(TOPOLOGIES)), help="Of all schedules; else all five in turn.")
 @click.option("--mode", type=click.Choice(list(MODES)), help="Of all schedules; else drawn, every other one nspb.")
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1, 64))
-def prove(
-    schedules: int, first: int, seed: int | None, topology: str | None, mode: str | None, processes: int
-) -> None:
+def prove(schedules: int, first: int, seed: int | None, topology: str | None, mode: str | None, processes: int) -> None:
     """Play random failures of pipelines with stateful stages in virtual time, and judge every run.
 
     The stages, members and logs are those that serve; the broker, the network and the clock are imagined. The same
@@ -88,8 +86,12 @@ def _tell(console: Console, proof: Proof, seconds: float) -> None:
         f"{proof.events:,} events): {len(proof.failed)} broke a promise",
         highlight=False,
     )
-    console.print(f"  queries    {proof.queries:,}, each with one outcome that rests on recovered states", highlight=False)
-    console.print(f"  faults     {sum(proof.struck.values()):,}, at {len(proof.struck)} different places", highlight=False)
+    console.print(
+        f"  queries    {proof.queries:,}, each with one outcome that rests on recovered states", highlight=False
+    )
+    console.print(
+        f"  faults     {sum(proof.struck.values()):,}, at {len(proof.struck)} different places", highlight=False
+    )
     console.print(
         f"  reigns     {failovers:,}, of which {proof.counts['contaminated']:,} had to go back, "
         f"{proof.counts['goes back itself']:,} of them without a backup",
