@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 MODELS = "tests.integration.stateful.models"
@@ -26,3 +28,17 @@ def test_a_killed_primary_loses_nothing(states, mode):
     pipeline.await_all()
     assert pipeline.judge() == []
     assert pipeline.primary("learn") != primary
+
+
+def test_a_primary_dies_amid_its_transaction(states):
+    pipeline = states(SPEC.format(mode="kafka-eos"))
+    labels = [pipeline.start("gate"), pipeline.start("learn", 0, crash="after-chunks:15")]
+    pipeline.await_ready(labels[1])
+    pipeline.primary("learn")
+    labels += [pipeline.start("learn", 1), pipeline.start("count", 0), pipeline.start("count", 1)]
+    for label in labels:
+        pipeline.await_ready(label)
+    pipeline.send_many(300, rate=150)
+    assert pipeline.processes["learn.0.0"].wait(30) == -signal.SIGKILL
+    pipeline.await_all()
+    assert pipeline.judge() == []
