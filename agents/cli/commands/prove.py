@@ -86,9 +86,8 @@ def _tell(console: Console, proof: Proof, seconds: float) -> None:
         f"{proof.events:,} events): {len(proof.failed)} broke a promise",
         highlight=False,
     )
-    console.print(
-        f"  queries    {proof.queries:,}, each with one outcome that rests on recovered states", highlight=False
-    )
+    kept = "" if proof.failed else ", each with one outcome that rests on recovered states"
+    console.print(f"  queries    {proof.queries:,}{kept}", highlight=False)
     console.print(
         f"  faults     {sum(proof.struck.values()):,}, at {len(proof.struck)} different places", highlight=False
     )
