@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 Place = tuple[str, int]  # a stateful stage and one of its shards
 
@@ -115,3 +115,11 @@ def outgoing(
 
 def _later(one: Mark, other: Mark) -> bool:
     return one.place == other.place and one.version.epoch > other.version.epoch
+
+
+def foreign(marks: Iterable[Mark], places: Collection[Place]) -> Mark | None:
+    """Give a mark of a shard that is none of these: nobody could ever say what became of that version.
+
+    Without places there is none: nobody asks what marks rest on.
+    """
+    return next((mark for mark in marks if mark.place not in places), None) if places else None

@@ -172,7 +172,7 @@ def build(
     spec, limits = pipeline.spec, limits_of(pipeline)
     schemas = SchemaLog(settings, spec.name)
     schemas.open()
-    wire = Wire(pipeline.graph.order, Decoder(limits, schemas.book), limits, schemas.relearn)
+    wire = Wire(pipeline.graph.order, Decoder(limits, schemas.book), limits, schemas.relearn, spec.places)
     names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
     memory = Memory(
         settings.confluent(),

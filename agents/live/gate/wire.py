@@ -15,6 +15,7 @@ from lineage import headers as header_codec
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.headers import Headers
+from lineage.marks import foreign
 from lineage.message import FAILED, Outcome
 from lineage.metric_names import GATE
 from lineage.values.codec import encode_outcome
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from agents.core.outcomes import Release
     from lineage.limits import Limits
+    from lineage.marks import Place
     from lineage.values.codec import Decoder
 
 _MICROSECONDS = 1_000_000
@@ -69,9 +71,16 @@ class Wire:
     """Reads and writes the gate's messages. `relearn` is asked when a schema is unknown: whether more are known now."""
 
     def __init__(
-        self, stages: Collection[str], decoder: Decoder, limits: Limits, relearn: Callable[[], bool] = bool
+        self,
+        stages: Collection[str],
+        decoder: Decoder,
+        limits: Limits,
+        relearn: Callable[[], bool] = bool,
+        places: Collection[Place] = (),
     ) -> None:
+        """`places`: the shards of the pipeline's stateful stages, which alone a message can rest on."""
         self._stages = frozenset(stages)
+        self._places = frozenset(places)
         self._decoder = decoder
         self._limits = limits
         self._relearn = relearn
@@ -137,6 +146,8 @@ class Wire:
             text = f"sent by {sender}, which is no stage of this pipeline"
         elif hop.partition != partition:
             text = f"stage {hop.stage!r} sent it from partition {hop.partition} to partition {partition}"
+        elif (mark := foreign(hop.marks, self._places)) is not None:
+            text = f"rests on {mark}, a shard that this pipeline does not have"
         else:
             return
         raise WireError(reasons.BAD_HEADERS, text, headers.request_id)

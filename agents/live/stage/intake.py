@@ -8,13 +8,17 @@ from agents.core.request import Delivery
 from agents.live.stage.carried import Carried
 from lineage import deadlines, headers, reasons
 from lineage.errors import WireError
+from lineage.marks import foreign
 from lineage.message import Outcome, Query
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aiokafka.structs import ConsumerRecord
 
     from agents.live.metrics import StageMetrics
     from agents.live.stage.signature import Signature
+    from lineage.marks import Place
     from lineage.values.codec import Decoder
 
 _LOG_APPEND_TIME = 1
@@ -41,14 +45,19 @@ class Intake:
         signature: Signature | None,
         slo: float,
         metrics: StageMetrics,
+        places: Collection[Place] = (),
     ) -> None:
-        """`predecessors` is empty for a root stage; `signature` is checked here only where nothing is joined."""
+        """`predecessors` is empty for a root stage; `signature` is checked here only where nothing is joined.
+
+        `places`: the shards of the pipeline's stateful stages, which alone a message can rest on.
+        """
         self._predecessors = predecessors
         self._root = not predecessors
         self._decoder = decoder
         self._signature = signature
         self._slo_us = int(slo * 1e6)
         self._metrics = metrics
+        self._places = frozenset(places)
 
     def delivery(self, record: ConsumerRecord) -> Delivery:
         """Decode a record. Raises PoisonError."""
@@ -84,6 +93,8 @@ class Intake:
         ):
             sender = "no stage" if hop is None else repr(hop.stage)
             raise WireError(reasons.BAD_HEADERS, f"sent by {sender}, which is no predecessor of this stage")
+        elif (mark := foreign(hop.marks, self._places)) is not None:
+            raise WireError(reasons.BAD_HEADERS, f"rests on {mark}, a shard that this pipeline does not have")
         else:
             predecessor = hop.stage
         return Delivery(

@@ -185,6 +185,7 @@ class StageProcess:
             signature=None if joins else signature,
             slo=config.pipeline.spec.slo,
             metrics=self._metrics,
+            places=config.pipeline.spec.places,
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)

@@ -123,6 +123,7 @@ class Built:
                 signature=None if joins else signature,
                 slo=config.pipeline.spec.slo,
                 metrics=self.metrics,
+                places=config.pipeline.spec.places,
             ),
             emission=Emission(self._pipeline, spec.name, self._limits, clock),
             metrics=self.metrics,

@@ -9,6 +9,7 @@ from agents.live.gate.wire import Poison, Wire
 from lineage import headers, reasons
 from lineage.hops import Hop
 from lineage.limits import Limits
+from lineage.marks import Mark, Version
 from lineage.message import FAILED, PREDICTION, Outcome, Query
 from lineage.values import codec
 from lineage.values.codec import Decoder
@@ -64,6 +65,18 @@ def test_a_message_becomes_a_delivery_and_goes_on_as_the_very_bytes_it_was():
     assert delivery.payload.outcome.outputs == {"a": 1}
     assert delivery.payload.headers is message.pairs
     assert wire().value(release(delivery)) is message.body
+
+
+@pytest.mark.parametrize(("place", "known"), [(("s", 1), True), (("s", 2), False), (("other", 0), False)])
+def test_a_message_rests_on_shards_that_there_are(place, known):
+    hop = Hop("a", 0, 3, 7, 5, (Mark(*place, Version(1, 1)),))
+    message = Message(headers.encode(headers.Headers("r1", 1_000_000, 2_500_000, hop)))
+    taken = Wire(("a", "b"), Decoder(LIMITS), LIMITS, places=[("s", 0), ("s", 1)]).read(message)
+    if known:
+        assert taken.hop == hop
+    else:
+        assert (taken.reason, taken.stand_in.request_id) == (reasons.BAD_HEADERS, "r1")
+        assert taken.text == f"rests on {hop.marks[0]}, a shard that this pipeline does not have"
 
 
 def test_an_envelope_is_read_without_its_value():

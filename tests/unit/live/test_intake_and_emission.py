@@ -11,6 +11,7 @@ from agents.live.stage.intake import Intake, PoisonError
 from lineage import headers, reasons, trace
 from lineage.hops import Hop
 from lineage.limits import Limits
+from lineage.marks import Mark, Version
 from lineage.message import Outcome, Query, StageTiming
 from lineage.values import codec
 
@@ -29,13 +30,14 @@ def record(value=QUERY, *, key=b"k", log_append=0, extra_pairs=(), **told):
     return ConsumerRecord("p.in", 3, 7, APPENDED_MS, log_append, key, value, None, 1, 1, pairs)
 
 
-def intake(*predecessors, metrics=None):
+def intake(*predecessors, metrics=None, places=()):
     return Intake(
         predecessors=predecessors,
         decoder=codec.Decoder(),
         signature=None,
         slo=0.4,
         metrics=metrics or StageMetrics("p", "s", 0),
+        places=places,
     )
 
 
@@ -63,6 +65,18 @@ def test_a_sender_whose_clock_is_off_is_judged_by_the_brokers():
 def test_a_later_stage_knows_its_sender():
     delivery = intake("a", "b").delivery(record(hop=HOP, path={"a": ("s",)}))
     assert (delivery.predecessor, delivery.hop, delivery.path) == ("a", HOP, {"a": ("s",)})
+
+
+@pytest.mark.parametrize(("place", "known"), [(("s", 1), True), (("s", 2), False), (("other", 0), False)])
+def test_a_record_rests_on_shards_that_there_are(place, known):
+    hop = Hop("a", 0, 3, 5, 4, (Mark(*place, Version(1, 1)),))
+    taking = intake("a", places=[("s", 0), ("s", 1)])
+    if known:
+        assert taking.delivery(record(hop=hop)).hop == hop
+        return
+    with pytest.raises(PoisonError, match=r"rests on .* a shard that this pipeline does not have") as caught:
+        taking.delivery(record(hop=hop))
+    assert (caught.value.reason, caught.value.delivery.request_id) == (reasons.BAD_HEADERS, "r1")
 
 
 def test_a_tombstone_is_an_outcome():
