@@ -107,6 +107,7 @@ class Built:
             reader=self._standby,
             machine=self._machine,
             covers=self.input.durable,
+            changed=self._changed,
             keyed=spec.state == "keyed",
         )
 

@@ -40,17 +40,19 @@ class Copies:
         reader: Callable[[Callable[[Applied], object]], StandbyReader],
         machine: Callable[[Any, Version, Contents], Awaitable[Machine]],
         covers: Callable[[Iterable[InputPlace]], None],
+        changed: Callable[[], object],
         keyed: bool,
     ) -> None:
         """`reader` makes one that posts what it has applied; `machine` makes one with a state (None: the first).
 
-        `covers` is told what an applied version covers of the input.
+        `covers` is told what an applied version covers of the input; `changed` is called when `applied` is another.
         """
         self._place = place
         self._logs = logs
         self._make = reader
         self._machine = machine
         self._covers = covers
+        self._changed = changed
         self._keyed = keyed
         self._standing: dict[Version, Manifest] = {}  # what counts and is not older than the newest durable one
         self._reader: StandbyReader | None = None
@@ -119,6 +121,7 @@ class Copies:
         self.applied = applied.version
         self._covers(applied.inputs)
         self._has_applied.set()
+        self._changed()
 
     # A reign ---------------------------------------------------------------------------------------------------
 
