@@ -117,6 +117,18 @@ def decode(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> Headers:
     return Headers(request_id, sent, deadline, chain[-1] if chain else None, path, lost, context, extra)
 
 
+def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
+    """The request id in the headers, whatever else they say; empty where none can be had."""
+    raw = None
+    for key, value in pairs or ():
+        if value is not None and (key if type(key) is str else _text_key(key)) == REQUEST_ID:
+            raw = value
+    try:
+        return _request_id(raw)
+    except WireError:
+        return ""
+
+
 def _text_key(key: str | bytes) -> str:
     """A key as text; a foreign one that is no UTF-8 becomes one that is nobody's."""
     if isinstance(key, str):

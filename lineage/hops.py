@@ -32,6 +32,9 @@ _CACHED: Final = 1_024
 
 _names: dict[bytes, str] = {}
 _prefixes: dict[str, bytes] = {}
+# What was written and read last: the messages of a batch rest on the same versions. Replaced whole, so for any thread.
+_written: tuple[tuple[Mark, ...], str, bytes] = ((), "", b"\0")
+_read: tuple[bytes, str, tuple[Mark, ...]] = (b"\0", "", ())
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,7 +80,7 @@ def encode(hops: Sequence[Hop]) -> bytes:
                 rest >>= 7
             out.append(rest)
         if count:
-            _append_marks(out, hop)
+            out += _marks_of(hop)
     return bytes(out)
 
 
@@ -111,9 +114,19 @@ def decode(data: bytes) -> tuple[Hop, ...]:
     return tuple(hops)
 
 
-def _append_marks(out: bytearray, hop: Hop) -> None:
+def _marks_of(hop: Hop) -> bytes:
+    """A hop's marks as they stand in the header."""
+    global _written  # noqa: PLW0603
+    marks, stage, encoded = _written
+    if marks is not hop.marks or stage != hop.stage:
+        encoded = _encoded_marks(hop)
+        _written = hop.marks, hop.stage, encoded
+    return encoded
+
+
+def _encoded_marks(hop: Hop) -> bytes:
     marks = hop.marks
-    out.append(len(marks))
+    out = bytearray((len(marks),))
     before: tuple[str, int, int] | None = None
     for mark in marks:
         place = order(mark)
@@ -133,6 +146,18 @@ def _append_marks(out: bytearray, hop: Hop) -> None:
                 out.append(rest & 0x7F | _MORE)
                 rest >>= 7
             out.append(rest)
+    return bytes(out)
+
+
+def _read_marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ...], int]:
+    """The marks at `at`, and where they end. Bytes that begin as those read last are those: they say their length."""
+    global _read  # noqa: PLW0603
+    encoded, stage, marks = _read
+    if stage == sender and len(marks) <= room and data.startswith(encoded, at):
+        return marks, at + len(encoded)
+    marks, end = _marks(data, at, sender, room)
+    _read = data[at:end], sender, marks
+    return marks, end
 
 
 def _marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ...], int]:
@@ -172,7 +197,7 @@ def _hop(data: bytes, at: int, room: int | None) -> tuple[Hop, int]:
     committed, at = _number(data, at)
     marks: tuple[Mark, ...] = ()
     if room is not None:
-        marks, at = _marks(data, at, stage, room)
+        marks, at = _read_marks(data, at, stage, room)
     return Hop(stage, epoch, partition, sequence, committed, marks), at
 
 

@@ -40,7 +40,7 @@ class Told(NamedTuple):
 class StatefulOutbox(Outbox):
     """The messages of one reign."""
 
-    __slots__ = ("_finished", "_letters", "_requires", "_sent", "_taken", "reign")
+    __slots__ = ("_finished", "_letters", "_marks", "_requires", "_sent", "_taken", "reign")
 
     reign: Reign[object]
 
@@ -51,6 +51,7 @@ class StatefulOutbox(Outbox):
         self._taken: set[int] = set()
         self._requires: list[tuple[Mark, ...]] = []
         self._sent = 0
+        self._marks: tuple[Mark, ...] = ()  # of the version that is recorded next, once something was sent for it
 
     def result(self, work: Work, result: Ok) -> None:
         """Send what a computation gave."""
@@ -110,6 +111,7 @@ class StatefulOutbox(Outbox):
         self._taken = set()
         self._requires = []
         self._sent = 0
+        self._marks = ()
         return told
 
     def _finish(self, work: Work, source: Request | Delivery) -> None:
@@ -123,4 +125,7 @@ class StatefulOutbox(Outbox):
 
     def _hop(self, work: Work) -> Hop:
         share: Share = work.share
-        return Hop(self._stage, self._epoch, work.partition, work.sequence, share.committed, (self.reign.mark,))
+        marks = self._marks
+        if not marks:
+            marks = self._marks = (self.reign.mark,)
+        return Hop(self._stage, self._epoch, work.partition, work.sequence, share.committed, marks)

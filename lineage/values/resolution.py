@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _Built = TypeVar("_Built")
 _PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_MORE: Final = 0x80  # the bit of a varint's byte that says that more follow
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
 _LEVELS_EACH: Final = 4
@@ -130,11 +131,28 @@ class _Scan:
                 self._items -= count
             if self._items < 0 or count > self._steps:
                 raise too_large("the number of values in the message", self._limits.max_values)
+            if not is_map and items in _PLAIN:
+                at = self._skip(items, count, buffer, at)
+                continue
             for _ in range(count):
                 if is_map:
                     size, at = read_length(buffer, at)
                     at += size
                 at = self._walk(items, buffer, at, depth)
+
+    def _skip(self, kind: str, count: int, buffer: bytes, at: int) -> int:
+        """Walk over plain items one like the other; most numbers and lengths take a byte."""
+        self._steps -= count
+        if kind in _FIXED_SIZES:
+            return at + _FIXED_SIZES[kind] * count
+        if kind in {"int", "long"}:
+            for _ in range(count):
+                at = at + 1 if buffer[at] < _MORE else read_long(buffer, at)[1]
+            return at
+        for _ in range(count):
+            size, at = read_length(buffer, at)
+            at += size
+        return at
 
 
 def _query(record: dict[str, Any], limits: Limits) -> Query:

@@ -81,6 +81,24 @@ class Intake:
         except WireError as error:
             raise PoisonError(error, self._unplaced(record, decoded.request_id)) from error
 
+    def remembered(self, record: ConsumerRecord) -> Delivery | None:
+        """What memory needs of a record taken before; None where it has no use for it.
+
+        Of a client's record that is the id alone, which takes a tenth of what all its headers take.
+        """
+        if self._root:
+            request_id = headers.identify(record.headers)
+            if not request_id:
+                return None
+            appended = record.timestamp / 1000
+            return Delivery(
+                request_id, record.partition, record.offset, appended, appended, "", None, appended=appended
+            )
+        try:
+            return self.envelope(record)
+        except PoisonError as poison:
+            return poison.delivery if poison.delivery.request_id else None
+
     def _placed(self, record: ConsumerRecord, decoded: headers.Headers) -> Delivery:
         hop = decoded.hop
         if self._root:

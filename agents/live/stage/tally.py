@@ -22,6 +22,7 @@ class Tally:
     def __init__(self, metrics: StageMetrics, observed: Observed | None = None) -> None:
         self._metrics = metrics
         self._observed = observed
+        self._growth: tuple[object, int] = ((), 0)  # of the marks that were met last: those of a batch are the same
         self._refused: object = None  # the request whose loss was counted last: it may be told to several joins
 
     def observes(self, observed: Observed | None) -> None:
@@ -52,7 +53,10 @@ class Tally:
         metrics = self._metrics
         metrics.emitted += 1
         if metrics.marks is not None:
-            metrics.marks.observe(growth((emit.hop,)))
+            marks = emit.hop.marks
+            if marks != self._growth[0]:
+                self._growth = marks, growth((emit.hop,))
+            metrics.marks.observe(self._growth[1])
         kind, loss = emit.kind.value, emit.loss
         if kind == "dead-letter":
             metrics.dead_letters[loss.reason if loss is not None else "",] += 1

@@ -192,6 +192,18 @@ def test_arbitrary_headers_give_headers_or_one_typed_error(pairs, complete):
     assert 0 < len(str(refusal)) < 1_000
 
 
+@given(
+    st.lists(st.tuples(own_keys | st.text(max_size=5) | st.binary(max_size=5), raw_values), max_size=12), st.booleans()
+)
+def test_the_id_alone_is_the_one_that_all_headers_have(pairs, complete):
+    pairs = BASE + pairs if complete else pairs
+    try:
+        known = headers.decode(pairs).request_id
+    except WireError as error:
+        known = error.request_id or ""
+    assert headers.identify(pairs) == known
+
+
 def test_many_repeated_lists_take_little_time_and_memory():
     pairs = [("baggage", b"a=1"), ("tracestate", b"b=2")] * 100_000
     tracemalloc.start()

@@ -110,6 +110,23 @@ def test_hops_with_marks_come_back(chain):
     assert hops.growth(chain) == len(data) - len(hops.encode(bare))
 
 
+@given(st.lists(st.tuples(stages, st.sampled_from([(A5,), (A7,), (A5, B3), (A7, B3), ()])), max_size=12))
+def test_a_header_does_not_depend_on_those_before_it(several):
+    """What was written and read last is remembered; the same marks stand otherwise in another stage's hop."""
+    for stage, carried in several:
+        hop = Hop(stage, 1, 2, 3, 2, carried)
+        assert hops.decode(hops.encode([hop])) == (hop,)
+
+
+def test_marks_over_the_limit_are_refused_also_when_they_were_read_just_before():
+    carried = tuple(mark(f"s{number:02}", 1, 1) for number in range(hops.MAX_MARKS))
+    hop = Hop("t", 1, 2, 3, 2, carried)
+    data = hops.encode([hop])
+    assert hops.decode(data) == (hop,)
+    with pytest.raises(WireError):
+        hops.decode(data[:1] + b"\x02" + data[2:] * 2)
+
+
 def test_without_marks_the_header_is_as_it_was():
     hop = Hop("detect", 3, 11, 700, 650)
     assert hops.encode([hop]) == b"\x01\x01\x06detect\x03\x0b\xbc\x05\x8a\x05"

@@ -1,5 +1,7 @@
 """A record in, a message out: what travels on, and what makes a record poison."""
 
+import dataclasses
+
 import pytest
 from aiokafka.structs import ConsumerRecord
 
@@ -51,6 +53,15 @@ def test_a_root_takes_a_query_and_no_claims_about_hops():
     assert delivery.deadline == pytest.approx(SENT_US / 1e6 + 0.4)
     assert delivery.appended == APPENDED_MS / 1000
     assert delivery.payload.message.inputs == {"x": 1}
+
+
+def test_what_memory_needs_of_a_record_is_the_same_without_reading_all_of_it():
+    for taking, came in ((intake(), record()), (intake("a"), record(hop=HOP))):
+        whole, remembered = taking.envelope(came), taking.remembered(came)
+        for name in ("request_id", "partition", "offset", "predecessor", "hop", "lost", "appended"):
+            assert getattr(remembered, name) == getattr(whole, name)
+    assert intake().remembered(dataclasses.replace(record(), headers=())) is None
+    assert intake("a").remembered(record()).request_id == "r1"  # poison, with an id
 
 
 def test_a_sender_whose_clock_is_off_is_judged_by_the_brokers():
