@@ -26,7 +26,7 @@ from lineage.errors import UsageError
 from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from topology.load import Pipeline
     from topology.spec import StageSpec
@@ -94,6 +94,8 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
 
         loaded = load_fresh(pipeline)
         require_policies(loaded, options["policy"])
+        if options["journal"] is not None:
+            _refuse_journal(loaded, loaded.graph.order)
         return _supervise(loaded, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     _log_to_stderr()
@@ -113,6 +115,8 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
     replica, journals = options["replica"], options["journal"]
     if spec.stateful:
         _refuse_as_member(spec, replica, options)
+    if journals is not None:
+        _refuse_journal(pipeline, [stage])
     config = StageProcessConfig(
         pipeline=pipeline,
         stage=stage,
@@ -143,6 +147,18 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
             f"stage {spec.name!r} has {spec.processes} processes, --replica 0 to {spec.processes - 1}: {spec.members} "
             f"for each of its shards ({spec.shards})"
         )
+
+
+def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
+    """Raise UsageError where a stage's decisions also go by version logs, which no journal holds."""
+    for stage in stages:
+        before = pipeline.graph.rests_on(stage)
+        if pipeline.spec.stage(stage).replicated or before:
+            why = f"comes after {before[0]!r}, which keeps a state" if before else "keeps a state"
+            raise UsageError(
+                f"--journal: stage {stage!r} {why}: a journal does not hold what the version logs tell it, so it could "
+                "not be replayed; leave --journal out, or give it with --stage to a process of a stage before"
+            )
 
 
 def _run_gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> int:
