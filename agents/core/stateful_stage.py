@@ -25,7 +25,7 @@ from agents.core.actions import Ok, Work
 from agents.core.stage import StageCore
 from agents.core.stateful_outbox import StatefulOutbox
 from agents.core.stateful_share import StatefulShare
-from checkpoint.reign import Emit as EmitHeld
+from checkpoint.orders import Emit as EmitHeld
 from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
     from checkpoint.logs import Logs
-    from checkpoint.reign import Order, Reign
+    from checkpoint.orders import Order
+    from checkpoint.reign import Reign
     from lineage.marks import Version
     from lineage.replication import InputPlace
     from topology.routing import Graph

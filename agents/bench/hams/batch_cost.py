@@ -29,7 +29,8 @@ from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog
 from checkpoint.logs import Logs
 from checkpoint.manifests import describe, seal
-from checkpoint.reign import Copy, Reign, Write
+from checkpoint.orders import Copy, Write
+from checkpoint.reign import Reign
 from lineage import hops
 from lineage.hops import Hop
 from lineage.marks import INITIAL, Mark, Version, merged

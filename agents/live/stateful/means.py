@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agents.live.stateful.threads import Thread
     from agents.live.stateful.work import StatefulWork
     from checkpoint.capture import Captured
-    from checkpoint.reign import Write
+    from checkpoint.orders import Write
     from lineage.marks import Version
     from lineage.replication import Output as Contained
 

@@ -22,7 +22,7 @@ from agents.live.stateful.feed import Feed
 from agents.live.stateful.means import Sent
 from agents.live.stateful.trial import Trial
 from agents.live.states import crash_points
-from checkpoint.reign import Copy, Release, Seal, Write
+from checkpoint.orders import Copy, Release, Seal, Write
 from lineage.errors import SpillwayError
 from lineage.marks import Version
 from lineage.replication import Output as Contained

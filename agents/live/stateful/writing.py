@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agents.live.state_metrics import StateFigures
     from agents.live.states.state_writer import StateWriter
     from checkpoint.capture import Captured
-    from checkpoint.reign import Write
+    from checkpoint.orders import Write
     from checkpoint.versions import History
     from lineage.marks import Version
     from lineage.replication import Output

@@ -11,7 +11,8 @@ from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.topologies import TOPOLOGIES
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
-from checkpoint.reign import Copy, Reign, Seal, Write
+from checkpoint.orders import Copy, Seal, Write
+from checkpoint.reign import Reign
 from lineage.hops import Hop
 from lineage.marks import INITIAL, Version
 from lineage.replication import Base, Fence, InputPlace, Manifest

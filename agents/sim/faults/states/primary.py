@@ -16,7 +16,7 @@ from agents.sim.faults.states.outgoing import Outgoing
 from agents.sim.faults.states.replay import replayed
 from agents.sim.faults.states.work import computed
 from agents.sim.faults.states.writing import Writer
-from checkpoint.reign import Copy, Seal, Write
+from checkpoint.orders import Copy, Seal, Write
 from lineage.marks import Mark, Version
 from lineage.replication import InputPlace
 

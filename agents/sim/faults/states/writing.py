@@ -14,7 +14,7 @@ from lineage.replication import ChunkKey, Contents, Manifest
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.states.primary import Primary
-    from checkpoint.reign import Write
+    from checkpoint.orders import Write
     from lineage.marks import Version
 
 
