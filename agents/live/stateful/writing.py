@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Seconds for which tombstones gather: two records of each small version, each of which wakes all who read the logs.
+_TIDY_SECONDS = 0.5
+
 
 class _Nothing:
     """A copy of nothing: of a mode that logs, before the first copy, a version is its batches alone."""
@@ -69,7 +72,8 @@ class VersionWriter:
         self._figures = figures
         self._writer: StateWriter | None = None
         self._waiting: list[Callable[[StateWriter], object]] = []
-        self._durable_n = -1
+        self._durable: Version | None = None
+        self._tidying: asyncio.TimerHandle | None = None
         self._logs = logs
         self._copy: Captured = _NOTHING
         self._let_go: list[Captured] = []  # of a mode that logs: copies that no version will name any more
@@ -115,16 +119,24 @@ class VersionWriter:
         self._tell(lambda writer: writer.outputs_acked(version))
 
     def durable(self, version: Version) -> None:
-        """Note the newest durable version of this epoch: what is older may be tombstoned."""
-        if version.n > self._durable_n:
-            self._durable_n = version.n
-            history = self._history()
+        """Note the newest durable version of this epoch: what is older may be tombstoned, and is before long."""
+        if self._durable is None or version.n > self._durable.n:
+            self._durable = version
+            if self._tidying is None and not self._closed:
+                self._tidying = asyncio.get_running_loop().call_later(_TIDY_SECONDS, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        version, history = self._durable, self._history()
+        if version is not None:
             self._tell(lambda writer: writer.durable(version, history))
 
     def close(self) -> None:
         """Write nothing more."""
         self._closed = True
         self._waiting.clear()
+        if self._tidying is not None:
+            self._tidying.cancel()
         writer, self._writer = self._writer, None
         if writer is not None:
             asyncio.get_running_loop().run_in_executor(None, writer.close)
