@@ -156,16 +156,22 @@ def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[
     total = stage.workers if workers is None else workers
     if total < 1:
         raise UsageError(f"stage {stage.name}: {total} workers; it needs at least one")
+    if stage.stateful and total != stage.shards:
+        raise UsageError(
+            f"stage {stage.name}: {total} workers, but it keeps a state, and has one for each of its shards "
+            f"({stage.shards}): change 'shards' in the pipeline file, if its state is keyed"
+        )
     if dispatch == "worker":
         return total, 1
     if dispatch == "shared":
         return 1, total
-    if total % stage.replicas:
+    queues = stage.shards if stage.stateful else stage.replicas
+    if total % queues:
         raise UsageError(
-            f"stage {stage.name}: {total} workers cannot be spread evenly over its {stage.replicas} replicas; "
+            f"stage {stage.name}: {total} workers cannot be spread evenly over its {queues} replicas; "
             "give a multiple, or simulate with another dispatch than partition"
         )
-    return stage.replicas, total // stage.replicas
+    return queues, total // queues
 
 
 def _profile(pipeline: Pipeline, stage: str) -> Callable[[int], float]:

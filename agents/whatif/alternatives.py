@@ -73,6 +73,11 @@ def resized(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> Pipeline:
                 raise UsageError(f"--{dimension}: pipeline {spec.name!r} has no stage {name!r}; {meant(name, known)}")
             if number < 1:
                 raise UsageError(f"--{dimension}: stage {name} needs at least 1, not {number}")
+            if dimension in ("replicas", "instances") and number > 1 and spec.stage(name).stateful:
+                raise UsageError(
+                    f"--{dimension}: stage {name} keeps a state, which one member of each shard works with: it has no "
+                    "more; change 'shards' in the pipeline file, if its state is keyed"
+                )
             if dimension == "replicas" and number > spec.partitions:
                 raise UsageError(
                     f"--replicas: stage {name} cannot have {number} replicas, as each needs one of the "

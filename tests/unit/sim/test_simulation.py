@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agents.sim.simulation import simulate
 from lineage.errors import UsageError
 from producers.report import DROPPED, PREDICTION
+from topology.load import parse
 
 from .pipelines import pipeline
 from .reckoning import Stage, queue_for_all, queue_per_worker, reckon
@@ -220,3 +221,28 @@ def test_bad_arguments_say_what_to_do(tmp_path, arguments, words):
 def test_bad_arrivals_are_refused(tmp_path, arrivals):
     with pytest.raises(UsageError, match="arrivals"):
         simulate(pipeline(tmp_path, CHAIN), arrivals)
+
+
+# Stages with a state ------------------------------------------------------------------------------------------------
+
+KEPT = """
+name: kept
+slo: 1s
+partitions: 2
+stages:
+  - {name: a, model: "m:M", state: keyed, shards: 2, max_batch: 1}
+"""
+
+
+def test_each_shard_of_a_state_has_a_queue_of_its_own():
+    # All four are of one partition, so of one shard; the other one is idle.
+    told = {"partitions": [1, 1, 1, 1], "policy": "naive", "durations": {"a": lambda _count: 0.01}}
+    result = simulate(parse(KEPT), [0.0, 0.0, 0.0, 0.0], **told)
+    assert ms(result) == [10.0, 20.0, 30.0, 40.0]
+
+
+def test_a_shard_has_one_worker():
+    with pytest.raises(
+        UsageError, match=r"stage a: 3 workers, but it keeps a state, and has one for each of its shards"
+    ):
+        simulate(parse(KEPT), [0.0], workers=[3])

@@ -52,6 +52,14 @@ def test_resizing_changes_nothing_else():
     assert changed.graph is pipeline.graph
 
 
+def test_a_state_has_shards_and_no_replicas():
+    kept = parse(SPEC.replace("emulated: {alpha: 10ms, beta: 0}, batch: 1, max", 'model: "m:M", state: shared, max'))
+    assert resized(kept, {"replicas": {"a": 1}}).spec == kept.spec
+    for dimension in ("replicas", "instances"):
+        with pytest.raises(UsageError, match=f"--{dimension}: stage a keeps a state, which one member of each shard"):
+            resized(kept, {dimension: {"a": 2}})
+
+
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
