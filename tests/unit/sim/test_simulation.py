@@ -242,7 +242,5 @@ def test_each_shard_of_a_state_has_a_queue_of_its_own():
 
 
 def test_a_shard_has_one_worker():
-    with pytest.raises(
-        UsageError, match=r"stage a: 3 workers, but it keeps a state, and has one for each of its shards"
-    ):
+    with pytest.raises(UsageError, match="stage a: 3 workers, but it keeps a state, and has one for each"):
         simulate(parse(KEPT), [0.0], workers=[3])
