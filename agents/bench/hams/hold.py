@@ -97,8 +97,8 @@ def tables(result: dict[str, Any]) -> list[Table]:
                     [
                         SERVICES[name].title,
                         mode,
-                        _spread([row["latency_ms"]["p50"] for row in mine]),
-                        _spread([row["latency_ms"]["p99"] for row in mine]),
+                        _latency(mine, "p50"),
+                        _latency(mine, "p99"),
                         _of(mine, STATE_HOLD_SECONDS, "p50", 1e3),
                         _of(mine, STATE_HOLD_SECONDS, "p99", 1e3),
                         _of(mine, HANDOFF_SECONDS, "mean", 1e3),
@@ -116,6 +116,11 @@ def tables(result: dict[str, Any]) -> list[Table]:
             rows,
         )
     ]  # fmt: skip
+
+
+def _latency(rows: list[dict[str, Any]], what: str) -> str:
+    """Of the runs whose client's figures are there: a run that was cut off has only its processes'."""
+    return _spread([row["latency_ms"][what] for row in rows if row["latency_ms"] is not None])
 
 
 def _of(rows: list[dict[str, Any]], name: str, what: str, scale: float) -> str:
