@@ -88,7 +88,7 @@ class StatefulCore(StageCore):
         self._durable: dict[int, InputPlace] = {}
         self._told: dict[int, int] = {}  # the offsets that the broker has as committed
         self.contaminated: Mark | None = None  # something dead that the reign rests on
-        self.apart: Callable[[Batch], list[Batch]] = _whole
+        self.apart: Callable[[Batch], list[Batch]] = lambda batch: [batch]  # divides it
 
     # Partitions ------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,3 @@ class StatefulCore(StageCore):
 
 def _n(emit: Emit) -> int:
     return emit.hop.marks[0].version.n
-
-
-def _whole(batch: Batch) -> list[Batch]:
-    return [batch]

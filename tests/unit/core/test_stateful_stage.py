@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from agents.core.actions import Ok
 from agents.core.batching import Batcher
 from agents.core.joins import Rule
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Delivery
 from agents.core.stateful_stage import StatefulCore
+from agents.core.suspects import Suspects
 from agents.sim.faults.states.topologies import TOPOLOGIES
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
@@ -75,3 +77,38 @@ def test_orders_that_letting_messages_go_brings_are_given_too():
     core.durability_changed(0.0)
     core.completed(0.0, Version(1, 1))
     assert [type(order) for order in core.take_orders() if isinstance(order, Write | Seal)] == [Write, Seal]
+
+
+def test_a_divided_batch_is_a_version_for_each_part():
+    core, _ = core_of("a", "chain")
+    core.deliver(0.0, part(0, request="first"))
+    (first,) = core.take_runs()
+    for offset, request in enumerate(("q1", "alone", "q3"), start=1):
+        core.deliver(0.0, part(offset, request=request))
+    suspects = Suspects()
+    suspects.raised(["alone"])
+    suspects.raised(["alone"])
+    core.apart = suspects.apart
+    versions = []
+
+    def run(batch):
+        results = [Ok({"b": "y"}) for _ in batch.requests]
+        core.computed(0.0, batch, results, 0.01, changes=True)
+        versions.append([record.request for record in core.reign._entries[-1].batch.taken])
+        (due,) = core.take_updates()
+        assert due is batch
+        core.updated(0.0, 0.01)
+        for order in core.take_orders():
+            if isinstance(order, Copy):
+                core.copied(0.0, order.version, "copied")
+
+    run(first)
+    while runs := core.take_runs():
+        (batch,) = runs
+        assert all(request.final for request in batch.requests)
+        assert core._running is batch
+        run(batch)
+    assert versions == [["first"], ["q1", "q3"], ["alone"]]
+    assert core._batcher.load().running == 0
+    assert core.settled is False  # nothing is durable yet
+    assert core.depth == 0
