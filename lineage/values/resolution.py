@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lineage.schemas import WriterSchema
 
 _Built = TypeVar("_Built")
-_PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")  # no set: some types are dicts
 _MORE: Final = 0x80  # the bit of a varint's byte that says that more follow
 _FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Levels of a schema's own records and unions for each level of a value's nesting, and for the message around it.
@@ -109,7 +109,11 @@ class _Scan:
     def _walk_named(self, kind: str, schema: Any, buffer: bytes, at: int, depth: int) -> int:
         if kind == "record":
             for part in schema["fields"]:
-                at = self._walk(part["type"], buffer, at, depth)
+                field = part["type"]
+                if type(field) is str and field in _PLAIN:
+                    at = self._skip(field, 1, buffer, at)
+                else:
+                    at = self._walk(field, buffer, at, depth)
             return at
         if kind == "enum":
             symbol, at = read_long(buffer, at)
@@ -121,6 +125,8 @@ class _Scan:
         return self._walk(self._named[kind], buffer, at, depth)
 
     def _walk_blocks(self, schema: Any, buffer: bytes, at: int, depth: int) -> int:
+        if not buffer[at]:  # most are empty
+            return at + 1
         is_map = schema["type"] == "map"
         items = schema["values" if is_map else "items"]
         while True:
@@ -143,6 +149,8 @@ class _Scan:
     def _skip(self, kind: str, count: int, buffer: bytes, at: int) -> int:
         """Walk over plain items one like the other; most numbers and lengths take a byte."""
         self._steps -= count
+        if self._steps < 0:
+            raise too_large("the number of values in the message", self._limits.max_values)
         if kind in _FIXED_SIZES:
             return at + _FIXED_SIZES[kind] * count
         if kind in {"int", "long"}:
