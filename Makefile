@@ -39,7 +39,7 @@ demo: env
 test: env lint
 	$(BIN)/python -m pytest tests/unit tests/integration tests/acceptance
 
-# Over a hundred pipelines with states, one fault each, over a real broker; about half an hour on two cores.
+# Over a hundred pipelines with states, one fault each, over a real broker; 10 to 25 s each, so about half an hour.
 torture: env
 	$(BIN)/python -m pytest -m torture tests/torture
 
