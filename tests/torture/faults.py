@@ -89,7 +89,8 @@ def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None],
     def prepare(run: Run, rng: Random) -> None:
         stage = rng.choice(run.stateful)
         rare = point.endswith(("claim", "fence")) or member
-        count = 1 if rare else rng.randrange(1, 40)
+        # Amid its chunks a version is mostly when it is a reign's first: the others are one chunk or two.
+        count = 1 if rare else rng.randrange(1, 3 if point.startswith("amid") else 40)
         run.order(f"{stage}.0.{member}", f"{point}:{count}")
 
     def strike(run: Run, rng: Random) -> None:

@@ -28,7 +28,9 @@ def _points() -> dict[str, Fault]:
         for member, row in ((0, "the primary"), (1, "a backup that has just taken over")):
             for shape in ("pair", "dice"):
                 prepare, strike = at_point(point, member=member)
-                made[f"{point}-{'backup' if member else 'primary'}-{shape}"] = Fault(row, shape, strike, prepare)
+                size = LARGE if point == "amid-chunks" else {}  # a small state is one chunk
+                name = f"{point}-{'backup' if member else 'primary'}-{shape}"
+                made[name] = Fault(row, shape, strike, prepare, arguments=size)
     return made
 
 
