@@ -237,6 +237,8 @@ class Built:
     def end_reign(self) -> None:
         """Stop what a reign does."""
         self.speaker.end(farewell=True)
+        if self.member.primary is not None:
+            self.member.roles.right.end()  # nothing is sent any more, so nobody asks for it
         self.member.end()
 
     async def close(self) -> None:

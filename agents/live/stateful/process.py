@@ -178,7 +178,8 @@ class MemberProcess:
                 raise as_failure(built.failed.exception())
         drained = built.settled
         if not drained:
-            log.error("%s: stopped with work left; it goes to the shard's next primary", self._label)
+            text = "stopped with work left; it goes to the shard's next primary"
+            print(f"spillway: {self._pipeline}/{self._label}: {text}", file=sys.stderr)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
         roles = built.member.roles
