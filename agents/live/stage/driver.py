@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from agents.live.stage.alarm import Alarm
 from agents.live.stage.intake import PoisonError
 from agents.live.stage.transport import Commit
 from lineage import reasons
@@ -69,7 +70,7 @@ class StageDriver:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._room.set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._wake)
         self._positions: dict[int, int] = {}  # the next offset to take, by partition that is ready
         self._ready: dict[int, asyncio.Future[None]] = {}  # by partition that is ours: its taking over
         self._committed: dict[int, int] = {}
@@ -180,22 +181,12 @@ class StageDriver:
             output.send(*message, emit)
         if not self._room.is_set() and (self._may_take or self._stopping):
             self._room.set()
-        self._set_timer()
-
-    def _set_timer(self) -> None:
         now = self._clock()
         wake = self._core.next_wake(now)
-        if wake is None:
-            return
-        due = self._loop.time() + max(0.0, wake - now)
-        if self._timer is not None and not self._timer.cancelled():
-            if self._timer.when() <= due:
-                return  # it wakes early enough, and looks again
-            self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._wake)
+        if wake is not None:
+            self._alarm.within(wake - now)
 
     def _wake(self) -> None:
-        self._timer = None
         self._core.advance(self._clock())
         self._pump()
 

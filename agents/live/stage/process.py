@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,6 +22,7 @@ from agents.live.stage.beginning import as_failure, look_through_rarely, nothing
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
+from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.intake import Intake
 from agents.live.stage.membership import Membership
 from agents.live.stage.memory import Memory
@@ -54,10 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 __all__ = ["StageProcess", "StageProcessConfig", "run"]
-
-_POLL = 0.02
-_LAST_COMMIT = 5.0
-_END = 10.0  # seconds for everything after draining; then the process ends in any case
 
 
 def run(config: StageProcessConfig) -> int:
@@ -102,7 +97,7 @@ class StageProcess:
         self._stop_now = asyncio.Event()
         self._clock = Clock()
         self._journal_file: TextIO | None = None
-        self._bounded = False
+        self._bound = Bound(config.drain + END)
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -171,7 +166,7 @@ class StageProcess:
     async def _start(self, app: StageApp) -> None:
         """Join the group, when everything that is known of states before is known here."""
         while self._states is not None and not self._states.ready:  # noqa: ASYNC110 - once, for some milliseconds
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(POLL)
         await app.start()
 
     def _driver(self, schemas: SchemaLog, logs: Logs | None) -> tuple[StageDriver, Memory, Planner]:
@@ -257,35 +252,26 @@ class StageProcess:
 
     async def _drain(self, app: StageApp, driver: StageDriver) -> bool:
         """Finish what was taken, within the bound, and commit it; False if something was left for the next owner."""
-        self._bound_the_end()
+        self._bound.begin()
         until = time.monotonic() + self._config.drain
         driver.stop_taking()
         app.stage_consumer.close_flow()
         while not driver.idle and not self._stop_now.is_set() and time.monotonic() < until:
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(POLL)
             if driver.failed.done():
                 raise as_failure(driver.failed.exception())
         drained = driver.idle
         if not drained:
             log.error("%s: stopped with work left; it goes to the stage's next owner", self._config.stage)
-        await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
+        await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         return drained
-
-    def _bound_the_end(self) -> None:
-        """End the process whatever hangs: its orchestrator counts on it."""
-        if self._bounded:
-            return
-        self._bounded = True
-        timer = threading.Timer(self._config.drain + _END, os._exit, (1,))
-        timer.daemon = True
-        timer.start()
 
     async def _end(self, app: StageApp, output: Output, instances: Instances[Batch], *, leave: bool) -> None:
         """Stop everything. A replica that stops for good leaves its group; one that failed keeps its place in it."""
-        self._bound_the_end()
+        self._bound.begin()
         app.consumer_thread.leave_on_stop = leave
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), _END / 2)
+            await asyncio.wait_for(app.stop(), END / 2)
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(instances.close, 1.0)

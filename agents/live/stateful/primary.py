@@ -18,6 +18,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from agents.live.stage.alarm import Alarm
 from agents.live.stateful.feed import Feed
 from agents.live.stateful.means import Sent
 from agents.live.stateful.trial import Trial
@@ -57,7 +58,7 @@ class Primary:
         self._writer = writer
         self._means = means
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._wake)
         self._touched: set[str] | None = None  # keys updated since the last copy; None: all
         self._unsent: list[Emit] = []  # while the right to emit has lapsed
         self._made: dict[int, tuple[Emit, Outgoing]] = {}  # messages that a manifest contains, until they are sent
@@ -121,8 +122,7 @@ class Primary:
             self._means.metrics.state.lag.clear()
         self.feed.stop()
         self._writer.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
 
     # What the core asks for ------------------------------------------------------------------------------------
 
@@ -141,7 +141,10 @@ class Primary:
         self.feed.go_on()
         if means.metrics.state is not None:
             means.metrics.state.lag.note(core.reign.recorded, core.reign.durable_n)
-        self._set_timer(means.clock())
+        now = means.clock()
+        wake = core.next_wake(now)
+        if wake is not None:
+            self._alarm.within(wake - now)
 
     def _compute(self, batch: Batch) -> None:
         work, machine = self._means.work, self._machine
@@ -254,21 +257,7 @@ class Primary:
             )
         return tuple(contained)
 
-    # Time ------------------------------------------------------------------------------------------------------
-
-    def _set_timer(self, now: float) -> None:
-        wake = self.core.next_wake(now)
-        if wake is None:
-            return
-        due = self._loop.time() + max(0.0, wake - now)
-        if self._timer is not None and not self._timer.cancelled():
-            if self._timer.when() <= due:
-                return  # it wakes early enough, and looks again
-            self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._wake)
-
     def _wake(self) -> None:
-        self._timer = None
         if not self._closed:
             self.core.advance(self._means.clock())
             self.pump()

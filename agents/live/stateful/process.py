@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ from agents.live.registry import serve_metrics
 from agents.live.stage import process as stage_process
 from agents.live.stage.app import StageApp, build
 from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
+from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.membership import Membership
 from agents.live.stage.plan_feed import PlanFeed
 from agents.live.stateful.building import Built, put_together
@@ -40,10 +39,6 @@ if TYPE_CHECKING:
     from agents.models.stateful import StatefulModel
 
 log = logging.getLogger(__name__)
-
-_POLL = 0.02
-_LAST_COMMIT = 5.0
-_END = 10.0  # seconds for everything after draining; then the process ends in any case
 
 
 def run(config: StageProcessConfig) -> int:
@@ -96,7 +91,7 @@ class MemberProcess:
         self._shard, self._index = member_of(config.spec, config.replica)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._bounded = False
+        self._bound = Bound(config.drain + END)
 
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
@@ -168,12 +163,12 @@ class MemberProcess:
 
     async def _drain(self, app: StageApp, built: Built) -> bool:
         """Let what was taken become durable, within the bound, and have a backup take over."""
-        self._bound_the_end()
+        self._bound.begin()
         until = time.monotonic() + self._config.drain
         built.input.stop_taking()
         app.stage_consumer.close_flow()
         while not built.settled and not self._stop_now.is_set() and time.monotonic() < until:
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(POLL)
             if built.failed.done():
                 raise as_failure(built.failed.exception())
         drained = built.settled
@@ -181,7 +176,7 @@ class MemberProcess:
             text = "stopped with work left; it goes to the shard's next primary"
             print(f"spillway: {self._pipeline}/{self._label}: {text}", file=sys.stderr)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
+            await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         roles = built.member.roles
         if roles.hand_over(f"{roles.name} stops"):
             within = 2 * roles.lease.seconds
@@ -189,21 +184,12 @@ class MemberProcess:
                 log.warning("%s: no backup took over within %g s", self._label, within)
         return drained
 
-    def _bound_the_end(self) -> None:
-        """End the process whatever hangs: its orchestrator counts on it."""
-        if self._bounded:
-            return
-        self._bounded = True
-        timer = threading.Timer(self._config.drain + _END, os._exit, (1,))
-        timer.daemon = True
-        timer.start()
-
     async def _end(self, app: StageApp, built: Built, *, leave: bool) -> None:
         """Stop everything. A member that stops for good leaves its group; one that failed keeps its place in it."""
-        self._bound_the_end()
+        self._bound.begin()
         built.end_reign()
         with contextlib.suppress(AttributeError):  # of an app that was never started
             app.consumer_thread.leave_on_stop = leave
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), _END / 2)
+            await asyncio.wait_for(app.stop(), END / 2)
         await built.close()
