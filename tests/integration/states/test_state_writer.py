@@ -166,13 +166,13 @@ def test_a_state_of_256_mb_streams_in_bounded_memory(bench, capsys):
 
 def test_what_cannot_be_delivered_ends_the_writer_and_is_not_appended_again(own_broker, unique_name):
     bench = Bench(own_broker.bootstrap, unique_name)
-    primary = Primary(bench, delivery=1.0)
+    primary = Primary(bench, delivery=5.0)
     state = {"w": np.zeros(10, np.float32)}
     primary.write(state)
     own_broker.stop()
     primary.writer.outputs_acked(primary.begin(state | {"w": np.ones(10, np.float32)}))
     with pytest.raises(AssertionError, match="it is not known whether"):
-        primary.told.until(lambda: False, 30)
+        primary.told.until(lambda: False, 60)
     own_broker.start()
     time.sleep(1.0)
     assert [key for key, _ in bench.records("versions")] == [b"manifest/1/1"]
