@@ -57,7 +57,7 @@ class Watcher:
         self._answers = 0
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._show), threading.Thread(target=self._kill)]
-        self._began = time.monotonic() + 1.0  # a load begins a second after it is asked for
+        self.began = time.monotonic() + 1.0  # a load begins a second after it is asked for
 
     def observe(self, _index: int, _outcome: object) -> None:
         self._answers += 1
@@ -72,7 +72,7 @@ class Watcher:
             thread.join()
 
     def _kill(self) -> None:
-        if self._stop.wait(self._began + KILLED_AT - time.monotonic()):
+        if self._stop.wait(self.began + KILLED_AT - time.monotonic()):
             return
         while (found := members(self._run_dir, self._pipeline, STAGE).get(PRIMARY)) is None:
             if self._stop.wait(0.1):
@@ -85,7 +85,7 @@ class Watcher:
     def _show(self) -> None:
         before = 0
         while not self._stop.wait(SHOWN_EVERY):
-            now, count = time.monotonic() - self._began, self._answers
+            now, count = time.monotonic() - self.began, self._answers
             told = []
             for role, (entry, seen) in sorted(members(self._run_dir, self._pipeline, STAGE).items()):
                 epoch, version = seen.value("spillway_state_epoch"), seen.value("spillway_state_version")
@@ -141,15 +141,25 @@ def run(console: Console, stack: ExitStack) -> bool:
         return judge(console, result, rewards, learned(settings, pipeline), watcher)
 
 
+def silences(finished: np.ndarray, killed: float) -> tuple[float, float]:
+    """The longest time without an outcome that was there within a second after the kill, and the longest other."""
+    gaps = np.diff(finished)
+    after = (finished[1:] >= killed) & (finished[:-1] <= killed + 1.0)
+    return float(gaps[after].max(initial=0.0)), float(gaps[~after].max(initial=0.0))
+
+
 def judge(console: Console, result: LoadResult, rewards: int, told: tuple[int, str], watcher: Watcher) -> bool:
     """Say what came of it."""
     finished: Any = np.sort(result.finished)
     missing = int(np.isnan(finished).sum())
-    gaps = np.diff(finished[~np.isnan(finished)])
+    gap, other = silences(finished[~np.isnan(finished)], watcher.killed_at - watcher.began)
     latency = 1e3 * (result.finished - result.due)
     count, version = told
     console.print()
-    console.print(f"killed at {KILLED_AT:g} s; nobody answered for {1e3 * gaps.max():.0f} ms")
+    console.print(
+        f"killed at {KILLED_AT:g} s; then nobody answered for {1e3 * gap:.0f} ms; "
+        f"the longest silence at other times was {1e3 * other:.0f} ms"
+    )
     console.print(
         f"{len(finished)} queries at {RATE:g}/s: {missing} without an outcome, {result.duplicates} outcomes too many; "
         f"latency p50 {np.nanmedian(latency):.1f} ms, at most {np.nanmax(latency):.0f} ms"
