@@ -20,6 +20,7 @@ from checkpoint.layout import CHUNK_BYTES
 from checkpoint.modes import MODES
 from checkpoint.pages import Pages
 from checkpoint.reign import Reign
+from lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from agents.live.stateful.copies import Copies
     from agents.live.stateful.means import Means
     from agents.live.stateful.reading import ShardInput
+    from agents.live.states.sending import Sending
     from agents.models.stateful import StatefulModel
     from checkpoint.logs import Logs
     from checkpoint.retention import Retention
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from lineage.replication import Batch, Contents, Manifest
 
 log = logging.getLogger(__name__)
+
+_SPARE_AFTER = 2.0  # seconds from a reign's beginning to the making of the next one's connection: first things first
 
 
 class Reigns:
@@ -53,6 +57,8 @@ class Reigns:
         self._means = means
         self._mode = MODES[config.spec.replication]
         self._loop = asyncio.get_running_loop()
+        self._spare: Sending | None = None  # for the next reign's writer
+        self._connect_ahead()
 
     async def machine(self, topic: str, state: Any, version: Version, contents: Contents) -> Machine:
         """Make a machine with the state of a version (None: the first one), on the model's thread.
@@ -128,6 +134,8 @@ class Reigns:
     ) -> Callable[[Callable[[Manifest], object]], StateWriter]:
         named, present = copies.named, copies.present
         kind = TransactingWriter if self._mode.transacts else StateWriter
+        spare, self._spare = self._spare, None
+        self._loop.call_later(_SPARE_AFTER, self._connect_ahead)
 
         def make(completed: Callable[[Manifest], object]) -> StateWriter:
             return kind(
@@ -141,9 +149,21 @@ class Reigns:
                 retention=retention,
                 present=present,
                 base=(base, named),
+                sending=spare,
             )
 
         return make
+
+    def _connect_ahead(self) -> None:
+        """Make the next reign's connection, off the loop; a transaction's cannot be: it fences the one before."""
+        if not self._mode.transacts and self._spare is None:
+            self._loop.run_in_executor(None, self._connect)
+
+    def _connect(self) -> None:
+        try:
+            self._spare = StateWriter.connect(self._config.settings, self._config.pipeline.spec.name, self._place[0])
+        except BrokerError as error:  # the reign makes its own, then
+            log.info("%s: no connection was made ahead: %s", self._name, error)
 
     def _show(self, core: StatefulCore) -> None:
         metrics = self._means.metrics

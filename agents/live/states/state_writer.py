@@ -76,11 +76,13 @@ class StateWriter:
         retain: int = RETAIN,
         room: int = ROOM_BYTES,
         delivery: float = DELIVERY_SECONDS,
+        sending: Sending | None = None,
     ) -> None:
         """`retention`: fed, by its owner, with all that is read of the shard's version log.
 
         `present`: the chunk keys that the partition holds. `base`: what the epoch starts from and the chunks that it
-        names, to be kept for operators. `room`: bytes in flight. Raises BrokerError where there is no cluster.
+        names, to be kept for operators. `room`: bytes in flight. `sending`: a connection that was made ahead, by
+        `connect`; a new one has no producer id for up to half a second. Raises BrokerError where there is no cluster.
         """
         self._versions, self._state = versions(pipeline, place[0]), state(pipeline, place[0])
         self._partition = place[1]
@@ -95,9 +97,14 @@ class StateWriter:
         self._writing: Version | None = None
         self._nudge = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._sending = self._connect(settings, room, delivery)
+        self._sending = sending if sending is not None else self._connect(settings, room, delivery)
         self._worker = Worker("state-writer", self._run, post, on_failed)
         self._worker.start()
+
+    @staticmethod
+    def connect(settings: ClientSettings, pipeline: str, stage: str) -> Sending:
+        """Make a connection for a writer to come. Blocks; raises BrokerError where there is no cluster."""
+        return Sending(settings, state(pipeline, stage), room=ROOM_BYTES, delivery=DELIVERY_SECONDS)
 
     def _connect(self, settings: ClientSettings, room: int, delivery: float) -> Sending:
         return Sending(settings, self._state, room=room, delivery=delivery)

@@ -71,6 +71,14 @@ class Primary:
         self.writer.durable(version, self.history)
 
 
+def test_a_connection_that_was_made_ahead_is_the_only_one(bench, monkeypatch):
+    """One made at a promotion had no producer id for up to half a second, in which no reply could leave."""
+    ahead = StateWriter.connect(bench.settings, bench.pipeline, PLACE[0])
+    monkeypatch.delattr(StateWriter, "_connect")
+    primary = Primary(bench, sending=ahead)
+    assert primary.write({"w": np.arange(10, dtype=np.float32)}).version == Version(1, 1)
+
+
 def test_a_version_is_read_back_as_it_was(bench):
     primary = Primary(bench)
     state = {"w": np.arange(5_000, dtype=np.float32), "step": 7}
