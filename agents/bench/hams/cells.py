@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from agents.bench.hams.services import replication
 from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
 from producers.client.exchange import Exchange
@@ -84,7 +85,7 @@ def _stage(stage: StageSpec, cell: Cell, gather: float) -> dict[str, Any]:
     kept = stage.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
     kept |= {"batch": cell.batch, "max_batch": cell.batch, "batch_delay": gather, "policy": "naive"}
     if stage.state is not None:
-        kept["replication"] = cell.mode
+        kept |= replication(cell.mode)
         if cell.mode != "none":
             kept["backups"] = 1
     pace = cell.service.paces.get(stage.name) if cell.emulated else None

@@ -6,7 +6,7 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.cells import Cell, measure
-from agents.bench.hams.services import SERVICES
+from agents.bench.hams.services import SERVICES, label
 from agents.bench.pard.output import Table
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     cells = list(dict.fromkeys((row["service"], row["batch"]) for row in rows))
     emulated = any(row["emulated"] for row in rows)
     word = "emulated" if emulated else "the services' own code"
-    columns = ("service", "batch", "bare p50, ms", *(mode for mode in modes if mode != "none"))
+    columns = ("service", "batch", "bare p50, ms", *(label(mode) for mode in modes if mode != "none"))
     latency = [_line(rows, service, batch, modes, "p50") for service, batch in cells]
     through = [_line(rows, service, batch, modes, "throughput") for service, batch in cells]
     paper = [line for service, _ in cells if (line := _paper_line(service, modes)) is not None]
@@ -85,7 +85,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
         Table(f"Throughput over bare ({word})", (*columns[:2], "bare, queries/s", *columns[3:]), through),
     ]
     if paper:
-        made.append(Table("The paper's latency over HAMS (Table I)", ("service", *modes), paper))
+        made.append(Table("The paper's latency over HAMS (Table I)", ("service", *map(label, modes)), paper))
     return made
 
 
