@@ -43,3 +43,34 @@ def test_an_empty_text_disarms():
     crash_points.arm("after-ack")
     crash_points.arm("")
     crash_points.at("after-ack")
+
+
+class Lasting:
+    """A file that is there for so many looks."""
+
+    def __init__(self, looks):
+        self.left = looks
+
+    def exists(self):
+        self.left -= 1
+        return self.left >= 0
+
+
+def test_who_comes_by_a_held_point_waits_while_the_file_is_there(monkeypatch):
+    waited, file = [], Lasting(3)
+    monkeypatch.setattr(crash_points.time, "sleep", waited.append)
+    crash_points.hold("before-chunks", file)
+    try:
+        crash_points.at("after-ack")
+        assert file.left == 3
+        crash_points.at("before-chunks")
+        assert len(waited) == 3
+    finally:
+        crash_points.hold("before-chunks", None)
+    crash_points.at("before-chunks")
+    assert len(waited) == 3
+
+
+def test_a_point_that_there_is_not_cannot_be_held(tmp_path):
+    with pytest.raises(UsageError, match="no crash point"):
+        crash_points.hold("nowhere", tmp_path)

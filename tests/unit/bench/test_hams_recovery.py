@@ -1,0 +1,87 @@
+"""What is done to the services to see how soon they go on, and the tables of it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agents.bench.hams.blows import AHEAD, SELDOM, blows
+from agents.bench.hams.cells import Cell, variant
+from agents.bench.hams.command import SECTIONS
+from agents.bench.hams.recovery import tables
+from agents.bench.hams.services import EACH_BATCH, MODES, SERVICES, label, replication
+from agents.bench.hams.struck import written
+from topology.load import load
+
+
+def found(names, modes=MODES):
+    return {(blow.name, blow.mode): blow for blow in blows(names, modes)}
+
+
+def test_each_service_loses_a_primary_in_each_mode_of_the_paper():
+    made = found(["sa"])
+    assert [made["primary", mode].paper_ms for mode in ("nspb", "remus", "lineage-stash")] == [116.12, 109.23, None]
+    (late,) = (blow for blow in made.values() if blow.ahead)
+    assert (late.mode, late.ahead, late.paper_ms) == (SELDOM, AHEAD, 124_430)
+    assert {blow.service for blow in made.values()} == {"sa"}
+
+
+def test_only_the_modes_that_were_asked_for_are_struck_and_the_rest_is_done_to_nspb():
+    assert set(found(["ap"], ["none", "remus"])) == {("primary", "remus")}
+    assert set(found(["ap"], ["none", "nspb"])) == {
+        (name, "nspb") for name in ("primary", "two adjacent primaries", "Fig. 6", "stateless, a standby")
+    }
+    assert ("stateless and stateful, a standby", "nspb") in found(["fd"])
+
+
+def test_what_two_cores_cannot_compute_comes_slower_and_is_watched_for_longer():
+    rates = {name: service.rate for name, service in SERVICES.items()}
+    assert rates == {**dict.fromkeys(rates, 50.0), "ol-small": 5.0, "ol-large": 1.0}
+    assert found(["ol-small"])["primary", "nspb"].load == (3.0, 6.0)
+    assert found(["ol-large"])["primary", "nspb"].load == (6.0, 20.0)
+    assert not any(blow.ahead for blow in blows(["ol-large"], MODES))
+
+
+def test_figure_6_kills_a_primary_whose_state_is_held_and_the_next_ones_backup():
+    blow = found(["ap"])["Fig. 6", "nspb"]
+    assert (blow.primaries, blow.backups, blow.held) == (("track",), ("foresee",), "track")
+    assert blow.reigns == ("track", "foresee")
+    assert blow.paper_ms == 731.24
+
+
+def test_the_pipeline_of_a_blow_has_its_standbys_and_no_others_and_what_can_be_held(tmp_path):
+    made = found(["ap", "fd"])
+    cell = Cell(SERVICES["ap"], "nspb", 64)
+    given = yaml.safe_load(variant(cell, tmp_path, 1).path.read_text())
+    for name, standbys in (("Fig. 6", 0), ("stateless, a standby", 1)):
+        file = tmp_path / "blow.yaml"
+        file.write_text(yaml.safe_dump(written(made[name, "nspb"], given, Path("hold"))))
+        stages = {stage.name: stage for stage in load(file).spec.stages}
+        assert stages["detect"].standby == standbys
+        assert [name for name, stage in stages.items() if stage.model.endswith(":held")] == ["track"] * (1 - standbys)
+    of_held = written(made["Fig. 6", "nspb"], given, Path("hold"))["stages"][1]["arguments"]
+    assert of_held == {"model": "examples.stateful.vision:track", "file": "hold", "arguments": {}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_is_what_its_stages_say(tmp_path, mode):
+    stages = variant(Cell(SERVICES["bandit"], mode, 8), tmp_path, 1).spec.stages
+    assert stages[0].replication == ("lineage-stash" if mode == EACH_BATCH else mode)
+    assert stages[0].checkpoint_every == (1 if mode == EACH_BATCH else 150)
+
+
+def test_a_copy_at_every_batch_is_told_so():
+    assert replication(SELDOM) == {"replication": "lineage-stash", "checkpoint_every": 9_600}
+    assert label(EACH_BATCH) == "lineage-stash, a copy at every batch"
+    assert label("remus") == "remus"
+
+
+def test_the_table_tells_rates_and_what_was_computed_again():
+    row = {"service": "ol-small", "blow": "primary", "mode": SELDOM, "rate": 5.0, "paper_ms": 21_090}
+    row |= {"first_message_ms": [9.0, 11.0, 10.0], "first_outcome_ms": [30.0], "computed_again": [3_215, 3_300]}
+    (table,) = tables({"rows": [row, row | {"mode": "nspb", "paper_ms": None, "computed_again": [0]}]})
+    assert table.rows[0] == ["OL(M)", "primary", "lineage-stash", "5", "10 (9 to 11)", "30 (30 to 30)", "21090"]
+    assert (table.rows[1][2], table.rows[1][-1]) == ("nspb", "-")
+    assert "150 batches of 64: 3,215 to 3,300 requests" in table.notes[-1]
+    assert len(table.notes) == 3
+    assert "recovery" in SECTIONS
