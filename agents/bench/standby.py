@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 PAPER_SECONDS = 0.320  # HAMS, table of recoveries: a stateless stage with a standby, discovery included
 _STAGE, _PARTITIONS, _SLO = "reply", 12, 30.0
+MOST_KILLS = 8  # of one replica or the other within a minute, before its supervisor gives it up
 _WARM, _LONGEST, _POLL = 3.0, 60.0, 0.02
 
 
@@ -122,7 +123,7 @@ class Kill:
 @click.command()
 @bootstrap_option
 @client_config_option
-@click.option("--kills", type=click.IntRange(1, 8), default=5, show_default=True, help="Of each variant.")
+@click.option("--kills", type=click.IntRange(1, MOST_KILLS), default=5, show_default=True, help="Of each variant.")
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Of everything, interleaved.")
 @click.option("--rate", type=click.FloatRange(1), default=50.0, show_default=True, help="Queries/s.")
 @json_option
@@ -146,7 +147,7 @@ def standby(
             for standbys in found:
                 name = f"bench-standby-{standbys}-{repeat}"
                 found[standbys] += measure(settings, work, name, standbys, kills, rate)
-    rows = [_row(standbys, results) for standbys, results in found.items()]
+    rows = [row(standbys, results) for standbys, results in found.items()]
     click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(map(_line, rows)))
 
 
@@ -196,7 +197,8 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(_POLL)
 
 
-def _row(standbys: int, kills: list[Kill]) -> dict[str, Any]:
+def row(standbys: int, kills: list[Kill]) -> dict[str, Any]:
+    """What the kills of a variant came to, as a JSON object."""
     firsts = [kill.first for kill in kills]
     return {
         "standbys": standbys,

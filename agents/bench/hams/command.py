@@ -12,7 +12,18 @@ from typing import Any
 
 import click
 
-from agents.bench.hams import batch_cost, catch_up, false_failovers, hidden, hold, latency, logs, recovery, written
+from agents.bench.hams import (
+    batch_cost,
+    catch_up,
+    false_failovers,
+    hidden,
+    hold,
+    latency,
+    logs,
+    recovery,
+    standbys,
+    written,
+)
 from agents.bench.hams.services import MODES, SERVICES
 from agents.bench.hams.setting import Section, Setting
 from agents.bench.pard.output import fill_in, read_section, write_section
@@ -32,6 +43,7 @@ SECTIONS = {
         Section("emulated", "the same, computing as long as the paper", latency.measure_emulated, latency.tables),
         Section("sizes", "batch sizes", latency.measure_sizes, latency.tables),
         Section("recovery", "from a kill to the first message after it", recovery.measure_recovery, recovery.tables),
+        Section("standby", "a stateless replica's death", standbys.measure_standbys, standbys.tables),
         Section("bytes", "bytes written for each batch", written.measure_bytes, written.tables),
         Section("logging", "what logging costs each batch", batch_cost.measure_logging, batch_cost.tables),
         Section("hold", "the gate's hold time, live", hold.measure_hold, hold.tables),

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agents.bench import standby
+from agents.bench.hams import standbys
 from agents.bench.hams.blows import AHEAD, SELDOM, blows
 from agents.bench.hams.cells import Cell, variant
 from agents.bench.hams.command import SECTIONS
@@ -53,12 +55,12 @@ def test_the_pipeline_of_a_blow_has_its_standbys_and_no_others_and_what_can_be_h
     made = found(["ap", "fd"])
     cell = Cell(SERVICES["ap"], "nspb", 64)
     given = yaml.safe_load(variant(cell, tmp_path, 1).path.read_text())
-    for name, standbys in (("Fig. 6", 0), ("stateless, a standby", 1)):
+    for name, count in (("Fig. 6", 0), ("stateless, a standby", 1)):
         file = tmp_path / "blow.yaml"
         file.write_text(yaml.safe_dump(written(made[name, "nspb"], given, Path("hold"))))
         stages = {stage.name: stage for stage in load(file).spec.stages}
-        assert stages["detect"].standby == standbys
-        assert [name for name, stage in stages.items() if stage.model.endswith(":held")] == ["track"] * (1 - standbys)
+        assert stages["detect"].standby == count
+        assert [name for name, stage in stages.items() if stage.model.endswith(":held")] == ["track"] * (1 - count)
     of_held = written(made["Fig. 6", "nspb"], given, Path("hold"))["stages"][1]["arguments"]
     assert of_held == {"model": "examples.stateful.vision:track", "file": "hold", "arguments": {}}
 
@@ -83,5 +85,13 @@ def test_the_table_tells_rates_and_what_was_computed_again():
     assert table.rows[0] == ["OL(M)", "primary", "lineage-stash", "5", "10 (9 to 11)", "30 (30 to 30)", "21090"]
     assert (table.rows[1][2], table.rows[1][-1]) == ("nspb", "-")
     assert "150 batches of 64: 3,215 to 3,300 requests" in table.notes[-1]
-    assert len(table.notes) == 3
+    assert len(table.notes) == 4
     assert "recovery" in SECTIONS
+
+
+def test_the_death_of_a_stateless_replica_is_told_with_a_standby_and_without():
+    kills = [standby.Kill(0.2, 0.3), standby.Kill(0.1, 0.5), standby.Kill(0.4, 0.3)]
+    (table,) = standbys.tables({"rate": 50.0, "rows": [standby.row(1, kills), standby.row(0, kills[:1])]})
+    assert table.rows[0] == ["1", "3", "200 (100 to 400)", "500", "320"]
+    assert table.rows[1] == ["0", "1", "200 (200 to 200)", "300", "-"]
+    assert "standby" in SECTIONS

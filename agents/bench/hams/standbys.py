@@ -1,0 +1,51 @@
+"""How soon a stateless replica's queries are answered again, with a standby and without: `agents.bench.standby`.
+
+The paper has 320 ms for a stateless operator of each service. Here its stage stands alone and its model does nothing,
+so what is measured is the discovery and the takeover; that of a service's own stage is a row of the recovery section.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from agents.bench.pard.output import Table
+from agents.bench.standby import MOST_KILLS, PAPER_SECONDS, measure, row
+
+if TYPE_CHECKING:
+    from agents.bench.hams.setting import Setting
+
+_RATE = 50.0  # queries a second
+
+
+def measure_standbys(setting: Setting) -> dict[str, Any]:
+    """Kill replicas of two in turn, with a standby and without; eight times each at most."""
+    kills, rows = min(setting.repeats, MOST_KILLS), []
+    for standbys in (1, 0):
+        name = f"standby-{standbys}-{setting.run()}"
+        found = row(standbys, measure(setting.cluster, setting.folder, name, standbys, kills, _RATE))
+        setting.say(f"{standbys} standbys: {', '.join(f'{each:.0f}' for each in found['first_ms'])} ms to an outcome")
+        rows.append(found)
+    return {"rate": _RATE, "rows": rows}
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    """With and without."""
+    rows = [
+        [
+            str(each["standbys"]),
+            str(each["kills"]),
+            f"{statistics.median(each['first_ms']):.0f} ({min(each['first_ms']):.0f} to {max(each['first_ms']):.0f})",
+            f"{each['longest_query_ms']:.0f}",
+            f"{1000 * PAPER_SECONDS:.0f}" if each["standbys"] else "-",
+        ]
+        for each in result["rows"]
+    ]
+    return [
+        Table(
+            "A stateless stage of two replicas, from the kill of one on, ms: median (least to most)",
+            ("standbys", "kills", "first outcome of its partitions", "longest query", "paper"),
+            rows,
+            (f"{result['rate']:g} queries a second; the model answers at once and loads in no time.",),
+        )
+    ]
