@@ -24,6 +24,7 @@ from agents.bench.hams import (
     standbys,
     written,
 )
+from agents.bench.hams.progress import Progress
 from agents.bench.hams.services import MODES, SERVICES
 from agents.bench.hams.setting import Section, Setting
 from agents.bench.pard.output import fill_in, read_section, write_section
@@ -69,6 +70,7 @@ SECTIONS = {
 @click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
+@click.option("--go-on", is_flag=True, help="Keep the runs that latency, emulated and sizes have there; make the rest.")
 @click.option("--render", is_flag=True, help="Measure nothing; make tables of what was measured before.")
 @click.option(
     "--markdown",
@@ -87,6 +89,7 @@ def hams(
     bursts: int,
     minutes: float,
     output: Path,
+    go_on: bool,
     render: bool,
     markdown: Path | None,
     as_json: bool,
@@ -120,6 +123,7 @@ def hams(
                 repeats,
                 bursts,
                 minutes,
+                Progress(output, go_on=go_on),
             )
         for name in names:
             section = SECTIONS[name]

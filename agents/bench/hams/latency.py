@@ -17,56 +17,58 @@ BATCH = 64
 
 def measure_latency(setting: Setting) -> dict[str, Any]:
     """Every service at one batch size, its own code computing."""
-    return {"rows": _rows(setting, setting.services, (BATCH,), emulated=False)}
+    return _measure(setting, "latency", setting.services, (BATCH,))
 
 
 def measure_emulated(setting: Setting) -> dict[str, Any]:
     """Every service whose computing is as long as in the paper."""
     names = tuple(name for name in setting.services if SERVICES[name].paces)
-    return {"rows": _rows(setting, names, (BATCH,), emulated=True)}
+    return _measure(setting, "emulated", names, (BATCH,), emulated=True)
 
 
 def measure_sizes(setting: Setting) -> dict[str, Any]:
-    """Batch sizes, for some services."""
-    names = tuple(name for name in setting.services if name in ("sa", "ol-small", "bandit"))
-    return {"rows": _rows(setting, names, setting.sizes, emulated=False, modes=("none", "nspb", "remus"))}
+    """Every service at every batch size, its own code computing."""
+    return _measure(setting, "sizes", setting.services, setting.sizes)
 
 
-def _rows(
-    setting: Setting, names: tuple[str, ...], sizes: tuple[int, ...], *, emulated: bool, modes: tuple[str, ...] = ()
-) -> list[dict[str, Any]]:
-    rows = []
+def _measure(
+    setting: Setting, section: str, names: tuple[str, ...], sizes: tuple[int, ...], *, emulated: bool = False
+) -> dict[str, Any]:
+    """Repeat after repeat; what compares stands next to each other. What was measured before is not again."""
+    rows = setting.progress.rows(section)
+    known = {(row["repeat"], row["service"], row["batch"], row["mode"]): row for row in rows}
     for repeat in range(setting.repeats):
         for name in names:
             for size in sizes:
                 interval = None
-                for mode in modes or setting.modes:
-                    cell = Cell(SERVICES[name], mode, size, emulated)
-                    found = measure(
-                        cell,
-                        setting.cluster,
-                        setting.folder,
-                        setting.run(),
-                        count=setting.bursts,
-                        interval=interval,
-                        environment=setting.environment,
-                        say=setting.say,
-                    )
-                    interval = interval or found.interval
-                    setting.say(
-                        f"{repeat + 1}/{setting.repeats} {cell.name}: p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms, "
-                        f"{found.throughput:.1f}/s"
-                    )
-                    rows.append(
-                        {"service": name, "mode": mode, "batch": size, "repeat": repeat, "emulated": emulated}
-                        | {
-                            "p50": found.p50,
-                            "p99": found.p99,
-                            "throughput": found.throughput,
-                            "interval": found.interval,
-                        }
-                    )
-    return rows
+                for mode in setting.modes:
+                    row = known.get((repeat, name, size, mode))
+                    if row is None:
+                        row = _row(setting, Cell(SERVICES[name], mode, size, emulated), repeat, interval)
+                        rows.append(row)
+                        setting.progress.keep(section, rows)
+                    interval = interval or row["interval"]
+    return {"rows": rows}
+
+
+def _row(setting: Setting, cell: Cell, repeat: int, interval: float | None) -> dict[str, Any]:
+    found = measure(
+        cell,
+        setting.cluster,
+        setting.folder,
+        setting.run(),
+        count=setting.bursts,
+        interval=interval,
+        environment=setting.environment,
+        say=setting.say,
+    )
+    setting.say(
+        f"{repeat + 1}/{setting.repeats} {cell.name}: p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms, "
+        f"{found.throughput:.1f}/s"
+    )
+    about = {"service": cell.service.name, "mode": cell.mode, "batch": cell.batch, "repeat": repeat}
+    figures = {"p50": found.p50, "p99": found.p99, "throughput": found.throughput, "interval": found.interval}
+    return about | {"emulated": cell.emulated, "bursts": setting.bursts} | figures
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
@@ -79,11 +81,15 @@ def tables(result: dict[str, Any]) -> list[Table]:
     columns = ("service", "batch", "bare p50, ms", *(label(mode) for mode in modes if mode != "none"))
     latency = [_line(rows, service, batch, modes, "p50") for service, batch in cells]
     through = [_line(rows, service, batch, modes, "throughput") for service, batch in cells]
+    beside = [_line(rows, service, batch, modes, "p50", "nspb") for service, batch in cells]
     paper = [line for service, _ in cells if (line := _paper_line(service, modes)) is not None]
     made = [
         Table(f"Latency over bare, median query ({word})", columns, latency, _notes(emulated=emulated)),
         Table(f"Throughput over bare ({word})", (*columns[:2], "bare, queries/s", *columns[3:]), through),
     ]
+    if "nspb" in modes:
+        own = (*columns[:2], "nspb p50, ms", *(label(mode) for mode in modes if mode != "nspb"))
+        made.append(Table(f"Latency over nspb, median query ({word})", own, beside))
     if paper:
         made.append(Table("The paper's latency over HAMS (Table I)", ("service", *map(label, modes)), paper))
     return made
@@ -96,14 +102,17 @@ def _notes(*, emulated: bool) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _line(rows: list[dict[str, Any]], service: str, batch: int, modes: list[str], figure: str) -> list[str]:
+def _line(
+    rows: list[dict[str, Any]], service: str, batch: int, modes: list[str], figure: str, base: str = "none"
+) -> list[str]:
+    """A figure of the base, and what the other modes come to over it, repeat by repeat."""
     mine = [row for row in rows if row["service"] == service and row["batch"] == batch]
-    bare = {row["repeat"]: row[figure] for row in mine if row["mode"] == "none"}
-    line = [SERVICES[service].title, str(batch), _spread([bare[key] for key in sorted(bare)], "{:.1f}")]
+    under = {row["repeat"]: row[figure] for row in mine if row["mode"] == base}
+    line = [SERVICES[service].title, str(batch), _spread([under[key] for key in sorted(under)], "{:.1f}")]
     for mode in modes:
-        if mode != "none":
-            ratios = [100 * (row[figure] / bare[row["repeat"]] - 1) for row in mine if row["mode"] == mode]
-            line.append(_spread(ratios, "{:+.1f} %"))
+        if mode != base:
+            pairs = [(row[figure], under.get(row["repeat"])) for row in mine if row["mode"] == mode]
+            line.append(_spread([100 * (one / other - 1) for one, other in pairs if other], "{:+.1f} %"))
     return line
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from agents.bench.hams.progress import Progress
     from agents.bench.pard.output import Table
     from producers.connection import ClientSettings
 
@@ -28,6 +29,7 @@ class Setting:
     repeats: int
     bursts: int  # of each run, beside those that warm up
     minutes: float  # of full load without a fault
+    progress: Progress
     _runs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self) -> int:

@@ -5,6 +5,7 @@ import pytest
 
 from agents.bench.hams import batch_cost, catch_up, false_failovers, hidden, hold, logs, paper_hardware, written
 from agents.bench.hams.command import SECTIONS
+from agents.bench.hams.progress import Progress
 from agents.bench.hams.setting import Setting
 from agents.bench.hams.shard import change, make_state
 from lineage.metric_names import STATE_HOLD_SECONDS
@@ -14,8 +15,9 @@ from producers.connection import ClientSettings
 @pytest.fixture
 def setting(tmp_path):
     return Setting(
-        ClientSettings(bootstrap="nowhere:1"), tmp_path, {}, lambda _text: None, ("bandit",), ("none",), (1,), 1, 2, 0.1
-    )
+        ClientSettings(bootstrap="nowhere:1"), tmp_path, {}, lambda _text: None, ("bandit",), ("none",), (1,), 1, 2,
+        0.1, Progress(tmp_path / "results", go_on=True),
+    )  # fmt: skip
 
 
 def changed(before, after):

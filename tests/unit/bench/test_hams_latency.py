@@ -1,0 +1,83 @@
+"""The runs of `spillway bench hams` that take hours are kept one by one, and compared repeat by repeat."""
+
+from dataclasses import replace
+
+import pytest
+
+from agents.bench.hams import latency
+from agents.bench.hams.cells import Measured
+from agents.bench.hams.progress import Progress
+from agents.bench.hams.setting import Setting
+from agents.bench.pard.output import read_section
+from lineage.errors import BrokerError
+from producers.connection import ClientSettings
+
+MODES = ("none", "nspb", "remus")
+
+
+@pytest.fixture
+def setting(tmp_path):
+    progress = Progress(tmp_path, go_on=True)
+    return Setting(
+        ClientSettings(bootstrap="nowhere:1"), tmp_path, {}, lambda _text: None, ("bandit",), MODES, (8, 64), 2, 12,
+        1.0, progress,
+    )  # fmt: skip
+
+
+class Runs:
+    """Runs that are not made: each takes longer than the one before, and one of them may fail."""
+
+    def __init__(self, fails_at=0):
+        self.cells = []
+        self.intervals = []
+        self.fails_at = fails_at
+
+    def __call__(self, cell, *_args, interval, **_rest):
+        self.cells.append((cell.mode, cell.batch))
+        self.intervals.append(interval)
+        if len(self.cells) == self.fails_at:
+            raise BrokerError("gone")
+        base = 100.0 if cell.mode == "none" else 150.0 if cell.mode == "nspb" else 200.0
+        return Measured(base, 2 * base, 1e5 / base, interval or 0.5)
+
+
+def test_all_modes_of_a_size_stand_together_and_share_the_bare_ones_interval(setting, monkeypatch):
+    runs = Runs()
+    monkeypatch.setattr(latency, "measure", runs)
+    found = latency.measure_sizes(setting)
+    assert runs.cells == [(mode, size) for _ in range(2) for size in (8, 64) for mode in MODES]
+    assert runs.intervals == [None, 0.5, 0.5] * 4
+    assert len(found["rows"]) == 12
+
+
+def test_what_was_measured_before_a_failure_is_kept_and_gone_on_from(setting, monkeypatch, tmp_path):
+    failing = Runs(fails_at=6)
+    monkeypatch.setattr(latency, "measure", failing)
+    with pytest.raises(BrokerError):
+        latency.measure_sizes(setting)
+    assert len(read_section(tmp_path, "sizes")["rows"]) == 5
+    runs = Runs()
+    monkeypatch.setattr(latency, "measure", runs)
+    found = latency.measure_sizes(setting)
+    assert runs.cells[0] == ("remus", 64)
+    assert runs.intervals[0] == 0.5  # the bare run's that was kept
+    assert len(found["rows"]) == len(runs.cells) + 5 == 12
+
+
+def test_without_going_on_everything_is_measured_anew(setting, monkeypatch, tmp_path):
+    monkeypatch.setattr(latency, "measure", Runs())
+    latency.measure_latency(setting)
+    again = Runs()
+    monkeypatch.setattr(latency, "measure", again)
+    latency.measure_latency(replace(setting, progress=Progress(tmp_path, go_on=False)))
+    assert len(again.cells) == 2 * len(MODES)
+
+
+def test_modes_are_told_over_bare_and_over_nspb_repeat_by_repeat(setting, monkeypatch):
+    monkeypatch.setattr(latency, "measure", Runs())
+    result = latency.measure_latency(setting)
+    result["rows"] = [row for row in result["rows"] if (row["mode"], row["repeat"]) != ("none", 1)]
+    over_bare, through, over_nspb = latency.tables(result)
+    assert over_bare.rows == [["bandit", "64", "100.0", "+50.0 %", "+100.0 %"]]
+    assert through.rows[0][3] == "-33.3 %"
+    assert over_nspb.rows == [["bandit", "64", "150.0 (150.0 to 150.0)", "-33.3 %", "+33.3 % (+33.3 % to +33.3 %)"]]
