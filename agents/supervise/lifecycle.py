@@ -80,7 +80,8 @@ class RestartPolicy:
     The n-th death within `window` is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
     less up to the share `jitter` of it, so that several that died together do not come back together. The
     `max_deaths`-th gives up; for a child that has never been ready, the `first_tries`-th does. A standby that went to
-    take over has its successor after `lent_delay`: loading it must not take the processor from what is taken over.
+    take over has its successor after `lent_delay`: loading it must not take the processor from what is taken over. So
+    does a member of a stateful shard that another one follows: it is started again after `followed_delay` at least.
     """
 
     max_deaths: int = 5
@@ -90,6 +91,7 @@ class RestartPolicy:
     longest_delay: float = 10.0
     jitter: float = 0.5
     lent_delay: float = 1.0
+    followed_delay: float = 1.0
     start_timeout: float = 180.0  # a model may be large
     grace: float = 15.0  # between asking to end and ending by force
 
@@ -114,6 +116,7 @@ class Lifecycle:
         self._killed = False
         self._was_ready = False
         self._again = False  # the next start comes after a death
+        self._delayed_until = now  # when it is due if nobody follows it
 
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
         """Look at the child: `exit_code` is None while its process runs."""
@@ -136,6 +139,16 @@ class Lifecycle:
         """The child's process has gone to take another one's place: another is started, which counts as none."""
         self.due = now + self._policy.lent_delay
         self._take(now, Event.LENT)
+
+    def put_off(self) -> None:
+        """Somebody who was ready goes on with what the dead one did: that comes first."""
+        if self.died:
+            self.due = max(self.due, self.since + self._policy.followed_delay)
+
+    def hasten(self) -> None:
+        """Nobody goes on with it (any more): wait no longer than after any death."""
+        if self.died:
+            self.due = self._delayed_until
 
     @property
     def died(self) -> bool:
@@ -166,7 +179,7 @@ class Lifecycle:
         self.exit_code, self._again = exit_code, True
         self.deaths = [death for death in self.deaths if now - death < self._policy.window] + [now]
         hopeless = exit_code == MISUSED or self.deaths_left <= 0
-        self.due = now + self._policy.delay(len(self.deaths), self._chance())
+        self.due = self._delayed_until = now + self._policy.delay(len(self.deaths), self._chance())
         return Event.HOPELESS if hopeless else Event.DIED
 
     def _take(self, now: float, event: Event) -> Action:

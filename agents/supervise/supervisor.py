@@ -6,7 +6,7 @@ never ready ends when a child is given up: it has not served anybody yet, and wh
 
 A death is seen when it happens. A replica's place is taken by a standby where one is ready (`standbys`); that a member
 of a stateful stage is dead is told to the other members at once, by the name of its process, so that they need not wait
-for its silence.
+for its silence; who follows it has the processor first (`followers`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
+from agents.supervise.followers import give_way, hasten_unfollowed
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
@@ -174,8 +175,13 @@ class Supervisor:
     def _report_deaths(self) -> None:
         for child in self.children:
             member = child.take_dead_member()
-            if member is not None and self.obituaries is not None:
+            if member is None:
+                continue
+            if self.obituaries is not None:
                 self.obituaries.report(child.plan.stage, child.plan.shard, member)
+            if not self._is_backup(child.plan.name):
+                give_way(child, self.children)
+        hasten_unfollowed(self.children)
 
     def _judge(self, now: float) -> None:
         seen = self._observer.take_sights()

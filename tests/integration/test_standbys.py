@@ -130,6 +130,22 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
         run.supervisor.hurry()
 
 
+def member(run_dir, number):
+    command = [sys.executable, str(FAKE), str(run_dir), "s", str(number), "stage", "good"]
+    return ChildPlan("s", number, "member", command, label=f"s.0.{number}", member=f"fake.s.0.{number}")
+
+
+def test_a_dead_member_comes_back_once_the_one_that_follows_it_has_had_its_time(tmp_path):
+    slow = SupervisorSettings(RestartPolicy(first_delay=0.01, followed_delay=60.0))
+    with running(tmp_path, [member(tmp_path, 0), member(tmp_path, 1)], settings=slow) as run:
+        assert run.ready.wait(30.0)
+        os.kill(run.child("s.0.0").pid, signal.SIGKILL)
+        await_(lambda: run.heard("s.0.0 was ended by SIGKILL", "started again in 60.0 s"))
+        os.kill(run.child("s.0.1").pid, signal.SIGKILL)  # nobody is left to give way to
+        await_(lambda: run.state("s.0.0") is run.state("s.0.1") is State.RUNNING)
+        run.supervisor.hurry()
+
+
 class StandingStill:
     """The groups of a shard where nothing moves, though records wait."""
 
