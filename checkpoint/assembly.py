@@ -17,14 +17,14 @@ import numpy as np
 
 from checkpoint import arrays
 from checkpoint.blocks import digest_of
-from checkpoint.chunks import decode_key, encode_key
+from checkpoint.chunks import encode_key
 from checkpoint.layout import spans_of
 from checkpoint.pages import PageReader
 from checkpoint.state import unflatten
 from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from lineage.replication import ChunkKey, ChunkRef, Contents
 
@@ -128,17 +128,6 @@ def assemble(
     assembler = Assembler(contents, max_bytes=max_bytes)
     for key in assembler.missing():
         assembler.add(key, fetch(key))
-    return assembler.finish()
-
-
-def assemble_from(
-    contents: Contents, records: Iterable[tuple[bytes, Any]], *, max_bytes: int = 1 << 40
-) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]:
-    """The same from a topic's records, in whatever order they come; tombstones (None) are skipped."""
-    assembler = Assembler(contents, max_bytes=max_bytes)
-    for key, value in records:
-        if value is not None:
-            assembler.add(decode_key(key), value)
     return assembler.finish()
 
 

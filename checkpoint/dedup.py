@@ -109,10 +109,6 @@ class HopLane:
         if self._ids.get(said) is hop:
             del self._ids[said]
 
-    def taken_copy(self, said: Said) -> Hop | None:
-        """The hop of the copy that was taken, while it is remembered."""
-        return self._ids.get(said)
-
     def committed(self, offset: int) -> None:
         """Forget what no record at or above `offset`, our committed one, can repeat."""
         rises = self._rises

@@ -29,18 +29,15 @@ class Durability(Protocol):
         Asked again for a held outcome whenever the gate's core is advanced; once true for some hops, it stays true.
         """
 
-    def is_dead(self, hops: Sequence[Hop]) -> bool:
-        """Whether a version that these hops generated or read will not be reproduced by any recovery.
-
-        Such an outcome is discarded, and the live one awaited; once true for some hops, it stays true. Where neither
-        this nor `may_release` is true, the answer is to wait.
-        """
-
     def durable(self, mark: Mark) -> bool:
         """Whether one version is durable."""
 
     def dead(self, mark: Mark) -> bool:
-        """Whether one version will not be reproduced by any recovery."""
+        """Whether one version will not be reproduced by any recovery; once true, it stays true.
+
+        What rests on it is discarded, and the live copy awaited. Where neither this nor `durable` is true, the answer
+        is to wait.
+        """
 
 
 class Stateless:
@@ -51,10 +48,6 @@ class Stateless:
     def may_release(self, hops: Sequence[Hop]) -> bool:  # noqa: ARG002 (the protocol's parameter)
         """Allow it."""
         return True
-
-    def is_dead(self, hops: Sequence[Hop]) -> bool:  # noqa: ARG002 (the protocol's parameter)
-        """Nothing can be lost."""
-        return False
 
     def durable(self, mark: Mark) -> bool:  # noqa: ARG002 (the protocol's parameter)
         """There are no versions to wait for."""

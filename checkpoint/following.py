@@ -3,8 +3,8 @@
 A reader asks now and then where the log ends, and reads on. Everything that was appended before it asked is known once
 that end is reached. Invariants:
 
-* `CAUGHT_UP` is said when the first end that was asked for is reached, and anew after each `BEHIND`.
-* `BEHIND` is said once more than `away` seconds lie between now and the asking for the newest end that was reached:
+* "Caught up" is said when the first end that was asked for is reached, and anew after each "behind".
+* "Behind" is said once more than `away` seconds lie between now and the asking for the newest end that was reached:
   what was appended since may have been compacted meanwhile, if `away` is no less than min.compaction.lag.ms. It is said
   before anything that is read after such a gap is handed on.
 * Whoever wants to be told at the end gets the end that was asked for after his wish.
@@ -15,19 +15,11 @@ that an idle log is told from a broker that is away, a few times in `away`.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 _LOOKS: Final = 5  # in `away`
-
-
-class News(Enum):
-    """What a reader's users are told."""
-
-    CAUGHT_UP = "read to the end that the log had when reading began"
-    BEHIND = "away for so long that records may be missing"
 
 
 class Following(Generic[T]):
@@ -58,7 +50,7 @@ class Following(Generic[T]):
         self._ends.append((end, asked_at, wishes))
 
     def behind(self, now: float) -> bool:
-        """Whether to say BEHIND; to be asked before what was read is handed on."""
+        """Whether to say "behind"; to be asked before what was read is handed on."""
         if not self.current or now - self._known <= self._away:
             return False
         self.current = False
@@ -67,7 +59,7 @@ class Following(Generic[T]):
     def read(self, position: int) -> tuple[bool, list[T]]:
         """Note that everything below `position` was read and handed on.
 
-        Returns whether to say CAUGHT_UP, and whose wish is fulfilled.
+        Returns whether to say "caught up", and whose wish is fulfilled.
         """
         self.position = max(self.position, position)
         reached = [one for one in self._ends if one[0] <= self.position]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from checkpoint import arrays
-from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 256 << 10
 """By default: 1 % of 100 MB in one place is five chunks, and 100 MB take 400 records and 9 KB of contents."""
 OWN_BYTES: Final = 64 << 10
-RECORD_BYTES: Final = 1_024
-"""What a record takes beside its value at most: its key, the batch around it."""
 _ALIGNED: Final = 8
 
 
@@ -39,13 +36,6 @@ class Span(NamedTuple):
 
     size: int
     pieces: tuple[Piece, ...]
-
-
-def chunk_bytes_for(max_message_bytes: int, most: int = CHUNK_BYTES) -> int:
-    """Bytes of a chunk that fits a topic's `max.message.bytes`."""
-    if max_message_bytes < 4 * RECORD_BYTES:
-        raise CheckpointError(f"max.message.bytes of {max_message_bytes} is too small for state; raise it to 1 MiB")
-    return min(most, max_message_bytes - RECORD_BYTES) // _ALIGNED * _ALIGNED
 
 
 def spans_of(entries: Iterable[Entry], chunk_bytes: int = CHUNK_BYTES, own_bytes: int = OWN_BYTES) -> tuple[Span, ...]:

@@ -149,14 +149,6 @@ class Logs:
         """Whether all that these hops rest on is durable (`checkpoint.durability`)."""
         return all(self.durable(mark) for hop in hops for mark in hop.marks)
 
-    def is_dead(self, hops: Sequence[Hop]) -> bool:
-        """Whether something that these hops rest on is dead."""
-        return any(self.dead(mark) for hop in hops for mark in hop.marks)
-
-    def contains(self, one: Mark, other: Mark) -> bool:
-        """Whether a version is known to contain another one of its shard (for `lineage.marks.merged`)."""
-        return self._at(one.place).log.history.contains(one.version, other.version)
-
     # What roles are decided by ---------------------------------------------------------------------------------
 
     def log(self, place: Place) -> VersionLog:

@@ -83,12 +83,6 @@ def unflatten(entries: Iterable[Entry], tensors: Iterable[arrays.Array], values:
     )
 
 
-def check_keyed(states: Mapping[str, Mapping[Any, Any]]) -> None:
-    """Raise StateError for a keyed state that cannot be kept."""
-    for key, state in states.items():
-        flatten(state, of_key(key))
-
-
 def of_key(key: Any) -> str:
     """How errors name the state of a key. Raises StateError for what can be no key."""
     if not isinstance(key, str) or not key or len(key.encode("utf-8", "replace")) > MAX_KEY_BYTES:

@@ -80,12 +80,6 @@ class History:
         """Whether a version is off the chain for good."""
         return not self.beyond(version) and not self.alive(version)
 
-    def newer(self, one: Version, other: Version) -> Version | None:
-        """Give the later of two versions on the chain; None where one of them is not on it."""
-        if not (self.alive(one) and self.alive(other)):
-            return None
-        return one if one.n >= other.n else other
-
     def contains(self, one: Version, other: Version) -> bool:
         """Whether the state `one` is `other`, or has come from it: whatever makes `other` dead makes `one` dead."""
         return self.alive(one) and self.alive(other) and other.n <= one.n

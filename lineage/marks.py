@@ -1,14 +1,14 @@
 """Marks: which states of which stateful shards a message rests on (HAMS, section IV-D, Algorithm 1; bounded here).
 
 A shard's state after its n-th changing batch is a version; its epoch is the number of the primary's reign in which it
-was made, as n alone repeats after a failover. A message carries one mark for each version that its request generated,
-or, where it changed nothing, read. Invariants:
+was made, as n alone repeats after a failover. A message carries one mark for each version that its request was recorded
+in, unless a later one stands for it. Invariants:
 
-* A stage that changes its state for a request sends its own mark instead of all that came: its manifest requires those,
-  so that its version is durable only after them, and dead with them. One that reads adds its own mark to what came.
+* A stateful stage sends its own mark instead of all that came, also where it only read its state: its manifest requires
+  those, so that its version is durable only after them, and dead with them. A stateless stage passes on what came.
 * Of one shard and one epoch the higher n stands for the lower: a later version of a reign contains the earlier ones.
-  Of two epochs both stay, unless someone who knows the shard's history says that one contains the other: a version of
-  an older epoch may have been cut off, and then a message that rests on it is dead, whatever else it rests on.
+  Of two epochs both stay: a version of an older epoch may have been cut off, and then a message that rests on it is
+  dead, whatever else it rests on.
 * So a message carries at most one mark per stateful stage on its way and epoch in flight (a request keeps its
   partition, hence its shard). Marks are in order of stage, shard and epoch.
 * The initial state cannot be lost, so no mark names it: epochs and n of marks begin at 1.
@@ -17,11 +17,10 @@ or, where it changed nothing, read. Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 Place = tuple[str, int]  # a stateful stage and one of its shards
 
@@ -60,24 +59,13 @@ class Mark:
         return f"{self.stage}/{self.shard} {self.version}"
 
 
-class Touch(Enum):
-    """What a stage did to a state for a request."""
-
-    NOTHING = "nothing"  # a stateless stage
-    READ = "read"
-    CHANGED = "changed"
-
-
 def order(mark: Mark) -> tuple[str, int, int]:
     """Give what marks are kept in order of; no two of a message's marks have the same."""
     return mark.stage, mark.shard, mark.version.epoch
 
 
-def merged(parts: Iterable[Sequence[Mark]], contains: Callable[[Mark, Mark], bool] | None = None) -> tuple[Mark, ...]:
-    """Join the marks of several messages; also what a manifest requires, from the messages of its batches.
-
-    `contains(one, other)`: whether the first version is known to contain the second, of an older epoch of its shard.
-    """
+def merged(parts: Iterable[Sequence[Mark]]) -> tuple[Mark, ...]:
+    """Join the marks of several messages; also what a manifest requires, from the messages of its batches."""
     newest: dict[tuple[str, int, int], Mark] = {}
     for marks in parts:
         for mark in marks:
@@ -85,36 +73,7 @@ def merged(parts: Iterable[Sequence[Mark]], contains: Callable[[Mark, Mark], boo
             known = newest.get(key)
             if known is None or known.version.n < mark.version.n:
                 newest[key] = mark
-    kept = [newest[key] for key in sorted(newest)]
-    if contains is not None:
-        kept = [one for one in kept if not any(_later(other, one) and contains(other, one) for other in kept)]
-    return tuple(kept)
-
-
-def outgoing(
-    touch: Touch,
-    parts: Sequence[Sequence[Mark]],
-    own: Mark | None = None,
-    contains: Callable[[Mark, Mark], bool] | None = None,
-) -> tuple[Mark, ...]:
-    """Give the marks of what a stage sends for a request that came in `parts`.
-
-    `own` is the version that the stage generated for it, or read; None where it is stateless.
-    """
-    if (own is None) != (touch is Touch.NOTHING):
-        raise ValueError(f"{touch.value} goes with {'a' if own is None else 'no'} version of one's own")
-    if touch is Touch.CHANGED:
-        assert own is not None  # as just checked
-        return (own,)
-    if own is not None and own.version != INITIAL:
-        return merged((*parts, (own,)), contains)
-    if len(parts) == 1:
-        return tuple(parts[0])
-    return merged(parts, contains)
-
-
-def _later(one: Mark, other: Mark) -> bool:
-    return one.place == other.place and one.version.epoch > other.version.epoch
+    return tuple(newest[key] for key in sorted(newest))
 
 
 def foreign(marks: Iterable[Mark], places: Collection[Place]) -> Mark | None:

@@ -101,10 +101,6 @@ class Calibration:
         self._compare(EXECUTION, told[2], executed)
         self._compare(VISIT, sum(told), queued + waited + executed)
 
-    def bias(self, term: str) -> float:
-        """Mean error of a term: above 0 where less was told than happened."""
-        return self.errors[term].mean
-
     def ratio(self, term: str) -> float | None:
         """Told by happened, over all requests; None before anything happened. 1 is right on average."""
         happened = self.happened_total[term]

@@ -59,7 +59,6 @@ _NAMES: Final[Mapping[type, str]] = {
     Yield: YIELD,
 }
 _HEADERS: Final = {name: MARKER + OWN_FINGERPRINTS[name] for name in REPLICATION}
-_OWN_HEADERS: Final = {header: name for name, header in _HEADERS.items()}
 
 
 def encode(record: ShardRecord) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from agents.live.states.log_reader import LogReader
 from agents.live.states.state_writer import StateWriter
-from checkpoint.assembly import assemble_from
+from checkpoint.assembly import assemble
 from checkpoint.capture import Capture
 from checkpoint.chunks import decode_key
 from checkpoint.manifests import open_contents
@@ -91,7 +91,7 @@ def test_a_version_is_read_back_as_it_was(bench):
     contents = open_contents(manifest, lambda key: chunks.get(b"%d/%d/%d" % key))
     assert contents.batches == batches
     assert contents.inputs == (InputPlace(0, 12, "r1:", (14,)),)
-    read, _ = assemble_from(contents, chunks.items())
+    read, _ = assemble(contents, lambda key: chunks.get(b"%d/%d/%d" % key))
     assert read["step"] == 7
     assert read["w"].tobytes() == state["w"].tobytes()
 

@@ -160,13 +160,6 @@ def test_an_id_may_come_again_once_its_sender_has_committed_it():
     assert not lane.fresh("q", 4, hop(7, 7))
 
 
-def test_the_hop_of_the_copy_that_was_taken_is_known():
-    lane = HopLane()
-    lane.fresh("q", 0, hop(3, 1, epoch=5))
-    lane.fresh("q", 1, hop(3, 1, epoch=6))
-    assert lane.taken_copy("q") == hop(3, 1, epoch=5)
-
-
 def test_a_hop_that_no_stage_can_send_raises_no_watermark():
     lane = HopLane()
     lane.fresh("q0", 0, hop(5, committed=1 << 60))

@@ -146,13 +146,11 @@ def test_the_gate_releases_what_rests_on_durable_versions_alone():
     assert story.logs.may_release([hop(mark(A, 1, 1)), hop(mark(C, 1, 1))])
     for bad in (mark(A, 1, 2), mark(A, 2, 2), mark(A, 3, 9)):
         assert not story.logs.may_release([hop(mark(A, 1, 1), bad)])
-    assert story.logs.is_dead([hop(mark(B, 1, 1)), hop(mark(A, 1, 2))])
-    assert not story.logs.is_dead([hop(mark(A, 2, 2)), hop(mark(A, 3, 9))])
 
 
 def test_without_stateful_stages_all_may_leave_and_nothing_is_dead():
     assert Stateless().may_release([hop()])
-    assert not Stateless().is_dead([hop()])
+    assert not Stateless().dead(mark(A, 1, 1))
 
 
 def test_marks_together():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.offsets import OffsetTracker, PartitionOffsets
+from checkpoint.offsets import PartitionOffsets
 
 
 @given(st.data())
@@ -75,34 +75,3 @@ def test_a_held_record_needs_one_more_done():
     assert offsets.position == 0
     offsets.done(0)
     assert offsets.position == 1
-
-
-def test_tracker_gives_what_lies_beyond_the_committed_offset():
-    tracker = OffsetTracker()
-    tracker.assign(0, 5)
-    tracker.assign(1, 0)
-    assert tracker.taken(0, 5)
-    assert tracker.taken(0, 6)
-    assert not tracker.taken(7, 0)
-    tracker.done(0, 6)
-    assert tracker.committable() == {}
-    assert tracker.lowest_unfinished(0) == 5
-    assert tracker.held(0) == 2
-    tracker.done(0, 5)
-    assert tracker.committable() == {0: 7}
-    tracker.committed(0, 7)
-    assert tracker.committable() == {}
-
-
-def test_tracker_ignores_what_ends_after_its_partition_was_revoked():
-    tracker = OffsetTracker()
-    tracker.assign(0, 0)
-    tracker.taken(0, 0)
-    tracker.revoke(0)
-    tracker.done(0, 0)
-    tracker.committed(0, 1)
-    assert tracker.committable() == {}
-    assert tracker.held(0) == 0
-    assert tracker.lowest_unfinished(0) is None
-    tracker.assign(0, 0)
-    assert tracker.taken(0, 0)

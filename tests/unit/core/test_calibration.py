@@ -27,7 +27,7 @@ def test_nothing_is_compared_before_anything_was_told():
     calibration.happened(1, 1, 1)
     assert all(calibration.errors[term].count == 0 for term in TERMS)
     assert calibration.ratio(VISIT) is None
-    assert calibration.bias(VISIT) == 0
+    assert calibration.errors[VISIT].mean == 0
 
 
 def test_errors_are_what_happened_less_what_was_told():
@@ -35,10 +35,10 @@ def test_errors_are_what_happened_less_what_was_told():
     calibration.told(0.1, 0.02, 0.05)
     calibration.happened(0.3, 0.01, 0.05)
     calibration.happened(0.1, 0.03, 0.05)
-    assert calibration.bias(QUEUEING) == pytest.approx(0.1)
-    assert calibration.bias(WAIT) == pytest.approx(0)
-    assert calibration.bias(EXECUTION) == 0
-    assert calibration.bias(VISIT) == pytest.approx(0.1)
+    assert calibration.errors[QUEUEING].mean == pytest.approx(0.1)
+    assert calibration.errors[WAIT].mean == pytest.approx(0)
+    assert calibration.errors[EXECUTION].mean == 0
+    assert calibration.errors[VISIT].mean == pytest.approx(0.1)
     assert calibration.ratio(QUEUEING) == pytest.approx(0.2 / 0.4)
     assert calibration.ratio(VISIT) == pytest.approx(0.34 / 0.54)
 
@@ -48,7 +48,7 @@ def test_the_newest_word_counts():
     calibration.told(1, 0, 0)
     calibration.told(0, 0, 0)
     calibration.happened(0.5, 0, 0)
-    assert calibration.bias(QUEUEING) == 0.5
+    assert calibration.errors[QUEUEING].mean == 0.5
 
 
 def test_what_is_no_number_is_left_out():
