@@ -17,7 +17,7 @@ from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agents.supervise.service import ServiceSettings
+    from agents.supervise.service_settings import ServiceSettings
     from topology.load import Pipeline
     from topology.spec import StageSpec
 

@@ -6,49 +6,26 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agents.core.policies import period_of
 from agents.live import topics as live_topics
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.obituaries import KafkaObituaries
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
-from agents.supervise.supervisor import Supervisor, SupervisorSettings
+from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.supervisor import Supervisor
 from lineage.errors import SpillwayError, UsageError
 from topology.topics import topic_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from agents.supervise.table import Row
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
 
 
-@dataclass(frozen=True)
-class ServiceSettings:
-    """What to serve and how. `environment` is the children's; `client_config` is the file that `cluster` came from."""
-
-    pipeline: Pipeline
-    cluster: ClientSettings
-    run_dir: Path
-    client_config: Path | None = None
-    policy: str | None = None
-    plan_period: float | None = None  # seconds; None: as the policies say
-    environment: Mapping[str, str] | None = None
-    ready_file: Path | None = None
-    extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
-    supervision: SupervisorSettings = field(default_factory=SupervisorSettings)
-
-    @property
-    def period(self) -> float:
-        """Seconds between two words of a replica to the others; the same for all stages, whatever their policies."""
-        if self.plan_period is not None:
-            return self.plan_period
-        return period_of(self.policy or stage.policy for stage in self.pipeline.spec.stages)
+__all__ = ["Service", "ServiceSettings", "served"]
 
 
 class Service:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from agents.live.stage.intake import Intake
     from agents.live.stage.output import Output
     from agents.live.stage.tally import Tally
-    from agents.live.stateful.primary import Primary
     from agents.live.stateful.threads import Thread
     from agents.live.stateful.work import StatefulWork
     from checkpoint.capture import Captured
@@ -64,5 +63,5 @@ class ReignWriter(Protocol):
 class Sent(NamedTuple):
     """What comes back when a message of a reign is stored; without an emit it was one of the base's."""
 
-    reign: Primary
+    reign: object  # the driver of the reign that sent it; only told from others
     emit: Emit | None

@@ -26,7 +26,7 @@ class Living(Process):
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         self.role = ""
         super().__init__(world, stage, replica)  # type: ignore[arg-type]
-        self.wire = Wire(self)
+        self.wire = Wire(world, self)
         self.since = 0.0  # when it was stopped
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.member import MemberProcess
+    from agents.sim.faults.states.living import Living
     from checkpoint.leases import Emission
 
 
 class Outgoing:
     """The messages of one reign that were not handed over yet, in order."""
 
-    def __init__(self, process: MemberProcess, emission: Emission) -> None:
+    def __init__(self, process: Living, emission: Emission) -> None:
         self.closed = False
         self._process = process
         self._emission = emission

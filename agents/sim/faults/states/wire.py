@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.living import Living
+    from agents.sim.faults.process import Process
+    from agents.sim.faults.states.world import StateWorld
 
 
 @dataclass(slots=True)
@@ -32,10 +33,10 @@ class Flight:
 class Wire:
     """One process's producer."""
 
-    def __init__(self, process: Living, *, slow: float = 0.0) -> None:
+    def __init__(self, world: StateWorld, process: Process, *, slow: float = 0.0) -> None:
         """`slow`: seconds that every message takes longer."""
+        self._world = world
         self._process = process
-        self._world = process.world
         self._lanes: dict[Place, deque[Flight]] = {}
         self._lands: dict[Place, float] = {}
         self.slow = slow
