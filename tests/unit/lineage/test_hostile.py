@@ -1,7 +1,5 @@
 """Whatever the bytes: one typed error, in bounded time and memory."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +23,7 @@ from lineage.schemas import (
 from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query, encode_word
 from lineage.values.decoding import read_long
 
+from .hostile_bytes import BOMB, memory_held, refusal, text, varint
 from .schema_versions import TWINS, V0
 from .strategies import dead_letters, outcomes, plan_words, queries
 
@@ -36,48 +35,16 @@ DECODER = Decoder(Limits(), BOOK)
 LETTER_HEADERS = {versions[DEAD_LETTER] for versions in (HEADERS, V0_HEADERS, TWIN_HEADERS)}
 WORD_HEADERS = {versions[name] for versions in (HEADERS, TWIN_HEADERS) for name in (WORD, PLAN_WORD)}
 ALL_HEADERS = [*HEADERS.values(), *V0_HEADERS.values(), *TWIN_HEADERS.values()]
-BOMB = (1 << 63) - 1
 
 
 def attempt(message, decoder=DECODER):
-    """The reason why `message` cannot be decoded, or None where it can. Any other error is the test's failure."""
-    try:
-        if message[:HEADER_BYTES] in LETTER_HEADERS:
-            decoder.dead_letter(message)
-        elif message[:HEADER_BYTES] in WORD_HEADERS:
-            decoder.word(message)
-        else:
-            decoder.message(message)
-    except WireError as error:
-        refusal = error
-    else:
-        return None
-    assert 0 < len(str(refusal)) < 1_000
-    return refusal.reason
+    if message[:HEADER_BYTES] in LETTER_HEADERS:
+        return refusal(decoder.dead_letter, message)
+    return refusal(decoder.word if message[:HEADER_BYTES] in WORD_HEADERS else decoder.message, message)
 
 
 def memory_of(message, decoder=DECODER):
-    """The most memory, in bytes, that an attempt to decode `message` holds at once."""
-    tracemalloc.start()
-    try:
-        attempt(message, decoder)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def varint(number):
-    number = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def text(content):
-    return varint(len(content)) + content
+    return memory_held(lambda raw: attempt(raw, decoder), message)
 
 
 def query(value):

@@ -1,0 +1,116 @@
+"""The gate's outcomes that rest on states which are not durable: held, discarded, merged anew, released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from agents.core.gate import GateCore
+from lineage.marks import Mark, Version
+from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
+from tests.unit.core.builders import NOW
+from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
+from tests.unit.faults.pipelines import SHAPES
+
+
+@dataclass
+class Report:
+    outcome: Outcome
+
+
+def report(request_id, offset, sender, *marks, kind=PREDICTION, lost=(), reason="", **more):
+    return marked(request_id, offset, sender, *marks, lost=lost, payload=Report(Outcome(kind, reason=reason)), **more)
+
+
+def gate(shape="chain"):
+    known = Known()
+    core = GateCore(SHAPES[shape].graph(), sinks=SHAPES[shape].sinks, durability=known)
+    core.assign(0, 0)
+    core.committed(0, 0)
+    return core, known
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(PREDICTION, ""), (DROPPED, "expired"), (FAILED, "model-raised")])
+def test_every_outcome_is_held_until_it_is_durable(kind, reason):
+    core, known = gate()
+    lost = () if kind == PREDICTION else ("c",)
+    core.deliver(NOW, report("q", 0, "c", OLD, kind=kind, reason=reason, lost=lost))
+    assert core.collect(NOW) == []
+    assert (core.pending, core.held, core.commits()) == (1, 1, {})
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    (release,) = core.collect(NOW)
+    assert (release.outcome.kind, core.held, core.commits()[0][0]) == (kind, 0, 1)
+
+
+def test_a_dead_outcome_is_discarded_and_the_live_one_taken_that_came_by_another_way():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.deliver(NOW, report("q", 1, "a", NEW, kind=DROPPED, lost=("c",), reason="expired"))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert core.collect(NOW) == []
+    known.alive = {NEW}
+    core.durability_changed(NOW)
+    (release,) = core.collect(NOW)
+    assert release.outcome.reason == "expired"
+    assert core.commits()[0][0] == 2
+    core.deliver(NOW, report("q", 2, "c", NEW, sequence=5))
+    assert core.collect(NOW) == []
+    assert (core.stats.dead, core.stats.duplicates) == (1, 1)
+
+
+def test_another_report_is_a_repetition_once_the_first_is_durable():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.deliver(NOW, report("q", 1, "a", NEW, kind=DROPPED, lost=("c",), reason="expired"))
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert core.commits() == {}  # neither is done before the outcome leaves, and the other may still die
+    (release,) = core.collect(NOW)
+    assert release.outcome.kind == PREDICTION
+    known.gone = {NEW}
+    core.durability_changed(NOW)
+    assert core.commits()[0][0] == 2
+
+
+def test_a_merged_outcome_with_a_dead_part_is_merged_anew():
+    core, known = gate("sinks-all")
+    core.deliver(NOW, report("q", 0, "d", OTHER))
+    core.deliver(NOW, report("q", 1, "b", OLD))
+    assert core.held == 1
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert (core.held, core.waiting) == (0, 1)
+    core.deliver(NOW, report("q", 2, "b", NEW, sequence=1))
+    known.alive = {OTHER, NEW}
+    core.durability_changed(NOW)
+    (release,) = core.collect(NOW)
+    assert {part.offset for part in release.parts} == {0, 2}
+    assert core.commits()[0][0] == 3
+
+
+def test_what_is_held_costs_nothing_while_nothing_changes():
+    core, known = gate()
+    for offset in range(20_000):
+        core.deliver(NOW, report(f"q{offset}", offset, "c", Mark("s", 0, Version(1, 1 + offset // 4))))
+    assert not core.room
+    known.asked = 0
+    for _ in range(100):
+        core.durability_changed(NOW)
+        assert core.collect(NOW) == []
+    assert known.asked <= 400
+    known.alive = {Mark("s", 0, Version(1, 1))}
+    core.durability_changed(NOW)
+    assert len(core.collect(NOW)) == 4
+    assert known.asked <= 450
+
+
+def test_a_partition_takes_what_is_held_along():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.revoke(0)
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert (core.pending, core.collect(NOW)) == (0, [])

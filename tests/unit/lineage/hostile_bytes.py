@@ -1,0 +1,43 @@
+"""Bytes as nobody's encoder writes them, and what a reader makes of such: one typed error, in bounded memory."""
+
+import tracemalloc
+
+from lineage.errors import WireError
+
+BOMB = (1 << 63) - 1
+
+
+def varint(number):
+    number = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def text(content):
+    return varint(len(content)) + content
+
+
+def refusal(read, message):
+    """The reason why `message` cannot be read, or None where it can. Any other error is the test's failure."""
+    try:
+        read(message)
+    except WireError as error:
+        refused = error
+    else:
+        return None
+    assert 0 < len(str(refused)) < 1_000
+    return refused.reason
+
+
+def memory_held(read, message):
+    """The most memory, in bytes, that an attempt to read `message` holds at once."""
+    tracemalloc.start()
+    try:
+        refusal(read, message)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
