@@ -1,4 +1,4 @@
-"""Records of stateful shards come back as they went, through other schemas too; hostile bytes give one typed error."""
+"""Records of stateful shards come back as they went, through other schemas too."""
 
 import io
 import json
