@@ -1,37 +1,51 @@
-"""The copy of a state that is made while the next batch computes (HAMS, section IV-B), on the CPU.
+"""The copy of a state that is made while the next batch computes (HAMS, section IV-B).
 
 Only `update` changes a state, so while `compute` runs it stands still; the next `update` waits until `take` has
-returned, and for nothing else. Invariants:
+returned, and for nothing else. What lies on a device is on its way to the host then (`checkpoint.staging`): the update
+waits for that on the device, as it is run within `updating`; and who first reads the captured version waits for it, and
+compares and copies, on its own thread. Invariants:
 
 * A captured version is the state at the moment of `take`, whatever the model does to its tensors later.
 * No change is lost. A chunk's bytes are compared with those captured last, and copied where they differ: as fast as
   copying, and exact. torch's version counters are not believed unless told: they miss writes through `.data`, through
   numpy and by fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
 * What did not change is neither copied nor hashed nor written again: versions share its block. Memory is used again;
-  at most four copies of what changes exist: three slots (`checkpoint.slots`) and the one being made.
+  at most four copies of what changes exist: three slots (`checkpoint.slots`) and the one being made. Off a device
+  every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the version
+  before is copied on from there. Counters are not asked there.
 * Of a keyed state only the keys named as touched are looked at, removed ones included; a change to another one is lost
   until that key is named. So a stage names every key that its model was given.
 
-Not for use from several threads: one thread takes and releases; another may read what it holds.
+One thread takes and releases, the model's runs `updating`, another may read what is captured; then `guard` has to be a
+lock, as this package knows no threads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from checkpoint import arrays
-from checkpoint.blocks import Block, Pool
+from checkpoint import arrays, devices
+from checkpoint.blocks import Pool
 from checkpoint.layout import CHUNK_BYTES, OWN_BYTES, Span, spans_of
-from checkpoint.state import Flat, flatten
+from checkpoint.pages import named_states
+from checkpoint.staging import Staging
+from checkpoint.state import flatten
 from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from checkpoint.arrays import Array
+    from checkpoint.blocks import Block
+    from checkpoint.devices import Device
     from checkpoint.pages import Page, Pages
+    from checkpoint.staging import Staged
+    from checkpoint.state import Flat
     from lineage.replication import Entry
 
 _SAMPLE = 4_096  # bytes that are compared before the rest: what changes, mostly changes there too
@@ -40,30 +54,65 @@ _SAMPLE = 4_096  # bytes that are compared before the rest: what changes, mostly
 class Captured:
     """One version of a state, as it was. Whoever has it holds its memory until `release`."""
 
-    __slots__ = ("_pool", "blocks", "changed", "chunk_bytes", "entries", "own_bytes", "pages", "values")
+    __slots__ = ("_blocks", "_capture", "_changed", "_pages", "chunk_bytes", "entries", "own_bytes", "staged", "values")
 
-    def __init__(self, flat: Flat, blocks: tuple[Block, ...], pages: tuple[Page, ...], capture: Capture) -> None:
+    def __init__(self, flat: Flat, capture: Capture) -> None:
         self.entries: tuple[Entry, ...] = flat.entries
         self.values: dict[str, Any] = flat.values
-        self.blocks: tuple[Block, ...] = blocks  # of the tensors, in the order of their layout
-        self.pages = pages  # of the keyed part
         self.chunk_bytes = capture.chunk_bytes
         self.own_bytes = capture.own_bytes
-        self.changed = 0  # bytes that were copied for it
-        self._pool: Pool | None = capture.pool
+        self.staged: _OnItsWay | None = None  # until its bytes were read
+        self._blocks: tuple[Block, ...] = ()
+        self._pages: tuple[Page, ...] = ()
+        self._changed = 0
+        self._capture: Capture | None = capture
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Of the tensors, in the order of their layout. The first who asks waits for what is on its way."""
+        self._settle()
+        return self._blocks
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """Of the keyed part, likewise."""
+        self._settle()
+        return self._pages
+
+    @property
+    def changed(self) -> int:
+        """Bytes that were copied for it, because they differ from the version before, likewise."""
+        self._settle()
+        return self._changed
 
     @property
     def nbytes(self) -> int:
         """Bytes of its chunks."""
         return sum(len(block.data) for block in self.blocks) + sum(page.nbytes for page in self.pages)
 
+    def hold(self, blocks: tuple[Block, ...], pages: tuple[Page, ...], changed: int) -> None:
+        """Have its bytes; each block has been given one holder more."""
+        self._blocks, self._pages, self._changed, self.staged = blocks, pages, changed, None
+
     def release(self) -> None:
         """Give its memory back. Raises CheckpointError the second time."""
-        if self._pool is None:
+        capture, self._capture = self._capture, None
+        if capture is None:
             raise CheckpointError("a captured version was released twice")
-        for block in self.blocks:
-            self._pool.let_go(block)
-        self._pool = None
+        capture.let_go(self, self._blocks)
+
+    def _settle(self) -> None:
+        if self.staged is not None:
+            if self._capture is None:
+                raise CheckpointError("a captured version is read after its release")
+            self._capture.settle(self)
+
+
+class _OnItsWay(NamedTuple):
+    """What a captured version is made of, once it is on the host."""
+
+    staged: Staged
+    touched: set[str] | None
 
 
 class Capture:
@@ -76,17 +125,35 @@ class Capture:
         own_bytes: int = OWN_BYTES,
         pages: Pages | None = None,
         trust_counters: bool = False,
+        guard: AbstractContextManager[Any] | None = None,
+        finder: Callable[[], Callable[[Any], Device | None] | None] = devices.finder,
     ) -> None:
-        """`trust_counters`: believe torch where it says that a tensor was not written."""
+        """`trust_counters`: believe torch where it says that a tensor was not written.
+
+        `guard`: a lock, where several threads use it. `finder`: gives what tells the device of a tensor.
+        """
         self.chunk_bytes = chunk_bytes
         self.own_bytes = own_bytes
         self.pool = Pool()
+        self._guard: AbstractContextManager[Any] = guard if guard is not None else nullcontext()
+        self._finder = finder
+        self._staging = Staging()
+        self._waiting: deque[Captured] = deque()  # whose bytes nobody has read yet, oldest first
         self._pages = pages
         self._trust = trust_counters
         self._entries: tuple[Entry, ...] | None = None
         self._spans: tuple[Span, ...] = ()
         self._blocks: tuple[Block, ...] = ()
         self._stamps: list[Any] = []
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Run an update within this, on the model's thread: it comes behind the copies, and the next copy behind it."""
+        self._staging.updates()
+        try:
+            yield
+        finally:
+            self._staging.updated()
 
     def take(
         self,
@@ -98,13 +165,58 @@ class Capture:
 
         Raises StateError for what cannot be kept; nothing is captured then.
         """
-        flat = flatten(state)
         if (keyed is None) != (self._pages is None):
             raise CheckpointError("a keyed state is captured with pages, one without keys without")
-        changed = self._pages.update(keyed, touched) if self._pages is not None and keyed is not None else 0
+        names = None if touched is None else set(touched)
+        find = self._finder()
+        if find is not None:
+            staged = self._staging.stage(find, state, named_states(keyed or {}, names))
+            if staged is not None:
+                captured = Captured(staged.flat, self)
+                captured.staged = _OnItsWay(staged, names)
+                self._waiting.append(captured)
+                return captured
+        flat = flatten(state)
+        with self._guard:
+            self._settle_until(None)
+            changed = self._pages.update(keyed, names) if self._pages is not None and keyed is not None else 0
+            captured = Captured(flat, self)
+            self._fill(captured, flat, changed, self._stamps_of(flat) if self._trust else [])
+        return captured
+
+    def settle(self, captured: Captured) -> None:
+        """Wait for a version's bytes, and keep what differs."""
+        with self._guard:
+            self._settle_until(captured)
+
+    def let_go(self, captured: Captured, blocks: tuple[Block, ...]) -> None:
+        """Take back what a version holds."""
+        with self._guard:
+            if captured.staged is not None and self._pages is not None:
+                self._settle_until(captured)  # the keys that it names are named once
+                blocks = captured.blocks
+            if captured.staged is not None:
+                self._waiting.remove(captured)
+                self._staging.done(captured.staged.staged)
+            for block in blocks:
+                self.pool.let_go(block)
+
+    def _settle_until(self, captured: Captured | None) -> None:
+        """Settle in their order, as each names the keys that it has touched; up to one of them, or all."""
+        while self._waiting and (captured is None or captured.staged is not None):
+            first = self._waiting[0]
+            way = first.staged
+            if way is not None:
+                way.staged.wait()
+                changed = self._pages.put(way.staged.keyed, way.touched) if self._pages is not None else 0
+                self._fill(first, way.staged.flat, changed, [])
+                self._staging.done(way.staged)
+            self._waiting.popleft()
+
+    def _fill(self, captured: Captured, flat: Flat, changed: int, stamps: list[Any]) -> None:
+        """Compare with the version before, and copy what differs."""
         if flat.entries != self._entries:
             self._start(flat)
-        stamps = self._stamps_of(flat) if self._trust else []
         views: dict[int, Array] = {}
         blocks = []
         for at, span in enumerate(self._spans):
@@ -116,14 +228,13 @@ class Capture:
                 before.holders += 1
                 blocks.append(before)
         self._remember(tuple(blocks), stamps)
-        captured = Captured(flat, self._blocks, self._pages.now if self._pages is not None else (), self)
-        captured.changed = changed
-        return captured
+        captured.hold(self._blocks, self._pages.now if self._pages is not None else (), changed)
 
     def _start(self, flat: Flat) -> None:
         """Forget what was captured: other entries have another layout."""
         self._remember((), [])
         self.pool.trim()
+        self._staging.trim()
         self._entries = flat.entries
         self._spans = spans_of(flat.entries, self.chunk_bytes, self.own_bytes)
 

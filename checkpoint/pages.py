@@ -31,6 +31,8 @@ from lineage.values.replication import ReplicationDecoder, encode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from checkpoint.state import Flat
+
 PAGE_BYTES: Final = 8 << 10
 MAX_PAGES: Final = 1 << 16
 _HEADER: Final = struct.Struct("<III")
@@ -68,8 +70,13 @@ class Pages:
 
     def update(self, states: Mapping[str, Mapping[Any, Any]], touched: Iterable[str] | None) -> int:
         """Take the states of the touched keys (None: of all); bytes copied. Raises StateError, and then takes none."""
-        keys = set(states) | {key for page in self._pages for key in page.parts} if touched is None else set(touched)
-        parts = {key: _part(key, states[key]) if key in states else None for key in keys}
+        named = named_states(states, touched)
+        return self.put({key: flatten(state, what) for key, (what, state) in named.items()}, touched)
+
+    def put(self, flats: Mapping[str, Flat], touched: Iterable[str] | None) -> int:
+        """Take the leaves of the touched keys that there still are; bytes copied. Raises CheckpointError."""
+        keys = set(flats) | {key for page in self._pages for key in page.parts} if touched is None else set(touched)
+        parts = {key: _part(key, flats[key]) if key in flats else None for key in keys}
         pages: dict[int, dict[str, bytes]] = {}
         count = len(self._pages)
         for key, part in parts.items():
@@ -145,8 +152,15 @@ def _page_of(key: str, count: int) -> int:
     return zlib.crc32(key.encode()) & count - 1
 
 
-def _part(key: str, state: Mapping[Any, Any]) -> bytes:
-    flat = flatten(state, of_key(key))
+def named_states(
+    states: Mapping[str, Mapping[Any, Any]], touched: Iterable[str] | None
+) -> dict[str, tuple[str, Mapping[Any, Any]]]:
+    """The states of the touched keys (None: of all), and how errors name each. Raises StateError."""
+    keys = states if touched is None else touched
+    return {key: (of_key(key), states[key]) for key in keys if key in states}
+
+
+def _part(key: str, flat: Flat) -> bytes:
     try:
         entries = encode(Contents(flat.entries, flat.values))
     except WireError as error:

@@ -26,7 +26,7 @@ from lineage.replication import DIGEST_BYTES, VALUE, Entry
 from lineage.values.replication import CONTENTS_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 MAX_ENTRIES: Final = CONTENTS_LIMITS.max_entries
 MAX_NAME_BYTES: Final = CONTENTS_LIMITS.max_name_bytes
@@ -53,14 +53,17 @@ class Flat:
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
-def flatten(state: Mapping[Any, Any], what: str = "the state") -> Flat:
-    """The leaves of a state. Raises StateError for the first that cannot be kept."""
+def flatten(state: Mapping[Any, Any], what: str = "the state", on_host: Callable[[Any], Any] | None = None) -> Flat:
+    """The leaves of a state. Raises StateError for the first that cannot be kept.
+
+    `on_host` gives the tensor to look at in place of one, if its bytes are on their way from elsewhere.
+    """
     if not hasattr(state, "items"):
         raise StateError(f"{what} is a {type(state).__name__}: give a mapping of names to tensors and small values")
     flat, entries, small = Flat((), [], [], {}), [], 0
     for name, leaf in leaves(state, what=what):
         try:
-            entry, size = _take(flat, name, leaf)
+            entry, size = _take(flat, name, leaf if on_host is None else on_host(leaf))
             small = _bounded(small + size, name)
         except (UnfitError, UnicodeEncodeError) as error:
             raise StateError(f"{what}, entry {name!r:.200}: {error}") from error

@@ -3,6 +3,8 @@
 Megabytes are 10**6 bytes of state; seconds are CPU time of the measuring thread, so other work on the machine counts
 only where it takes caches and memory bandwidth; each figure is the median of the repeats, with the fastest and the
 slowest beside it. Changes are in one place, as in a row of a table, or everywhere.
+
+Where there is a GPU, a state on it is measured too, in wall time (`agents.bench.cuda_copy`).
 """
 
 from __future__ import annotations
@@ -96,9 +98,34 @@ def measure(megabytes: int, repeats: int) -> dict[str, Any]:
             captured.release()
         decoded = clock.time("decode the contents", partial(decoder.contents, encoded))
         clock.time("verify and assemble", partial(assemble, decoded, fetch))
-    rows = {name: _row(taken[len(taken) // (repeats + 1) :], size) for name, taken in clock.taken.items()}
+    rows = {name: row(taken[len(taken) // (repeats + 1) :], size) for name, taken in clock.taken.items()}
     shape = {"megabytes": megabytes, "chunks": len(contents.chunks), "contents_bytes": len(encoded)}
     return shape | {"written_bytes": written, "costs": rows}
+
+
+def measure_on_gpu(megabytes: int, repeats: int) -> dict[str, Any] | None:
+    """The figures for a state of this size on a GPU; None where there is none."""
+    try:
+        from agents.bench import cuda_copy  # noqa: PLC0415  torch is imported after the other figures were taken
+    except ImportError:  # no torch
+        return None
+    return cuda_copy.measure(megabytes, repeats) if cuda_copy.available() else None
+
+
+def cuda_lines(measured: dict[str, Any] | None) -> list[str]:
+    """What is told of a GPU."""
+    if measured is None:
+        return ["no CUDA device: not measured"]
+    return [f"on {measured['device']}, seconds on the wall", *_lines(measured["costs"])]
+
+
+def _lines(costs: dict[str, dict[str, float]]) -> list[str]:
+    heads = f"{'':30} {'ms':>9} {'least':>9} {'most':>9} {'MB/s':>10}"
+    rows = (
+        f"{name:30} {row['ms']:9.2f} {row['least_ms']:9.2f} {row['most_ms']:9.2f} {row['mb_s']:10,.0f}"
+        for name, row in costs.items()
+    )
+    return [heads, *rows]
 
 
 def _copy(into: list[Any], state: dict[str, Any]) -> None:
@@ -115,7 +142,8 @@ def _pieces(array: Any) -> list[Any]:
     return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
 
 
-def _row(taken: list[float], size: int) -> dict[str, float]:
+def row(taken: list[float], size: int) -> dict[str, float]:
+    """Median, least and most of some times, and the rate at which they take a state of this size."""
     ms = sorted(1_000 * seconds for seconds in taken)
     middle = statistics.median(ms)
     rate = size / 1_000 / middle if middle else float("inf")
@@ -133,6 +161,8 @@ def state_copy(sizes: tuple[int, ...], repeats: int, *, as_json: bool) -> int:
     Example: spillway bench state-copy --size 10 --size 100
     """  # noqa: D301 - click's own marks
     results = [measure(size, repeats) for size in sizes or (10, 100)]
+    for result in results:
+        result["cuda"] = measure_on_gpu(result["megabytes"], repeats)
     if as_json:
         click.echo(json.dumps({"repeats": repeats, "states": results}, indent=2))
         return 0
@@ -140,7 +170,5 @@ def state_copy(sizes: tuple[int, ...], repeats: int, *, as_json: bool) -> int:
         told = ", ".join(f"{name} {size / 1e6:.2f} MB" for name, size in result["written_bytes"].items())
         click.echo(f"{result['megabytes']} MB, {result['chunks']} chunks, contents {result['contents_bytes']:,} bytes")
         click.echo(f"written for what changed: {told}")
-        click.echo(f"{'':30} {'ms':>9} {'least':>9} {'most':>9} {'MB/s':>10}")
-        for name, row in result["costs"].items():
-            click.echo(f"{name:30} {row['ms']:9.2f} {row['least_ms']:9.2f} {row['most_ms']:9.2f} {row['mb_s']:10,.0f}")
+        click.echo("\n".join([*_lines(result["costs"]), *cuda_lines(result["cuda"])]))
     return 0

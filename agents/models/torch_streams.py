@@ -94,7 +94,7 @@ class Streams:
     def _forward(self, batch: Batch, before: list[Any]) -> tuple[Results, list[dict[str, torch.Tensor]]]:
         names = list(before[0])
         joined = [
-            torch.cat([as_tensor(hidden[name]) for hidden in before], self._dim).to(self._device) for name in names
+            torch.cat([as_tensor(hidden[name]).to(self._device) for hidden in before], self._dim) for name in names
         ]
         with torch.no_grad():
             said, after = self._module(self._inputs(batch).to(self._device), _alone(joined))

@@ -165,8 +165,13 @@ class Primary:
         self._means.metrics.handoff.observe(self._loop.time() - done.ended)
 
     def _update(self, batch: Batch) -> None:
-        work, machine = self._means.work, self._machine
-        self._means.models.submit(lambda: work.update(machine, batch), lambda done: self._updated(batch, done))
+        work, machine, capture = self._means.work, self._machine, self._capture
+
+        def update() -> Updated:
+            with capture.updating():
+                return work.update(machine, batch)
+
+        self._means.models.submit(update, lambda done: self._updated(batch, done))
 
     def _updated(self, batch: Batch, done: Updated) -> None:
         if self._closed:

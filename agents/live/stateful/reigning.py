@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from agents.live.stateful.replaying import read_taken, replay
 from agents.live.stateful.transactions import TransactingWriter
 from agents.live.stateful.writing import VersionWriter
 from agents.live.states.state_writer import StateWriter
+from agents.models.placement import Placement
 from agents.models.stateful import Machine
 from checkpoint.capture import Capture
 from checkpoint.layout import CHUNK_BYTES
@@ -57,6 +59,7 @@ class Reigns:
         self._means = means
         self._mode = MODES[config.spec.replication]
         self._loop = asyncio.get_running_loop()
+        self._placement = Placement()
         self._spare: Sending | None = None  # for the next reign's writer
         self._connect_ahead()
 
@@ -73,7 +76,9 @@ class Reigns:
 
         def make() -> Machine:
             began = time.monotonic()
-            machine = Machine(place, model, state, version.n - contents.later)
+            self._placement.learn(model)
+            given = state if state is None else self._placement.put(state, keyed=hasattr(model, "key"))
+            machine = Machine(place, model, given, version.n - contents.later)
             if batches:
                 count = replay(machine, means.work, means.intake, batches, records)
                 log.info("%s: computed %d requests again in %.3f s", self._name, count, time.monotonic() - began)
@@ -100,7 +105,7 @@ class Reigns:
     ) -> Primary:
         """Put the driver of a reign together, and have it remember and take what was read."""
         core = self._core(epoch, base, period)
-        capture = Capture(pages=_pages(contents) if machine.kind == "keyed" else None)
+        capture = Capture(pages=_pages(contents) if machine.kind == "keyed" else None, guard=threading.Lock())
 
         def completed(version: Version) -> None:
             primary.completed(version)
