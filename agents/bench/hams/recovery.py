@@ -73,7 +73,7 @@ def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
         if again:
             notes.append(
                 f"lineage-stash with a copy each {copied}: {min(again):,} to {max(again):,} requests were computed "
-                f"again from its log. The paper's copies each 150 batches of 64, and is killed {AHEAD:,} requests after one."
+                f"again from its log. The paper's copies each 150 batches of 64, and dies {AHEAD:,} requests after one."
             )
     return tuple(notes)
 
