@@ -11,6 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from checkpoint.layout import CHUNK_BYTES
 from lineage.replication import Manifest
 
 if TYPE_CHECKING:
@@ -31,13 +32,16 @@ _TIDY_SECONDS = 0.5
 
 
 class _Nothing:
-    """A copy of nothing: of a mode that logs, before the first copy, a version is its batches alone."""
+    """A copy of nothing: of a mode that logs, before the first copy, a version is its batches alone.
+
+    What is too large for a manifest is spilled in pieces of `chunk_bytes`, batches too, so these are of the usual size.
+    """
 
     entries = ()
     values: dict[str, Any] = {}  # noqa: RUF012 - empty for ever
     blocks = ()
     pages = ()
-    chunk_bytes = 1
+    chunk_bytes = CHUNK_BYTES
     own_bytes = 0
 
 

@@ -9,7 +9,13 @@ import pytest
 
 from agents.live.stateful import writing
 from agents.live.stateful.writing import VersionWriter
+from checkpoint.chunks import ChunkLog
+from checkpoint.manifests import describe, seal
+from checkpoint.orders import Write
 from lineage.marks import Version
+from lineage.replication import Batch, Record
+from lineage.values.replication import encode
+from topology.topics import STATE_BYTES
 
 
 class Log:
@@ -17,6 +23,10 @@ class Log:
 
     def __init__(self):
         self.durables = []
+        self.versions = []
+
+    def write(self, captured, manifest, **pieces):
+        self.versions.append((captured, manifest, pieces))
 
     def durable(self, version, history):
         self.durables.append((version.n, history))
@@ -25,7 +35,7 @@ class Log:
         pass
 
 
-async def made(log):
+async def made(log, *, logs=False):
     writer = VersionWriter(
         lambda _completed: log,
         claimant="me",
@@ -33,7 +43,7 @@ async def made(log):
         completed=lambda _version: None,
         figures=None,
         crashed=pytest.fail,
-        logs=False,
+        logs=logs,
         release=lambda _copy: None,
     )
     await writer._making
@@ -70,3 +80,22 @@ def test_a_reign_that_has_ended_tombstones_nothing(monkeypatch):
 
     monkeypatch.setattr(writing, "_TIDY_SECONDS", 0.0)
     assert asyncio.run(told()) == []
+
+
+@pytest.mark.parametrize("requests", [3, 10_000])
+def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_it_logs(requests):
+    async def told():
+        log = Log()
+        writer = await made(log, logs=True)
+        taken = tuple(Record(f"query-{number}", 0, number) for number in range(requests))
+        writer.write(Write(Version(1, 1), None, 0, (), (Batch(1, taken),), ()), ())
+        writer.close()
+        return log.versions
+
+    ((captured, manifest, pieces),) = asyncio.run(told())
+    version = ChunkLog(1).write(manifest.version, captured)
+    assert list(version.records()) == []
+    sealed, spilled = seal(manifest, describe(captured, version, **pieces), version)
+    assert sealed.requests == requests
+    assert len(encode(sealed)) < STATE_BYTES / 2
+    assert all(len(value) < STATE_BYTES / 2 for _key, value in spilled)
