@@ -14,6 +14,9 @@ Invariants:
 * DURABLE and DEAD are final, and no two readers of the same logs, however far each has read, find one and the other of
   the same mark. A base is never older than a durable version, as its claimant has read all that anyone can have judged
   by; a log that says otherwise raises CheckpointError, for then a released outcome may rest on lost state.
+* A manifest that requires a version of a shard which the pipeline does not have counts for nobody, as nobody could ever
+  say what became of it: no primary writes one, but one of another spec, or a stranger. Only a claimant may not pass
+  over it (`doubtful`): should it be genuine, a new reign would lose what was released by it (rule 16).
 * What is missing in a compacted log was durable, or dead, when it went; but only a reader that has also read the base
   by which it was can tell. So of a log that is still being caught up with nothing is found durable, nor dead by what
   it requires. The same goes for a reader that was away for as long as min.compaction.lag.ms (`fell_behind`).
@@ -28,9 +31,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from checkpoint.backlog import Backlog
-from checkpoint.version_log import Manifest, VersionLog
+from checkpoint.version_log import Manifest, VersionLog, Void
 from checkpoint.versions import INITIAL
 from lineage.errors import CheckpointError
+from lineage.marks import foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +56,7 @@ class Fate(Enum):
 class _Shard:
     """One shard: its log, and how far it is durable."""
 
-    __slots__ = ("awaited_by", "backlog", "current", "doomed", "durable", "log")
+    __slots__ = ("awaited_by", "backlog", "current", "doomed", "durable", "foreign", "log")
 
     def __init__(self, log: VersionLog) -> None:
         self.log = log
@@ -60,6 +64,7 @@ class _Shard:
         self.backlog = Backlog()
         self.doomed: int | None = None  # versions of the newest epoch from this n on are dead by what they require
         self.current = False  # whether the log was read up to where it ended when reading began
+        self.foreign: Version = INITIAL  # of the newest manifest that requires what the pipeline does not have
         self.awaited_by: set[Place] = set()  # whose oldest entry waits for a mark of this shard
 
     @property
@@ -83,6 +88,9 @@ class Logs:
         """Take the next record of a shard's log; False if it is void. Raises CheckpointError for one that cannot be."""
         shard = self._at(place)
         log = shard.log
+        if isinstance(record, Manifest) and foreign(record.requires, self._shards) is not None:
+            self._refuse(shard, record)
+            return False
         before = log.history
         if not log.take(record):
             return False
@@ -174,6 +182,12 @@ class Logs:
         shard = self._at(place)
         return None if shard.doomed is None else shard.candidate
 
+    def doubtful(self, place: Place) -> Version | None:
+        """Give a version above the candidate whose manifest requires what the pipeline does not have; mostly None."""
+        shard = self._at(place)
+        above = shard.foreign.n > shard.candidate.n and shard.log.history.alive(shard.foreign)
+        return shard.foreign if above else None
+
     def waiting(self, place: Place) -> int:
         """Count what is kept of complete versions that are not durable."""
         return len(self._at(place).backlog)
@@ -185,6 +199,14 @@ class Logs:
         if shard is None:
             raise CheckpointError(f"the pipeline has no stateful shard {place[0]}/{place[1]}: another spec's message?")
         return shard
+
+    @staticmethod
+    def _refuse(shard: _Shard, manifest: Manifest) -> None:
+        """Count a manifest that would count, but for what it requires; it changes nothing."""
+        void = shard.log.judge(manifest)
+        if void is None and manifest.chain == shard.log.history.links:
+            shard.foreign = max(shard.foreign, manifest.version, key=lambda version: version.n)
+        shard.log.void[void or Void.FOREIGN] += 1
 
     def _based(self, place: Place, shard: _Shard) -> None:
         """Follow a shard's chain to its new base."""

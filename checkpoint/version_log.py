@@ -56,6 +56,7 @@ class Void(Enum):
     OTHER_CLAIMANT = "another claimant had fenced its epoch"
     NO_FENCE = "its epoch was not fenced"
     REPEATED = "it was there before"
+    FOREIGN = "it requires a version of a shard that the pipeline does not have"
 
 
 class VersionLog:
@@ -79,7 +80,7 @@ class VersionLog:
 
     def take(self, record: Record) -> bool:
         """Take the next record; False if it is void. Raises CheckpointError for one that cannot be."""
-        void = self._void(record)
+        void = self.judge(record)
         if void is not None:
             self.void[void] += 1
             return False
@@ -91,7 +92,8 @@ class VersionLog:
             self._complete(record)
         return True
 
-    def _void(self, record: Record) -> Void | None:
+    def judge(self, record: Record) -> Void | None:
+        """Why the next record would not count; None for one that would, or cannot be."""
         epoch = record.version.epoch if isinstance(record, Manifest) else record.epoch
         if epoch < self.epoch:
             return Void.OLD_EPOCH

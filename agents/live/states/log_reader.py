@@ -7,8 +7,8 @@ posted, by whichever of `Listener`'s calls:
 * `caught_up`: a log was read to the end that it had when reading began, or began anew after `fell_behind`.
 * `fell_behind`: the reader was away for so long that the log may have been compacted where it has still to read. It
   comes before any record that was read after the gap.
-* `failed`: the reader has ended: a record cannot be decoded, or stands under another's key (then its key says nothing
-  of what compaction keeps), or the cluster refuses it. Whoever judges by these logs must end too.
+* `failed`: the reader has ended: the cluster refuses it, or there is a record without which nobody can judge, and it
+  cannot be read (`agents.live.states.log_records`, which passes over other bad ones). Whoever judges must end too.
 
 `read_to_end(place, then)` has `then` posted, behind the records, when a log was read up to the end that it has after
 the call: for claims, and for lease checks. A broker that restarts is waited for.
@@ -18,15 +18,12 @@ from __future__ import annotations
 
 import queue
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from agents.live.states.log_records import CONTROL, LogRecords, Read
 from agents.live.states.partition_reading import PartitionReading, Slot
 from agents.live.states.worker import Worker
-from checkpoint import claims, version_log
 from checkpoint.following import Following
-from lineage import reasons
-from lineage.errors import CheckpointError, WireError
-from lineage.replication import Base, Claim, Fence, Manifest, Yield
 from lineage.values.replication import ReplicationDecoder
 from topology.topics import control, versions
 
@@ -38,20 +35,10 @@ if TYPE_CHECKING:
     from lineage.marks import Place
     from producers.connection import ClientSettings
 
-CONTROL: Final[Place] = ("", 0)  # the place of the control log
+__all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "Read"]
+
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
 _ROUND: Final = 0.01  # seconds that a wish waits at most before it is looked at
-
-LogRecord = Fence | Base | Manifest | Claim | Yield
-
-
-class Read(NamedTuple):
-    """A record as it was read."""
-
-    place: Place
-    key: str
-    record: LogRecord | None  # None: a tombstone
-    offset: int
 
 
 class Listener(Protocol):
@@ -94,8 +81,7 @@ class LogReader:
         if with_control:
             self._places[control(pipeline), 0] = CONTROL
         self._listener = listener
-        self._decoder = decoder or ReplicationDecoder()
-        self._relearn = relearn
+        self._records = LogRecords(self._places, decoder or ReplicationDecoder(), relearn)
         now = time.monotonic()
         self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
         self._wishes: queue.SimpleQueue[tuple[Slot, Callable[[], object]]] = queue.SimpleQueue()
@@ -124,8 +110,9 @@ class LogReader:
                 for slot, following in self._logs.items():
                     if following.behind(now):
                         self._worker.tell(self._listener.fell_behind, self._places[slot])
-                if records:
-                    self._worker.tell(self._listener.records, [self._read(message) for message in records])
+                batch = [read for message in records if (read := self._records.read(message)) is not None]
+                if batch:
+                    self._worker.tell(self._listener.records, batch)
                 for slot, following in self._logs.items():
                     self._reached(slot, following, positions.get(slot, 0))
         finally:
@@ -148,36 +135,3 @@ class LogReader:
             self._worker.tell(self._listener.caught_up, self._places[slot])
         for then in fulfilled:
             self._worker.tell(then)
-
-    def _read(self, message: Any) -> Read:
-        place = self._places[message.topic(), message.partition()]
-        where = f"{message.topic()}[{message.partition()}] at offset {message.offset()}"
-        try:
-            name = (message.key() or b"").decode()
-            value = message.value()
-            record = None if value is None else self._decoded(value)
-            own = _key(record, place) if record is not None else name
-        except (WireError, UnicodeDecodeError) as error:
-            raise CheckpointError(
-                f"the record in {where} cannot be read: {error}; only stages and 'spillway state' may write there"
-            ) from error
-        if own != name:
-            raise CheckpointError(f"the record in {where} stands under the key {name!r:.80} instead of {own!r:.80}")
-        return Read(place, name, record, message.offset())
-
-    def _decoded(self, value: bytes) -> Any:
-        try:
-            return self._decoder.record(value)
-        except WireError as error:
-            if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
-                raise
-        return self._decoder.record(value)
-
-
-def _key(record: Any, place: Place) -> str:
-    """The key that a record must stand under. Raises WireError for one that has no place in this log."""
-    if place == CONTROL and isinstance(record, (Claim, Yield)):
-        return claims.key(record)
-    if place != CONTROL and isinstance(record, (Fence, Base, Manifest)):
-        return version_log.key(record)
-    raise WireError(reasons.UNKNOWN_SCHEMA, f"a {type(record).__name__} has no place in this log")

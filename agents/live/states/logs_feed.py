@@ -58,13 +58,13 @@ class LogsFeed:
         """Take what was read (`Listener`)."""
         if self._broken:
             return
-        try:
-            for read in batch:
-                if isinstance(read.record, (Fence, Base, Manifest)):
+        for read in batch:
+            if isinstance(read.record, (Fence, Base, Manifest)):
+                try:
                     self.logs.take(read.place, read.record)
-        except CheckpointError as error:
-            self.failed(error)
-            return
+                except CheckpointError as error:
+                    self.failed(CheckpointError(f"{read.where}: {error}"))
+                    return
         self._on_change()
 
     def caught_up(self, place: Place) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from checkpoint.durability import Stateless
 from checkpoint.logs import Fate, Logs
-from checkpoint.version_log import Base
+from checkpoint.version_log import Base, Manifest, Void
 from checkpoint.versions import INITIAL, Mark, Version
 from lineage.errors import CheckpointError
 from lineage.hops import Hop
@@ -176,6 +176,47 @@ def test_a_join_drops_what_the_other_part_contains():
 def test_a_shard_that_the_pipeline_does_not_have_is_named():
     with pytest.raises(CheckpointError, match="no stateful shard z/3"):
         Logs([A]).fate(Mark("z", 3, Version(1, 1)))
+
+
+def test_a_manifest_that_rests_on_a_foreign_shard_counts_for_nobody_and_stops_nobody():
+    """It raised in every member, in the gate and in every stage, half taken, and again at each record behind it."""
+    story = Story()
+    story.complete(B, 1, mark(A, 1, 1))
+    assert not story.complete(B, 2, mark(("away", 0), 1, 1), mark(A, 1, 1))
+    assert story.fate(B, 1, 2) is OPEN
+    story.complete(A, 1)
+    assert story.logs.newest_durable(B) == story.logs.candidate(B) == Version(1, 1)
+    assert story.logs.log(B).void == {Void.FOREIGN: 1}
+    assert story.complete(B, 2)  # the primary's own; no key is appended twice, but this is another's doing
+    assert story.logs.newest_durable(B) == Version(1, 2)
+
+
+def test_what_would_be_void_anyhow_is_not_doubted():
+    story = Story()
+    foreign = Manifest(Version(1, 2), story.logs.log(B).history.links, (mark(("away", 0), 1, 1),), "a stranger")
+    assert not story.logs.take(B, foreign)
+    assert story.logs.log(B).void == {Void.OTHER_CLAIMANT: 1}
+    assert story.logs.doubtful(B) is None
+
+
+def test_a_claimant_is_told_of_a_foreign_manifest_above_its_base():
+    """Rule 16: of an older spec's manifest something may have been released."""
+    story = Story()
+    story.complete(B, 1)
+    story.complete(B, 5, mark(("away", 0), 1, 1))
+    assert story.logs.doubtful(B) == Version(1, 5)
+    story.complete(B, 4)
+    story.fence(B, 2)
+    assert story.logs.doubtful(B) == Version(1, 5)
+    story.logs.take(B, Base(2, "m2", Version(1, 4), ((1, INITIAL), (2, Version(1, 4)))))  # an operator's
+    assert story.logs.doubtful(B) is None
+
+
+def test_a_later_version_ends_the_doubt():
+    story = Story()
+    story.complete(B, 5, mark(("away", 0), 1, 1))
+    story.complete(B, 5)
+    assert story.logs.doubtful(B) is None
 
 
 def test_memory_is_what_raises_the_demand_on_another_shard():

@@ -1,0 +1,140 @@
+"""A bad record in a log fells nobody, is believed by nobody, and is told of with its place."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from agents.live.states import log_records
+from agents.live.states.log_records import CONTROL, LogRecords
+from checkpoint import claims, version_log
+from lineage.errors import CheckpointError
+from lineage.marks import INITIAL, Mark, Version
+from lineage.replication import Base, Beat, Claim, Fence, Manifest, Yield
+from lineage.values.replication import ReplicationDecoder, encode
+
+PLACE = ("learn", 0)
+VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
+CHAIN = ((1, INITIAL),)
+FENCE, BASE, MANIFEST = Fence(1, "m"), Base(1, "m", INITIAL, CHAIN), Manifest(Version(1, 1), CHAIN, (), "m")
+CLAIM, YIELD = Claim("learn", 0, 1, "m"), Yield("learn", 0, 1, "m", 0, "")
+UNKNOWN = b"\xc3\x01" + bytes(8)
+
+
+class Message:
+    def __init__(self, key, value, slot=VERSIONS, offset=17):
+        self._said = (slot[0], slot[1], offset, key, value)
+
+    topic, partition, offset, key, value = (lambda self, at=at: self._said[at] for at in range(5))
+
+
+def key_of(record):
+    return (claims.key(record) if isinstance(record, (Claim, Yield)) else version_log.key(record)).encode()
+
+
+def records(relearn=bool, decoder=None):
+    return LogRecords({VERSIONS: PLACE, CLAIMS: CONTROL}, decoder or ReplicationDecoder(), relearn)
+
+
+def test_good_records_are_handed_on_with_their_places():
+    reader = records()
+    for record in (FENCE, BASE, MANIFEST):
+        read = reader.read(Message(key_of(record), encode(record)))
+        assert (read.place, read.record, read.offset) == (PLACE, record, 17)
+        assert read.where == "the record in p.learn.versions[0] at offset 17"
+    for record in (CLAIM, YIELD):
+        assert reader.read(Message(key_of(record), encode(record), CLAIMS)).record == record
+    assert reader.read(Message(b"manifest/1/1", None)).record is None
+    assert reader.bad == 0
+
+
+@pytest.mark.parametrize(
+    ("slot", "key", "value", "says"),
+    [
+        (VERSIONS, b"manifest/1/1", b"rubbish", "does not start as Avro"),
+        (VERSIONS, b"manifest/1/1", b"", "does not start as Avro"),
+        (VERSIONS, b"manifest/1/1", encode(MANIFEST)[:-1], "cannot be read"),
+        (VERSIONS, b"hello", b"rubbish", "cannot be read"),
+        (VERSIONS, None, encode(FENCE), "instead of 'fence/1/m'"),
+        (VERSIONS, b"", UNKNOWN, "fingerprint"),
+        (VERSIONS, b"\xff", encode(FENCE), "no text"),
+        (VERSIONS, b"manifest/1/2", encode(MANIFEST), "instead of 'manifest/1/1'"),
+        (VERSIONS, key_of(CLAIM), encode(CLAIM), "a Claim has no place"),
+        (VERSIONS, b"beat", encode(Beat("learn", 0, "m", 1, "primary", 1, 0, INITIAL)), "a Beat has no place"),
+        (CLAIMS, key_of(FENCE), encode(FENCE), "a Fence has no place"),
+        (CLAIMS, key_of(CLAIM), encode(CLAIM)[:-2], "cannot be read"),
+        (CLAIMS, b"claim/learn/0/9/m", encode(CLAIM), "instead of 'claim/learn/0/1/m'"),
+    ],
+)
+def test_a_bad_record_is_reported_with_its_place_and_passed_over(caplog, slot, key, value, says):
+    """Each of these ended the gate, every stage behind the state and every member, again and again."""
+    reader = records()
+    assert reader.read(Message(key, value, slot)) is None
+    assert reader.bad == 1
+    assert f"{slot[0]}[0] at offset 17" in caplog.text
+    assert says in caplog.text
+    assert "find out who else does" in caplog.text
+
+
+@pytest.mark.parametrize("key", [b"fence/1/m", b"base/1"])
+@pytest.mark.parametrize("value", [b"rubbish", UNKNOWN, encode(MANIFEST), encode(CLAIM)])
+def test_nobody_goes_on_without_a_fence_or_a_base(key, value):
+    """Rule 16: compaction deletes the one that it replaces, and others judge by that."""
+    with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\] at offset 17 .*append that one again"):
+        records().read(Message(key, value))
+
+
+def test_what_a_newer_release_has_written_ends_the_reader():
+    """Others judge by it; a member that passed over it would begin from an older version."""
+    with pytest.raises(CheckpointError, match=r"offset 17, 'manifest/2/9', .*newer release"):
+        records().read(Message(b"manifest/2/9", UNKNOWN))
+
+
+def test_schemas_are_looked_for_where_a_record_may_be_ours_alone():
+    asked = []
+    reader = records(relearn=lambda: asked.append(1) or False)
+    assert reader.read(Message(b"hello", UNKNOWN)) is None
+    assert not asked
+    with pytest.raises(CheckpointError):
+        reader.read(Message(key_of(CLAIM), UNKNOWN, CLAIMS))
+    assert asked == [1]
+
+
+def test_a_manifest_that_rests_on_a_foreign_shard_is_told_of(caplog):
+    manifest = Manifest(Version(1, 1), CHAIN, (Mark("away", 3, Version(1, 1)),), "m")
+    read = records().read(Message(key_of(manifest), encode(manifest)))
+    assert read.record == manifest  # it is void for everybody who judges (`checkpoint.logs`)
+    assert "requires away/3 e1.v1, of a shard that the pipeline does not have" in caplog.text
+
+
+GENUINE = [FENCE, BASE, MANIFEST, CLAIM, YIELD]
+
+
+def noise(dice):
+    """A key and a value: random bytes, and genuine ones cut off, changed in a byte, or under another's key."""
+    value = encode(dice.choice(GENUINE))
+    at = dice.randrange(len(value))
+    changed = bytes([*value[:at], value[at] ^ dice.randrange(1, 256), *value[at + 1 :]])
+    rubbish = dice.randbytes(dice.randrange(40))
+    key = dice.choice([None, rubbish[:12], *map(key_of, GENUINE)])
+    return key, dice.choice([None, value, value[:at], changed, rubbish, UNKNOWN + rubbish])
+
+
+@pytest.mark.parametrize("slot", [VERSIONS, CLAIMS])
+def test_whatever_the_bytes_it_is_read_or_reported_or_named(monkeypatch, slot):
+    monkeypatch.setattr(log_records.log, "warning", lambda *_arguments: None)
+    dice, seen = random.Random(7), set()
+    for _ in range(500):
+        key, value = noise(dice)
+        reader = records()
+        try:
+            read = reader.read(Message(key, value, slot))
+        except CheckpointError as error:
+            seen.add("named" if f"{slot[0]}[0] at offset 17" in str(error) else "unnamed")
+            continue
+        assert (read is None) == (reader.bad == 1)
+        if read is not None and read.record is not None:
+            assert key == key_of(read.record)
+        seen.add("reported" if read is None else "read")
+    assert seen == {"named", "reported", "read"}
