@@ -158,11 +158,7 @@ class Beats:
     def _take(self, message: Any, at: float) -> None:
         if not (message.key() or b"").startswith(self._prefix):
             return
-        try:
-            record = self._decoder.record(message.value() or b"")
-        except WireError as error:
-            log.warning("%s holds a foreign record at offset %s: %s", self._topic, message.offset(), error)
-            return
+        record = _spoken(message, self._place, self._decoder)
         if isinstance(record, Beat):
             self._receiver.tell(self._hearer.heard, record, at)
         elif isinstance(record, Report):
@@ -229,6 +225,22 @@ def report_dead(settings: ClientSettings, pipeline: str, stage: str, shard: int,
     reporter.report(stage, shard, members)
     if not reporter.flush(_REPORT_SECONDS):
         raise BrokerError(f"could not report to {beat_topic(pipeline)} on {settings.bootstrap} that members have ended")
+
+
+def _spoken(message: Any, place: Place, decoder: ReplicationDecoder) -> Beat | Report | None:
+    """What a record under a shard's keys says; one that is no beat and no report of this shard's is told of."""
+    why = "it is of another shard"
+    try:
+        record = decoder.record(message.value() or b"")
+    except WireError as error:
+        why = str(error)
+    else:
+        if not isinstance(record, (Beat, Report)):
+            why = f"a {type(record).__name__} has no place in it"
+        elif (record.stage, record.shard) == place:
+            return record
+    log.warning("%s offset %s is passed over: %s", message.topic(), message.offset(), why)
+    return None
 
 
 def _key(place: Place) -> bytes:

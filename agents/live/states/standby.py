@@ -27,6 +27,7 @@ from checkpoint.assembly import ChunkError
 from checkpoint.chunks import decode_key
 from checkpoint.following import Following
 from checkpoint.standby import Given, Standby
+from lineage.errors import CheckpointError
 from lineage.replication import Base, Fence, Manifest
 from topology.topics import state
 
@@ -157,7 +158,12 @@ class StandbyReader:
         for message in records:
             value = message.value()
             self.read_bytes += len(value or b"")
-            self._standby.chunk(decode_key(message.key() or b""), value)
+            try:
+                key = decode_key(message.key() or b"")
+            except CheckpointError as error:  # it says nothing of any chunk; what is missing is found by its hash
+                log.warning("%s[%d] offset %d is passed over: %s", *self._slot, message.offset(), error)
+                continue
+            self._standby.chunk(key, value)
         _, reached = self._following.read(positions.get(self._slot, 0))
         if reached and self._aim is not None:
             self._aim.waits = False
