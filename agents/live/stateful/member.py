@@ -94,15 +94,15 @@ class ShardMember:
         """Take what was read."""
         if self._broken:
             return
-        try:
-            for read in batch:
+        for read in batch:
+            try:
                 counts = self.roles.take(read)
                 if read.place == self.place:
                     self._note(read)
                     self._states.heard(read, counts=counts)
-        except CheckpointError as error:
-            self.failed(error)
-            return
+            except CheckpointError as error:
+                self.failed(CheckpointError(f"{read.where}: {error}"))
+                return
         self._look()
 
     def _note(self, read: Read) -> None:

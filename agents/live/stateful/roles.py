@@ -21,8 +21,9 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from agents.live.stateful.doubt import doubt
 from agents.live.stateful.right import EmitRight
 from agents.live.states.log_reader import CONTROL
 from checkpoint.claims import Claims
@@ -33,29 +34,17 @@ from lineage.replication import Base, Claim, Fence, Manifest, Yield
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.live.stateful.acts import Acts
     from agents.live.states.appender import Appender
     from agents.live.states.log_reader import Read
     from checkpoint.leases import Lease
     from checkpoint.logs import Logs
     from checkpoint.promotion import Action
     from lineage.errors import SpillwayError
-    from lineage.marks import Place, Version
+    from lineage.marks import Place
     from lineage.replication import Beat, Report
 
 log = logging.getLogger(__name__)
-
-
-class Acts(Protocol):
-    """What a member does about its role."""
-
-    def load(self, epoch: int, version: Version) -> None:
-        """Begin the reign of an epoch, from a version."""
-
-    def stand_down(self) -> None:
-        """End the reign, or the beginning of one."""
-
-    def emit_again(self) -> None:
-        """Send what has waited for the right to emit."""
 
 
 class Roles:
@@ -98,6 +87,7 @@ class Roles:
         self.current = True  # whether the logs were read to where they ended; set by the owner
         self._wish = ""  # why this member wanted the shard while they were not
         self._begun = False
+        self._yielded = 0  # the newest epoch of its own that it has asked another member to end: once, as keys are
         self._reported: set[str] = set()
         self._heard: dict[str, float] = {}  # when other members of the shard were heard last
 
@@ -168,7 +158,7 @@ class Roles:
             return
         log.info("%s: yields: %s", self.name, why)
         epoch = self.member.epoch
-        self._appender.append(Yield(*self.place, epoch, self.name, _now_us(), why[:200]))
+        self._yield(why)
         self._loop.call_later(2 * self.lease.seconds, self._still_primary, epoch, why)
 
     def _still_primary(self, epoch: int, why: str) -> None:
@@ -179,8 +169,14 @@ class Roles:
         """As a primary that stops, have a backup take over; False if there is none."""
         if self.role is not Role.PRIMARY or not self.others():
             return False
-        self._appender.append(Yield(*self.place, self.member.epoch, self.name, _now_us(), why))
+        self._yield(why)
         return True
+
+    def _yield(self, why: str) -> None:
+        epoch = self.member.epoch
+        if epoch != self._yielded:
+            self._yielded = epoch
+            self._appender.append(Yield(*self.place, epoch, self.name, _now_us(), why[:200]))
 
     # What is read ----------------------------------------------------------------------------------------------
 
@@ -269,6 +265,9 @@ class Roles:
         if isinstance(action, Append) and isinstance(action.record, Fence) and self._before_fence is not None:
             self._before_fence(partial(self._fence, action.record))
         elif isinstance(action, Append):
+            if isinstance(action.record, Base) and (doubtful := self.logs.doubtful(self.place)) is not None:
+                self._crashed(doubt(self.place, doubtful, action.record.version))
+                return
             self._appender.append(action.record)
         elif isinstance(action, Load):
             self.right.begin(action.epoch)

@@ -1,0 +1,226 @@
+"""Who is primary, and how a member becomes one or stops being one, as the logs and the beats say."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.live.states.log_reader import CONTROL
+from checkpoint.promotion import Role
+from checkpoint.versions import INITIAL
+from lineage.errors import BrokerError, CheckpointError
+from lineage.marks import Mark, Version
+from lineage.replication import Base, Claim, Fence, Report, Yield
+from tests.unit.live.stateful.shard_doubles import PLACE, Shard
+
+
+@pytest.fixture
+def shard(monkeypatch):
+    return Shard(monkeypatch)
+
+
+# Promotion ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_promotion_is_claim_fence_base_load_and_each_waits_for_what_was_read(shard):
+    member, doer = shard.members[0], shard.doers[0]
+    member.begin()
+    steps = []
+    while doer.appended:
+        steps.append((member.role, type(doer.appended[0])))
+        assert not doer.done
+        shard.append(CONTROL if len(steps) == 1 else PLACE, doer.appended.pop(0))
+    assert steps == [(Role.CLAIMING, Claim), (Role.FENCING, Fence), (Role.BASING, Base)]
+    assert doer.done == [("load", 1, INITIAL)]
+    assert member.role is Role.PRIMARY
+
+
+def test_the_others_wait_a_lease_for_member_0(shard):
+    shard.members[1].begin()
+    shard.clock.advance(0.99)
+    assert not shard.doers[1].appended
+    shard.clock.advance(0.02)
+    assert [type(record) for record in shard.doers[1].appended] == [Claim]
+
+
+def test_who_finds_its_own_predecessor_claims_at_once(shard):
+    shard.append(CONTROL, Claim(*PLACE, 4, "p.learn.0.1@0"))
+    shard.members[1].begin()
+    assert shard.doers[1].appended[0].epoch == 5
+
+
+def test_a_claim_that_comes_second_loses_and_its_member_watches_the_winner(shard):
+    for member in shard.members:
+        member.begin()
+        member.want("a test")
+    first, second = (doer.appended.pop() for doer in shard.doers)
+    assert first.epoch == second.epoch == 1
+    shard.append(CONTROL, second)
+    shard.append(CONTROL, first)
+    shard.settle()
+    assert [member.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
+    assert shard.doers[0].done == ["stand down"]
+    for _ in range(12):
+        shard.beat(0)  # the winner is silent, while the own beats come back
+    assert shard.doers[0].appended[0].epoch == 2
+
+
+def test_what_is_wanted_while_the_logs_are_not_read_is_done_then(shard):
+    shard.begun()
+    member = shard.members[1]
+    member.current = False
+    member.want("it is silent")
+    assert not shard.doers[1].appended
+    member.current = True
+    member.want_again()
+    member.want_again()
+    assert [type(record) for record in shard.doers[1].appended] == [Claim]
+
+
+def test_a_fence_that_had_to_wait_is_not_appended_for_a_reign_that_is_over(shard):
+    waiting = []
+    shard.members[0]._before_fence = waiting.append
+    shard.members[0].begin()
+    shard.settle()
+    shard.fence(9, "faster")
+    waiting.pop()()
+    assert not shard.doers[0].appended
+    assert shard.members[0].role is Role.BACKUP
+
+
+def test_a_base_below_a_doubtful_manifest_is_not_taken(shard):
+    """Rule 16: it may be another spec's, and something may have been released by it."""
+    shard.begun()
+    shard.complete(1)
+    shard.complete(2, Mark("away", 0, Version(1, 1)))
+    assert not shard.crashes
+    shard.members[1].want("a test")
+    shard.settle()
+    (error,) = shard.crashes
+    assert isinstance(error, CheckpointError)
+    assert "learn/0 may begin from e1.v1" in str(error)
+    assert "export e1.v1 and import it again" in str(error)
+    assert not shard.doers[1].done
+
+
+# Stand-down ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_fence_ends_a_reign(shard):
+    shard.begun()
+    shard.fence(2, "another")
+    assert shard.doers[0].done[-1] == "stand down"
+    assert not shard.members[0].right.may_emit()
+
+
+def test_a_yield_has_the_backup_take_over_from_the_newest_version(shard):
+    shard.begun()
+    shard.complete(3)
+    assert shard.members[0].hand_over("it stops")
+    shard.settle()
+    assert [member.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
+    assert shard.doers[1].done == [("load", 2, Version(1, 3))]
+    assert shard.doers[0].done[-1] == "stand down"
+
+
+def test_a_yield_of_an_older_epoch_changes_nothing(shard):
+    shard.begun()
+    shard.append(CONTROL, Yield(*PLACE, 7, "operator", 0, ""))
+    assert not any(doer.appended for doer in shard.doers)
+
+
+def test_nobody_yields_where_nobody_is_heard(shard):
+    shard.begun()
+    shard.clock.advance(1.1)
+    assert not shard.members[0].hand_over("it stops")
+    assert not shard.doers[0].appended
+
+
+def test_a_reign_that_rests_on_something_dead_goes_to_the_backup(shard):
+    shard.begun()
+    shard.members[0].give_up("its versions are dead")
+    shard.settle()
+    assert [member.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
+    shard.clock.advance(2.5)
+    assert not shard.doers[0].appended
+
+
+def test_without_a_backup_it_begins_anew_itself(shard):
+    shard.begun()
+    shard.clock.advance(1.1)  # nobody is heard
+    shard.members[0].give_up("its versions are dead")
+    shard.settle()
+    assert shard.doers[0].turns == [("load", 1, INITIAL), "stand down", ("load", 2, INITIAL)]
+
+
+def test_where_no_backup_comes_it_begins_anew_after_two_leases(shard):
+    shard.begun()
+    shard.members[0].give_up("its versions are dead")
+    shard.doers[0].appended.clear()  # the backup does not read the yield
+    shard.clock.advance(2.01)
+    shard.settle()
+    assert shard.doers[0].turns == [("load", 1, INITIAL), "stand down", ("load", 2, INITIAL)]
+
+
+def test_a_member_that_has_given_up_and_is_stopped_asks_once(shard):
+    """It appended its yield once more, which no appender does: the process ended with an error in its drain."""
+    shard.begun()
+    shard.members[0].give_up("its versions are dead")
+    assert shard.members[0].hand_over("it stops")
+    assert [type(record) for record in shard.doers[0].appended] == [Yield]
+    shard.settle()
+    assert shard.members[1].role is Role.PRIMARY
+
+
+# Beats and leases ---------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_winner_is_followed_only_while_the_own_beats_come_back(shard):
+    shard.begun()
+    shard.clock.advance(5.0)  # a broker that stalls tells nothing of anybody
+    assert not shard.doers[1].appended
+    for _ in range(12):
+        shard.beat(1)
+    assert [type(record) for record in shard.doers[1].appended] == [Claim]
+
+
+def test_a_report_counts_at_once(shard):
+    shard.begun()
+    shard.members[1].reported(Report("learn", 1, (shard.names[0],), 0, ""))
+    assert not shard.doers[1].appended
+    shard.members[1].reported(Report("learn", 0, (shard.names[0],), 0, ""))
+    assert [type(record) for record in shard.doers[1].appended] == [Claim]
+
+
+def test_a_lease_that_is_not_renewed_ends_before_the_backup_may_begin(shard):
+    shard.begun()
+    assert shard.members[0].right.may_emit()
+    shard.clock.advance(0.85)
+    assert not shard.members[0].right.may_emit()
+    assert shard.members[0].role is Role.PRIMARY
+    shard.beat(0, 1)  # its beats come back, and the log has no newer reign
+    assert shard.doers[0].done[-1] == "emit again"
+    assert shard.members[0].right.may_emit()
+
+
+def test_a_lease_that_has_ended_is_not_taken_up_again_behind_a_newer_fence(shard):
+    shard.begun()
+    shard.clock.advance(0.85)
+    shard.doers[0].done.clear()
+    shard.fence(2, "another")
+    shard.beat(0)
+    assert not shard.members[0].right.may_emit()
+    assert shard.doers[0].done == ["stand down"]
+
+
+# Failures -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_append_that_is_refused_reaches_who_has_read_the_record(shard):
+    shard.doers[0].down = CheckpointError("appended before")
+    with pytest.raises(CheckpointError, match="appended before"):
+        shard.members[0].begin()
+
+
+def test_a_member_without_beats_ends(shard):
+    shard.members[0].failed(BrokerError("away"))
+    assert [str(error) for error in shard.crashes] == ["away"]
