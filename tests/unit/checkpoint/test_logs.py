@@ -10,7 +10,6 @@ from checkpoint.version_log import Base, Manifest, Void
 from checkpoint.versions import INITIAL, Mark, Version
 from lineage.errors import CheckpointError
 from lineage.hops import Hop
-from lineage.marks import merged
 from tests.unit.checkpoint.stories import A, B, C, Story, fig_6, mark
 
 DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD
@@ -161,16 +160,6 @@ def test_marks_together():
     assert story.logs.judge([durable, waits]) is OPEN
     assert story.logs.judge([waits, unread, durable]) is UNREAD
     assert story.logs.judge([unread, dead, durable]) is DEAD
-
-
-def test_a_join_drops_what_the_other_part_contains():
-    story = Story()
-    story.complete(A, 9)
-    story.reign(A, 2, Version(1, 9))
-    old, new, dead = mark(A, 1, 9), mark(A, 2, 10), mark(A, 1, 10)
-    assert merged([(old,), (new,)], story.logs.contains) == (new,)
-    assert merged([(dead,), (new,)], story.logs.contains) == (dead, new)
-    assert merged([(old,), (mark(A, 3, 11),)], story.logs.contains) == (old, mark(A, 3, 11))
 
 
 def test_a_shard_that_the_pipeline_does_not_have_is_named():
