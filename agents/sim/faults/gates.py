@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
-from agents.core.request import Delivery
 from agents.sim.faults.broker import EGRESS, OUTCOMES, FencedError, Record
+from agents.sim.faults.messages import report_of
 from agents.sim.faults.process import Process
 
 if TYPE_CHECKING:
     from agents.sim.faults.world import World
-    from lineage.message import Outcome
-
-
-@dataclass(slots=True, frozen=True)
-class Report:
-    """The payload of a delivery to the gate."""
-
-    outcome: Outcome
 
 
 class GateProcess(Process):
@@ -52,7 +43,7 @@ class GateProcess(Process):
             self.core.recall(partition, record.offset, record.request_id, record.sent, record.appended)
         for start, end in spans:
             for record in broker.read((OUTCOMES, partition), start, end):
-                self.core.remember(self._delivery(partition, record))
+                self.core.remember(report_of(partition, record))
         self.positions[partition] = committed
         self.poll(partition)
 
@@ -67,18 +58,10 @@ class GateProcess(Process):
             if partition not in self.positions:
                 return
             self.positions[partition] = record.offset + 1
-            self.core.deliver(self.world.now, self._delivery(partition, record))
+            self.core.deliver(self.world.now, report_of(partition, record))
         wake = self.core.next_wake()
         if wake is not None:
             self.after(max(0.0, wake - self.world.now), lambda: self.core.advance(self.world.now))
-
-    def _delivery(self, partition: int, record: Record) -> Delivery:
-        hop = record.hop
-        return Delivery(
-            record.request_id, partition, record.offset, record.sent, record.deadline,
-            hop.stage if hop is not None else "", hop, dict(record.path), record.lost, record.appended,
-            Report(record.body),
-        )  # fmt: skip
 
     def commit(self) -> None:
         """Begin a turn, if none is under way and there is something to do."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import EmitKind, Failed, Ok
+from agents.core.actions import Failed, Ok
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
-from agents.core.request import Delivery, Request
-from agents.sim.faults.broker import INGRESS, OUTCOMES, FencedError, Record
+from agents.sim.faults.broker import INGRESS, FencedError
+from agents.sim.faults.messages import delivery_of, message_of
 from agents.sim.faults.process import Process
 from lineage import reasons
 from lineage.message import PREDICTION, Outcome
@@ -18,6 +18,7 @@ from lineage.message import PREDICTION, Outcome
 if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
+    from agents.core.request import Request
     from agents.sim.faults.broker import Place
     from agents.sim.faults.world import World
 
@@ -48,7 +49,7 @@ class StageProcess(Process):
         self.tenures[partition] = self.world.tenure(self.stage, partition, committed)
         for start, end in self.core.assign(partition, committed, note):
             for record in self.world.broker.read((self.topic, partition), start, end):
-                self.core.remember(self._delivery(partition, record))
+                self.core.remember(delivery_of(partition, record))
         self.positions[partition] = committed
         self.poll(partition)
 
@@ -69,19 +70,12 @@ class StageProcess(Process):
             if not self.core.room:
                 break
             self.positions[partition] = record.offset + 1
-            delivery = self._delivery(partition, record)
+            delivery = delivery_of(partition, record)
             if not delivery.lost and self.world.scenario.poison(self.stage, record.request_id) == "record":
                 self.core.fail(self.world.now, delivery, reasons.BAD_INPUT, "scripted")
             else:
                 self.core.deliver(self.world.now, delivery)
         self._pump()
-
-    def _delivery(self, partition: int, record: Record) -> Delivery:
-        hop = record.hop
-        return Delivery(
-            record.request_id, partition, record.offset, record.sent, record.deadline,
-            hop.stage if hop is not None else "", hop, dict(record.path), record.lost, record.appended, record.body,
-        )  # fmt: skip
 
     # What the core asks for ------------------------------------------------------------------------------------
 
@@ -127,19 +121,7 @@ class StageProcess(Process):
         return Ok(dict.fromkeys(going, value), chosen)
 
     def _send(self, emit: Emit) -> None:
-        if emit.kind is EmitKind.DEAD_LETTER:
-            place: Place = ("dead", emit.partition)
-            body: Any = emit.source
-        elif emit.kind is EmitKind.RESULT or (emit.loss is None and emit.payload is not None):
-            place = (emit.destination or OUTCOMES, emit.partition)
-            body = emit.payload
-        else:
-            loss = emit.loss
-            assert loss is not None  # a loss of this stage's own making
-            place = (emit.destination or OUTCOMES, emit.partition)
-            body = Outcome(loss.kind, reason=loss.reason, text=loss.text, stage=self.stage)
-        source = emit.source
-        record = Record(emit.request_id, body, source.sent, source.deadline, emit.hop, emit.path, emit.lost)
+        place, record = message_of(emit, self.stage)
         delay = self.world.latency()
         lands = max(self.world.now + delay, self._landing.get(place, 0.0))
         self._landing[place] = lands

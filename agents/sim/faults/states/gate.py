@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
 from agents.sim.faults.broker import EGRESS, OUTCOMES, FencedError, Record
-from agents.sim.faults.gates import Report
+from agents.sim.faults.messages import report_of
 from agents.sim.faults.states.follower import Follower
 from agents.sim.faults.states.history import Told
 from agents.sim.faults.states.living import Living
-from agents.sim.faults.states.messages import delivery_of
 from lineage.message import PREDICTION
 
 if TYPE_CHECKING:
     from agents.core.outcomes import Release
-    from agents.core.request import Delivery
     from agents.sim.faults.states.world import StateWorld
 
 Offsets = dict[int, tuple[int, str]]
@@ -56,7 +54,7 @@ class GateProcess(Living):
             self.core.recall(partition, record.offset, record.request_id, record.sent, record.appended)
         for start, end in spans:
             for record in broker.read((OUTCOMES, partition), start, end):
-                self.core.remember(_report(partition, record))
+                self.core.remember(report_of(partition, record))
         self.positions[partition] = committed
         self.after(self.world.latency(), partial(self.poll, partition))
 
@@ -71,7 +69,7 @@ class GateProcess(Living):
             return
         for record in self.world.broker.read((OUTCOMES, partition), self.positions[partition]):
             self.positions[partition] = record.offset + 1
-            self.core.deliver(self.world.now, _report(partition, record))
+            self.core.deliver(self.world.now, report_of(partition, record))
         wake = self.core.next_wake()
         if wake is not None:
             self.after(max(0.0, wake - self.world.now), lambda: self.core.advance(self.world.now))
@@ -141,12 +139,6 @@ class GateProcess(Living):
             next(broker.read((OUTCOMES, partition), position), None) is None
             for partition, position in self.positions.items()
         )
-
-
-def _report(partition: int, record: Record) -> Delivery:
-    delivery = delivery_of(partition, record)
-    delivery.payload = Report(record.body)
-    return delivery
 
 
 def _told(release: Release) -> Told:

@@ -1,51 +1,19 @@
-"""Records as deliveries, and what a core sends as records."""
+"""How a stage of a stateful pipeline takes a record: as one that cannot be used, where chance has it so."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import EmitKind
-from agents.core.request import Delivery
-from agents.sim.faults.broker import OUTCOMES, Record
 from agents.sim.faults.states.model import poisoned
 from lineage import reasons
-from lineage.message import Outcome
 
 if TYPE_CHECKING:
-    from agents.core.actions import Emit
-    from agents.sim.faults.broker import Place
-
-DEAD_LETTERS = "dead"
-
-
-def delivery_of(partition: int, record: Record) -> Delivery:
-    """Give a record as a stage's core takes it."""
-    hop = record.hop
-    return Delivery(
-        record.request_id, partition, record.offset, record.sent, record.deadline,
-        hop.stage if hop is not None else "", hop, dict(record.path), record.lost, record.appended, record.body,
-    )  # fmt: skip
+    from agents.core.request import Delivery
 
 
 def deliver(core: Any, stage: str, now: float, delivery: Delivery, poison: float) -> None:
-    """Give a core a record, as one that cannot be used where chance has it so."""
+    """Give a core a record, or a refusal of it."""
     if poison and not delivery.lost and poisoned(stage, delivery.request_id, poison) == "record":
         core.fail(now, delivery, reasons.BAD_INPUT, "scripted")
     else:
         core.deliver(now, delivery)
-
-
-def message_of(emit: Emit, stage: str) -> tuple[Place, Record]:
-    """Give what a core sends, and where to."""
-    if emit.kind is EmitKind.DEAD_LETTER:
-        topic, body = DEAD_LETTERS, None
-    elif emit.kind is EmitKind.RESULT or (emit.loss is None and emit.payload is not None):
-        topic, body = emit.destination or OUTCOMES, emit.payload
-    else:
-        loss = emit.loss
-        assert loss is not None  # a loss of this stage's own making
-        topic = emit.destination or OUTCOMES
-        body = Outcome(loss.kind, reason=loss.reason, text=loss.text, stage=stage)
-    source = emit.source
-    record = Record(emit.request_id, body, source.sent, source.deadline, emit.hop, emit.path, emit.lost)
-    return (topic, emit.partition), record

@@ -9,9 +9,10 @@ from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS
+from agents.sim.faults.messages import delivery_of, message_of
 from agents.sim.faults.states import model
 from agents.sim.faults.states.history import Loaded, Made
-from agents.sim.faults.states.messages import deliver, delivery_of, message_of
+from agents.sim.faults.states.messages import deliver
 from agents.sim.faults.states.outgoing import Outgoing
 from agents.sim.faults.states.replay import replayed
 from agents.sim.faults.states.work import computed

@@ -10,10 +10,11 @@ from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS, FencedError
+from agents.sim.faults.messages import delivery_of, message_of
 from agents.sim.faults.states.follower import Follower
 from agents.sim.faults.states.history import Payload
 from agents.sim.faults.states.living import Living
-from agents.sim.faults.states.messages import deliver, delivery_of, message_of
+from agents.sim.faults.states.messages import deliver
 from agents.sim.faults.states.model import hashed, poisoned
 from lineage import reasons
 from lineage.message import PREDICTION, Outcome

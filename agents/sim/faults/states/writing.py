@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.states.messages import message_of
+from agents.sim.faults.messages import message_of
 from agents.sim.faults.states.standby import Logged
 from agents.sim.faults.states.topics import keyed, state_of, versions_of
 from checkpoint.chunks import decode_key, encode_key, expendable
