@@ -28,11 +28,11 @@ class CudaEvent:
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.recorded = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        self.recorded.record(stream)  # type: ignore[no-untyped-call]
+        self.recorded.record(stream)
 
     def wait(self) -> None:
         """Stop the calling thread until all before it is done; other threads of Python go on."""
-        self.recorded.synchronize()  # type: ignore[no-untyped-call]
+        self.recorded.synchronize()
 
 
 class Cuda:

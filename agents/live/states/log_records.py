@@ -80,18 +80,21 @@ class LogRecords:
         try:
             name = (message.key() or b"").decode()
         except UnicodeDecodeError:
-            return self._report(message, f"stands under the key {message.key()!r:.80}, which is no text")
+            self._report(message, f"stands under the key {message.key()!r:.80}, which is no text")
+            return None
         if value is None:
             return Read(place, name, None, message.offset(), message.topic())
         try:
             record = self._decoded(value, name, place)
             own = _key(record, place)
         except WireError as error:
-            return self._unreadable(message, name, place, error)
+            self._unreadable(message, name, place, error)
+            return None
         if own != name:
             if place != CONTROL and name.startswith(_SKELETON):
                 raise _replaced(message, name, f"it is that of {own!r:.80}")
-            return self._report(message, f"stands under the key {name!r:.80} instead of {own!r:.80}")
+            self._report(message, f"stands under the key {name!r:.80} instead of {own!r:.80}")
+            return None
         if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
             text = "requires {}, of a shard that the pipeline does not have, and does not count; was its spec changed?"
             self._report(message, text.format(mark))
