@@ -45,7 +45,9 @@ class Copies:
     ) -> None:
         """`reader` makes one that posts what it has applied; `machine` makes one with a state (None: the first).
 
-        `covers` is told what an applied version covers of the input; `changed` is called when `applied` is another.
+        `covers` is told what a durable version covers of the input, when it is applied; `changed` is called when
+        `applied` is another. A base that is applied for a reign need not be durable: it may turn out dead, and the next
+        base be an older one, whose input must still be there.
         """
         self._place = place
         self._logs = logs
@@ -119,7 +121,8 @@ class Copies:
 
     def _applied(self, applied: Applied) -> None:
         self.applied = applied.version
-        self._covers(applied.inputs)
+        if applied.version.n <= self._durable.n:
+            self._covers(applied.inputs)
         self._has_applied.set()
         self._changed()
 

@@ -21,24 +21,41 @@ class Reader:
         pass
 
 
+class Told:
+    """A copy, what it has told of, and its reader."""
+
+    def __init__(self):
+        self.changes, self.covered, readers = [], [], []
+
+        def reader(applied):
+            readers.append(Reader(applied))
+            return readers[-1]
+
+        self.copies = Copies(
+            PLACE,
+            Logs([PLACE]),
+            reader=reader,
+            machine=None,
+            covers=self.covered.extend,
+            changed=lambda: self.changes.append(self.copies.applied),
+            keyed=False,
+        )
+        (self.reader,) = readers
+
+
 def test_an_idle_backup_says_what_it_has_applied():
-    told, covered, readers = [], [], []
-
-    def reader(applied):
-        readers.append(Reader(applied))
-        return readers[-1]
-
-    copies = Copies(
-        PLACE,
-        Logs([PLACE]),
-        reader=reader,
-        machine=None,
-        covers=covered.extend,
-        changed=lambda: told.append(copies.applied),
-        keyed=False,
-    )
-    assert copies.applied == INITIAL
+    told = Told()
+    assert told.copies.applied == INITIAL
     place = InputPlace(0, 7)
-    readers[0].applied(Applied(Version(1, 5), 10, 0.1, (place,)))
-    assert told == [Version(1, 5)]
-    assert covered == [place]
+    told.copies.durable(Version(1, 5))
+    told.reader.applied(Applied(Version(1, 5), 10, 0.1, (place,)))
+    assert told.changes == [Version(1, 5)]
+    assert told.covered == [place]
+
+
+def test_what_a_base_covers_is_needed_until_the_base_is_durable():
+    told = Told()
+    told.copies.durable(Version(1, 5))
+    told.reader.applied(Applied(Version(1, 8), 10, 0.1, (InputPlace(0, 9),)))  # a base: complete, and no more
+    assert told.changes == [Version(1, 8)]
+    assert told.covered == []
