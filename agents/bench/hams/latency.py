@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.cells import Cell, measure
 from agents.bench.hams.services import SERVICES, label
+from agents.bench.hams.warm import warm
 from agents.bench.pard.output import Table
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Repeat after repeat; what compares stands next to each other. What was measured before is not again."""
     rows = setting.progress.rows(section)
+    warm(setting.cluster)
     known = {(row["repeat"], row["service"], row["batch"], row["mode"]): row for row in rows}
     for repeat in range(setting.repeats):
         for name in names:
@@ -96,7 +98,10 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _notes(*, emulated: bool) -> tuple[str, ...]:
-    said = ["Median of the repeats, each over its own bare run beside it; in brackets from the least to the most."]
+    said = [
+        "Median of the repeats, each over its own bare run beside it; in brackets from the least to the most.",
+        "The broker was given 1.5 GB to write before, so that its code is compiled.",
+    ]
     if emulated:
         said.append("Emulated: how long a stage computes (see `agents/bench/hams/services.py`); all else is real.")
     return tuple(said)

@@ -16,7 +16,8 @@ MODES = ("none", "nspb", "remus")
 
 
 @pytest.fixture
-def setting(tmp_path):
+def setting(tmp_path, monkeypatch):
+    monkeypatch.setattr(latency, "warm", lambda _cluster: None)
     progress = Progress(tmp_path, go_on=True)
     return Setting(
         ClientSettings(bootstrap="nowhere:1"), tmp_path, {}, lambda _text: None, ("bandit",), MODES, (8, 64), 2, 12,
