@@ -75,8 +75,9 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
     assert [row["plan_period_s"] for row in told["alternatives"]] == [1.0] * 4
     assert recorded["requests"] == predicted["requests"] == report["requests"]
     assert recorded["dropped"] == report["outcomes"]["dropped"]
-    # The recording's latency runs from sending, the replay's from when a query was due.
-    assert recorded["p50_ms"] == pytest.approx(report["latency_ms"]["p50"], rel=0.2, abs=10)
+    # The recording's latency runs from sending to the egress, the replay's from when a query was due to when its client
+    # has read the answer: that is longer, on a busy machine by any amount.
+    assert report["latency_ms"]["p50"] / 5 < recorded["p50_ms"] <= report["latency_ms"]["p50"] + 10
     assert told["verdict"]["level"] in {"close", "rough", "poor"}
     # A quarter of the queries ends at `detect`: the prediction knows it from the recording.
     assert not any("equally likely" in note for note in told["notes"])
