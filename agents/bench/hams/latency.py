@@ -70,7 +70,7 @@ def _row(setting: Setting, cell: Cell, repeat: int, interval: float | None) -> d
     )
     about = {"service": cell.service.name, "mode": cell.mode, "batch": cell.batch, "repeat": repeat}
     figures = {"p50": found.p50, "p99": found.p99, "throughput": found.throughput, "interval": found.interval}
-    return about | {"emulated": cell.emulated, "bursts": setting.bursts} | figures
+    return about | {"emulated": cell.emulated, "bursts": setting.bursts, "warm": True} | figures
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
@@ -86,7 +86,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     beside = [_line(rows, service, batch, modes, "p50", "nspb") for service, batch in cells]
     paper = [line for service, _ in cells if (line := _paper_line(service, modes)) is not None]
     made = [
-        Table(f"Latency over bare, median query ({word})", columns, latency, _notes(emulated=emulated)),
+        Table(f"Latency over bare, median query ({word})", columns, latency, _notes(rows)),
         Table(f"Throughput over bare ({word})", (*columns[:2], "bare, queries/s", *columns[3:]), through),
     ]
     if "nspb" in modes:
@@ -97,12 +97,15 @@ def tables(result: dict[str, Any]) -> list[Table]:
     return made
 
 
-def _notes(*, emulated: bool) -> tuple[str, ...]:
+def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    repeats, bursts = ({row.get(what) for row in rows} for what in ("repeat", "bursts"))
     said = [
         "Median of the repeats, each over its own bare run beside it; in brackets from the least to the most.",
-        "The broker was given 1.5 GB to write before, so that its code is compiled.",
+        f"Runs of {' or '.join(map(str, sorted(bursts - {None}))) or 'some'} bursts, repeats: {len(repeats)}.",
     ]
-    if emulated:
+    if all(row.get("warm") for row in rows):
+        said.append("The broker was given 1.5 GB to write before, so that its code is compiled.")
+    if any(row["emulated"] for row in rows):
         said.append("Emulated: how long a stage computes (see `agents/bench/hams/services.py`); all else is real.")
     return tuple(said)
 
