@@ -98,10 +98,10 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    repeats, bursts = ({row.get(what) for row in rows} for what in ("repeat", "bursts"))
+    repeats, bursts = ({row[what] for row in rows if what in row} for what in ("repeat", "bursts"))
     said = [
         "Median of the repeats, each over its own bare run beside it; in brackets from the least to the most.",
-        f"Runs of {' or '.join(map(str, sorted(bursts - {None}))) or 'some'} bursts, repeats: {len(repeats)}.",
+        f"Runs of {' or '.join(map(str, sorted(bursts))) or 'some'} bursts, repeats: {len(repeats)}.",
     ]
     if all(row.get("warm") for row in rows):
         said.append("The broker was given 1.5 GB to write before, so that its code is compiled.")
