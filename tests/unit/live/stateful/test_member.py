@@ -1,0 +1,223 @@
+"""What a member does with its reign: how one begins, fails, is overtaken, is given up and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from agents.live.stateful.member import ShardMember
+from agents.live.states.log_reader import CONTROL, Read
+from checkpoint.promotion import Role
+from lineage.errors import CheckpointError, ModelError
+from lineage.marks import INITIAL, Mark, Version
+from lineage.replication import Contents, InputPlace
+
+PLACE = ("learn", 0)
+BASE = Version(1, 3)
+
+
+class States:
+    """In place of the copies: gives a state, or raises, when the test lets it."""
+
+    def __init__(self):
+        self.followed = 0
+        self.error = None
+        self.go = asyncio.Event()
+        self.go.set()
+
+    def heard(self, read, *, counts):
+        pass
+
+    def durable(self, version):
+        pass
+
+    async def take(self, version):
+        await self.go.wait()
+        if self.error is not None:
+            raise self.error
+        return Contents(), "machine"
+
+    def follow(self):
+        self.followed += 1
+
+
+class Roles:
+    """In place of the table: the role is what the test says."""
+
+    name = "p.learn.0.0"
+
+    def __init__(self):
+        self.role = Role.PRIMARY
+        self.member = SimpleNamespace(epoch=2)
+        self.given_up = []
+        self.error = None
+        self.back = None
+        self.current = True
+        self.logs = SimpleNamespace(
+            newest_durable=lambda _place: INITIAL, rollback=lambda _place: self.back, caught_up=lambda _place: None
+        )
+
+    def take(self, read):
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def want_again(self):
+        pass
+
+    def give_up(self, why):
+        self.given_up.append(why)
+
+
+class Reign:
+    """In place of a `Primary`."""
+
+    def __init__(self, epoch):
+        self.core = SimpleNamespace(epoch=epoch, contaminated=None)
+        self.closed = False
+        self.acked = []
+        self.covered = {}
+
+    def durability_changed(self):
+        return self.covered
+
+    def stored(self, tokens):
+        self.acked += tokens
+
+    def close(self):
+        self.closed = True
+
+
+class Bench:
+    """One member, and what it has told."""
+
+    def __init__(self):
+        self.crashes, self.ended, self.covered = [], [], []
+        self.states, self.roles = States(), Roles()
+        self.member = ShardMember(
+            PLACE,
+            [PLACE],
+            crashed=self.crashes.append,
+            reign=lambda epoch, _base, _contents, machine: Reign(epoch) if machine else None,
+            ended=lambda: self.ended.append(True),
+            changed=lambda: None,
+        )
+        self.member.join(self.roles, self.states, SimpleNamespace(durable=self.covered.extend))
+        self.member.caught_up(PLACE)
+        self.member.caught_up(CONTROL)
+
+    async def begun(self, epoch=2):
+        self.member.load(epoch, BASE)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return self.member.primary
+
+
+def on_a_loop(story):
+    async def told():
+        return await story(Bench())
+
+    return asyncio.run(asyncio.wait_for(told(), 10))
+
+
+def test_a_base_that_cannot_be_taken_ends_the_member_with_its_error():
+    async def story(bench):
+        bench.states.error = ModelError("stage 'learn': the model cannot be loaded")
+        assert await bench.begun() is None
+        return bench.crashes
+
+    (error,) = on_a_loop(story)
+    assert isinstance(error, ModelError)
+    assert "stage 'learn'" in str(error)
+
+
+@pytest.mark.parametrize(("role", "epoch"), [(Role.BACKUP, 2), (Role.PRIMARY, 4)])
+def test_who_was_overtaken_while_it_loaded_begins_no_reign(role, epoch):
+    async def story(bench):
+        bench.states.go.clear()
+        assert await bench.begun() is None
+        bench.roles.role, bench.roles.member.epoch = role, epoch
+        bench.states.go.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return bench.member.primary, bench.crashes
+
+    assert on_a_loop(story) == (None, [])
+
+
+def test_who_stands_down_while_it_loads_loads_no_more_and_follows():
+    async def story(bench):
+        bench.states.go.clear()
+        await bench.begun()
+        bench.member.stand_down()
+        bench.states.go.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return bench.member.primary, bench.states.followed, bench.crashes
+
+    assert on_a_loop(story) == (None, 1, [])
+
+
+def test_a_reign_ends_once_and_the_log_is_followed_again():
+    async def story(bench):
+        reign = await bench.begun()
+        bench.member.stand_down()
+        bench.member.stand_down()
+        return reign.closed, len(bench.ended), bench.states.followed
+
+    assert on_a_loop(story) == (True, 1, 1)
+
+
+def test_acknowledgements_of_an_older_reign_are_nobodys_business():
+    async def story(bench):
+        older = await bench.begun()
+        bench.member.stand_down()
+        newer = await bench.begun()
+        mine, other = SimpleNamespace(reign=newer), SimpleNamespace(reign=older)
+        bench.member.stored([other, mine])
+        return newer.acked == [mine], older.acked
+
+    assert on_a_loop(story) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("mark", "back", "words"),
+    [
+        (Mark("up", 0, Version(1, 7)), None, "rests on up/0 e1.v7, which is dead"),
+        (None, Version(1, 2), "its versions after e1.v2 are dead"),
+    ],
+)
+def test_a_reign_that_rests_on_something_dead_is_given_up_once(mark, back, words):
+    async def story(bench):
+        reign = await bench.begun()
+        reign.core.contaminated, bench.roles.back = mark, back
+        bench.member.records([])
+        bench.member.records([])
+        return bench.roles.given_up
+
+    (why,) = on_a_loop(story)
+    assert words in why
+
+
+def test_what_a_durable_version_covers_is_told_to_the_input():
+    async def story(bench):
+        reign = await bench.begun()
+        reign.covered = {0: InputPlace(0, 9)}
+        bench.member.records([])
+        return bench.covered
+
+    assert on_a_loop(story) == [InputPlace(0, 9)]
+
+
+def test_a_log_that_contradicts_itself_ends_the_member_and_is_named():
+    async def story(bench):
+        bench.roles.error = CheckpointError("two claimants in one epoch")
+        record = Read(PLACE, "manifest/1/1", None, 17, "p.learn.versions")
+        bench.member.records([record])
+        bench.member.records([record])
+        return bench.crashes
+
+    (error,) = on_a_loop(story)
+    assert str(error) == "the record in p.learn.versions[0] at offset 17: two claimants in one epoch"
