@@ -87,6 +87,7 @@ class Roles:
         self.current = True  # whether the logs were read to where they ended; set by the owner
         self._wish = ""  # why this member wanted the shard while they were not
         self._begun = False
+        self._asked: Yield | None = None  # the newest wish for another primary, from before this member took part
         self._yielded = 0  # the newest epoch of its own that it has asked another member to end: once, as keys are
         self._reported: set[str] = set()
         self._heard: dict[str, float] = {}  # when other members of the shard were heard last
@@ -123,6 +124,8 @@ class Roles:
             self.want(f"{winner} was this member's own predecessor")
         else:
             self._watch_winner()
+            if self._asked is not None:
+                self._take_yield(self._asked)
 
     def _unless_claimed(self) -> None:
         if not self.claims.winner(self.place):
@@ -211,7 +214,9 @@ class Roles:
     def _take_yield(self, wish: Yield) -> None:
         if (wish.stage, wish.shard) != self.place or wish.epoch != self.claims.epoch(self.place):
             return
-        if self.role is Role.BACKUP and wish.by != self.name:
+        if not self._begun:
+            self._asked = wish  # it stands: who takes part before somebody has followed it does
+        elif self.role is Role.BACKUP and wish.by != self.name:
             self.want(f"{wish.by} asks for another primary: {wish.reason}")
 
     def _watch_winner(self) -> None:

@@ -48,6 +48,26 @@ def test_who_finds_its_own_predecessor_claims_at_once(shard):
     assert shard.doers[1].appended[0].epoch == 5
 
 
+def test_who_takes_part_after_a_primary_was_asked_to_yield_follows_it(shard):
+    first, second = shard.members
+    first.begin()
+    shard.settle()
+    shard.append(CONTROL, Yield(*PLACE, 1, "the operator", 0, "a planned switch"))
+    assert not shard.doers[1].appended
+    second.begin()
+    assert [record.epoch for record in shard.doers[1].appended] == [2]
+
+
+def test_who_takes_part_after_somebody_has_followed_follows_nobody(shard):
+    first, second = shard.members
+    first.begin()
+    shard.settle()
+    shard.append(CONTROL, Yield(*PLACE, 1, "the operator", 0, "a planned switch"))
+    shard.append(CONTROL, Claim(*PLACE, 2, "p.learn.0.2@1"))
+    second.begin()
+    assert not shard.doers[1].appended
+
+
 def test_a_claim_that_comes_second_loses_and_its_member_watches_the_winner(shard):
     for member in shard.members:
         member.begin()
