@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agents.bench.state_copy import row
 from checkpoint.capture import Capture
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def available() -> bool:
 
 
 def measure(megabytes: int, repeats: int) -> dict[str, Any]:
-    """All figures for a state of this size."""
+    """The device, the bytes of a state of about this size, and by what was done the seconds that it took each time."""
     device = torch.device("cuda", torch.cuda.current_device())
     each = megabytes * 1_000_000 // _TENSORS // 4
     state = {f"layer{number}.weight": torch.rand(each, device=device) for number in range(_TENSORS)}
@@ -51,8 +50,8 @@ def measure(megabytes: int, repeats: int) -> dict[str, Any]:
             for told, share in (("all", 1.0), ("1 %", _SMALL), ("none", 0.0)):
                 _change(capture, state, share)
                 _take(capture, state, beside, f"{told} changed, {what}", taken)
-    costs = {name: row(times[1:], size) for name, times in taken.items()}
-    return {"device": torch.cuda.get_device_name(device), "costs": costs}
+    seconds = {name: times[1:] for name, times in taken.items()}
+    return {"device": torch.cuda.get_device_name(device), "bytes": size, "seconds": seconds}
 
 
 def _change(capture: Capture, state: dict[str, torch.Tensor], share: float) -> None:

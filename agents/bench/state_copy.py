@@ -98,7 +98,7 @@ def measure(megabytes: int, repeats: int) -> dict[str, Any]:
             captured.release()
         decoded = clock.time("decode the contents", partial(decoder.contents, encoded))
         clock.time("verify and assemble", partial(assemble, decoded, fetch))
-    rows = {name: row(taken[len(taken) // (repeats + 1) :], size) for name, taken in clock.taken.items()}
+    rows = {name: _row(taken[len(taken) // (repeats + 1) :], size) for name, taken in clock.taken.items()}
     shape = {"megabytes": megabytes, "chunks": len(contents.chunks), "contents_bytes": len(encoded)}
     return shape | {"written_bytes": written, "costs": rows}
 
@@ -109,7 +109,11 @@ def measure_on_gpu(megabytes: int, repeats: int) -> dict[str, Any] | None:
         from agents.bench import cuda_copy  # noqa: PLC0415  torch is imported after the other figures were taken
     except ImportError:  # no torch
         return None
-    return cuda_copy.measure(megabytes, repeats) if cuda_copy.available() else None
+    if not cuda_copy.available():
+        return None
+    found = cuda_copy.measure(megabytes, repeats)
+    costs = {name: _row(seconds, found["bytes"]) for name, seconds in found["seconds"].items()}
+    return {"device": found["device"], "costs": costs}
 
 
 def cuda_lines(measured: dict[str, Any] | None) -> list[str]:
@@ -142,7 +146,7 @@ def _pieces(array: Any) -> list[Any]:
     return [view[at : at + CHUNK_BYTES] for at in range(0, len(view), CHUNK_BYTES)]
 
 
-def row(taken: list[float], size: int) -> dict[str, float]:
+def _row(taken: list[float], size: int) -> dict[str, float]:
     """Median, least and most of some times, and the rate at which they take a state of this size."""
     ms = sorted(1_000 * seconds for seconds in taken)
     middle = statistics.median(ms)
