@@ -231,7 +231,7 @@ class StatefulCore(StageCore):
 
     @property
     def durable_places(self) -> dict[int, InputPlace]:
-        """What the newest durable version covers, by partition; of the base's partitions at first."""
+        """What the newest durable version covers, by partition; at first what the base does, where that is durable."""
         return dict(self._durable)
 
     @property
