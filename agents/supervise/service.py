@@ -14,7 +14,6 @@ from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.obituaries import KafkaObituaries
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
-from agents.supervise.service_settings import ServiceSettings
 from agents.supervise.supervisor import Supervisor
 from lineage.errors import SpillwayError, UsageError
 from topology.topics import topic_plan
@@ -22,10 +21,8 @@ from topology.topics import topic_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from agents.supervise.service_settings import ServiceSettings
     from agents.supervise.table import Row
-
-
-__all__ = ["Service", "ServiceSettings", "served"]
 
 
 class Service:

@@ -18,7 +18,8 @@ from agents.cli.metering import StageMeter
 from agents.pages import comparison_page, live, run_report
 from agents.pages.comparison import Curve
 from agents.pages.comparison_page import Comparison
-from agents.supervise.service import ServiceSettings, served
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
 from examples.plates import payload
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION

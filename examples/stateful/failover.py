@@ -26,7 +26,8 @@ from agents.live.operator.choices import kept_version
 from agents.live.operator.histories import read_histories
 from agents.live.operator.stored import Store
 from agents.supervise.members import BACKUP, PRIMARY, members
-from agents.supervise.service import ServiceSettings, served
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
 from examples.stateful.payload import offer
 from lineage.errors import SpillwayError
 from lineage.values.replication import ReplicationDecoder

@@ -13,7 +13,8 @@ import numpy as np
 import yaml
 
 from agents.bench.hams.services import replication
-from agents.supervise.service import ServiceSettings, served
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
 from lineage.errors import SpillwayError
 from producers.client.exchange import Exchange
 from producers.load import generated

@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 from agents.bench.hams.cells import Cell, variant
 from agents.bench.hams.services import SERVICES
 from agents.bench.pard.output import Table
-from agents.supervise.service import ServiceSettings, served
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
 from lineage.replication import Claim

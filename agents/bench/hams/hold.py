@@ -20,7 +20,8 @@ from agents.bench.hams.services import SERVICES
 from agents.bench.pard.output import Table
 from agents.supervise.registry import entries
 from agents.supervise.scrape import Distribution, Snapshot, scrape
-from agents.supervise.service import ServiceSettings, served
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
 from lineage.metric_names import HANDOFF_SECONDS, HOPS_MARKS_BYTES, STATE_CAPTURE_SECONDS, STATE_HOLD_SECONDS
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from agents.bench.hams.cells import Cell, Sender, bursts, variant
 from agents.bench.hams.services import SERVICES
 from agents.supervise.members import BACKUP, PRIMARY, members
 from agents.supervise.registry import entries
-from agents.supervise.service import ServiceSettings, served
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
 from lineage.errors import SpillwayError
 from lineage.headers import HOPS
 from lineage.hops import decode

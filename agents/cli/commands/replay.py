@@ -192,7 +192,8 @@ def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
 def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:
     """Start the pipeline, and the broker if it needs one; both end with the stack."""
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415 - an attached replay does without these
-    from agents.supervise.service import ServiceSettings, served  # noqa: PLC0415
+    from agents.supervise.service import served  # noqa: PLC0415
+    from agents.supervise.service_settings import ServiceSettings  # noqa: PLC0415
 
     bootstrap, client_config = chosen.bootstrap, chosen.client_config
     keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep

@@ -195,7 +195,8 @@ def _supervise(
 ) -> int:
     from agents.supervise.display import Display  # noqa: PLC0415 - a stage's process does without these
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
-    from agents.supervise.service import Service, ServiceSettings  # noqa: PLC0415
+    from agents.supervise.service import Service  # noqa: PLC0415
+    from agents.supervise.service_settings import ServiceSettings  # noqa: PLC0415
     from agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
 
     stop, interrupted = threading.Event(), threading.Event()
