@@ -11,13 +11,12 @@ Headers are counted in bytes: what the marks add to one message (`lineage.hops.g
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 from agents.core.actions import Ok
 from agents.core.batching import Batcher
 from agents.core.policies import make
@@ -288,4 +287,4 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 def _spread(rows: list[dict[str, Any]], what: str, quantile: str) -> str:
     values = [row[what][quantile] for row in rows]
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    return median_spread(values, "{:.3f}")

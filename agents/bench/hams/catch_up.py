@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.shard import Backup, Primary, change, make_state, make_topics
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 
 if TYPE_CHECKING:
     from agents.bench.hams.setting import Setting
@@ -73,4 +73,4 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _median(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+    return median_spread(values, "{:.2f}")

@@ -21,7 +21,7 @@ from agents.bench.hams.paper_hardware import computed_table
 from agents.bench.hams.queries import in_batches
 from agents.bench.hams.services import SERVICES
 from agents.bench.hams.shard import Primary, make_topics
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 from agents.broker.folder import DataFolder
 from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads
@@ -233,12 +233,12 @@ def tables(result: dict[str, Any]) -> list[Table]:
         runs.append(
             [
                 mode,
-                _spread([row["batch_ms"] for row in mine], "{:.0f}"),
-                "-" if mode == BARE else _spread(over, "{:+.0f} %"),
-                _spread([row["waited_ms"] for row in mine], "{:.0f}"),
-                _spread([row["cpu_ms"] for row in mine], "{:.0f}"),
-                _spread([row["versions"] for row in mine], "{:.0f}"),
-                _spread([row["written_after_ms"] for row in mine], "{:.0f}"),
+                median_spread([row["batch_ms"] for row in mine], "{:.0f}"),
+                "-" if mode == BARE else median_spread(over, "{:+.0f} %"),
+                median_spread([row["waited_ms"] for row in mine], "{:.0f}"),
+                median_spread([row["cpu_ms"] for row in mine], "{:.0f}"),
+                median_spread([row["versions"] for row in mine], "{:.0f}"),
+                median_spread([row["written_after_ms"] for row in mine], "{:.0f}"),
             ]
         )
     return [
@@ -265,7 +265,3 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 def _rate(costs: dict[str, float], name: str) -> str:
     return "-" if name in ("compute", "update") else f"{1e3 * costs['state_mb'] / costs[f'{name}_wall_ms']:,.0f}"
-
-
-def _spread(values: list[float], form: str) -> str:
-    return f"{form.format(statistics.median(values))} ({form.format(min(values))} to {form.format(max(values))})"

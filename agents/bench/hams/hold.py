@@ -9,7 +9,6 @@ Both are histograms: quantiles are estimates within their buckets.
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from agents.bench.hams.cells import Cell, Sender, variant
 from agents.bench.hams.services import SERVICES
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 from agents.supervise.registry import entries
 from agents.supervise.scrape import Distribution, Snapshot, scrape
 from agents.supervise.service import served
@@ -121,14 +120,10 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 def _latency(rows: list[dict[str, Any]], what: str) -> str:
     """Of the runs whose client's figures are there: a run that was cut off has only its processes'."""
-    return _spread([row["latency_ms"][what] for row in rows if row["latency_ms"] is not None])
+    values = [row["latency_ms"][what] for row in rows if row["latency_ms"] is not None]
+    return median_spread(values, "{:.2f}", "-")
 
 
 def _of(rows: list[dict[str, Any]], name: str, what: str, scale: float) -> str:
-    return _spread([scale * row["figures"][name][what] for row in rows if name in row["figures"]])
-
-
-def _spread(values: list[float]) -> str:
-    if not values:
-        return "-"
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+    values = [scale * row["figures"][name][what] for row in rows if name in row["figures"]]
+    return median_spread(values, "{:.2f}", "-")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.cells import Cell, measure
 from agents.bench.hams.services import SERVICES, label
 from agents.bench.hams.warm import warm
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 
 if TYPE_CHECKING:
     from agents.bench.hams.setting import Setting
@@ -116,19 +115,12 @@ def _line(
     """A figure of the base, and what the other modes come to over it, repeat by repeat."""
     mine = [row for row in rows if row["service"] == service and row["batch"] == batch]
     under = {row["repeat"]: row[figure] for row in mine if row["mode"] == base}
-    line = [SERVICES[service].title, str(batch), _spread([under[key] for key in sorted(under)], "{:.1f}")]
+    line = [SERVICES[service].title, str(batch), median_spread([under[key] for key in sorted(under)], "{:.1f}")]
     for mode in modes:
         if mode != base:
             pairs = [(row[figure], under.get(row["repeat"])) for row in mine if row["mode"] == mode]
-            line.append(_spread([100 * (one / other - 1) for one, other in pairs if other], "{:+.1f} %"))
+            line.append(median_spread([100 * (one / other - 1) for one, other in pairs if other], "{:+.1f} %"))
     return line
-
-
-def _spread(values: list[float], form: str) -> str:
-    if not values:
-        return "not measured"
-    middle = form.format(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({form.format(min(values))} to {form.format(max(values))})"
 
 
 def _paper_line(service: str, modes: list[str]) -> list[str] | None:

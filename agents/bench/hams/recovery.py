@@ -9,13 +9,12 @@ client, of a query that was due after it.
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.blows import AHEAD, SELDOM, blows
 from agents.bench.hams.services import SERVICES, label
 from agents.bench.hams.struck import under_load
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 
 if TYPE_CHECKING:
     from agents.bench.hams.setting import Setting
@@ -52,8 +51,8 @@ def tables(result: dict[str, Any]) -> list[Table]:
             row["blow"],
             label("lineage-stash" if row["mode"] == SELDOM else row["mode"]),
             f"{row['rate']:g}",
-            _spread(row["first_message_ms"]),
-            _spread(row["first_outcome_ms"]),
+            median_spread(row["first_message_ms"], "{:.0f}"),
+            median_spread(row["first_outcome_ms"], "{:.0f}"),
             "-" if row["paper_ms"] is None else f"{row['paper_ms']:.0f}",
         ]
         for row in result["rows"]
@@ -76,7 +75,3 @@ def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
                 f"again from its log. The paper's copies each 150 batches of 64, and dies {AHEAD:,} requests after one."
             )
     return tuple(notes)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"

@@ -6,10 +6,9 @@ so what is measured is the discovery and the takeover; that of a service's own s
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Any
 
-from agents.bench.pard.output import Table
+from agents.bench.pard.output import Table, median_spread
 from agents.bench.standby import MOST_KILLS, PAPER_SECONDS, measure, row
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
         [
             str(each["standbys"]),
             str(each["kills"]),
-            f"{statistics.median(each['first_ms']):.0f} ({min(each['first_ms']):.0f} to {max(each['first_ms']):.0f})",
+            median_spread(each["first_ms"], "{:.0f}"),
             f"{each['longest_query_ms']:.0f}",
             f"{1000 * PAPER_SECONDS:.0f}" if each["standbys"] else "-",
         ]

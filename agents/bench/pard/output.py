@@ -56,6 +56,14 @@ def spread(shares: Sequence[float], digits: int = 2) -> str:
     return f"{mean} ({percent(min(shares), digits)} to {percent(max(shares), digits)})"
 
 
+def median_spread(values: Sequence[float], form: str, missing: str = MISSING) -> str:
+    """The median of values as `form` has it, and of several from least to most in brackets; `missing` for none."""
+    if not values:
+        return missing
+    middle, least, most = map(form.format, (statistics.median(values), min(values), max(values)))
+    return middle if len(values) == 1 else f"{middle} ({least} to {most})"
+
+
 def ratio(value: float, base: float) -> float | None:
     """How many times `base` a value is; None where base is 0."""
     return value / base if base > 0 else None

@@ -99,11 +99,11 @@ def test_each_section_makes_tables_of_its_results():
     run = {"repeat": 0, "waited_ms": 0.0, "cpu_ms": 1.0, "versions": 2, "written_after_ms": 5.0}
     runs = [{**run, "mode": mode, "batch_ms": ms} for mode, ms in (("bare", 100), (hidden.ON, 110), (hidden.OFF, 300))]
     made = hidden.tables({"batch": 64, "batches": 10, "costs": COSTS, "rows": runs})
-    assert "+10 % (+10 % to +10 %)" in made[1].markdown()
+    assert "| +10 % |" in made[1].markdown()
     figure = {STATE_HOLD_SECONDS: {"count": 9, "mean": 0.01, "p50": 0.01, "p99": 0.02}}
     served = {"service": "bandit", "mode": "nspb", "repeat": 0, "latency_ms": {"p50": 9.0, "p99": 10.0}}
     held = hold.tables({"rate": 100.0, "seconds": 1.0, "rows": [served | {"figures": figure}]})
-    assert "| 10.00 (10.00 to 10.00) | 20.00 (20.00 to 20.00) |" in held[0].markdown()
+    assert "| 10.00 | 20.00 |" in held[0].markdown()
     quiet = {"service": "bandit", "leases": [1.0], "minutes": 2.0, "seconds": 100.0, "answered": 500, "others": 0}
     found = {"in_flight": 9, "rows": [quiet | {"claims": [], "failovers": 0}]}
     assert "| bandit | 1 s | 2 | 5 | 0 | 0 |" in false_failovers.tables(found)[0].markdown()
