@@ -258,11 +258,6 @@ class PipelineSpec(_Spec):
         """(stage, shard) of every state that has a version log: what a mark can name."""
         return tuple((stage.name, shard) for stage in self.stages if stage.replicated for shard in range(stage.shards))
 
-    def shard_partitions(self, stage: str, shard: int) -> tuple[int, ...]:
-        """The partitions of the stage's input that the shard's members read."""
-        each = self.stage(stage)
-        return tuple(number for number in range(self.partitions) if each.shard_of(number) == shard)
-
     def stage(self, name: str) -> StageSpec:
         """The stage called `name`. Raises UsageError that says which there are."""
         for stage in self.stages:

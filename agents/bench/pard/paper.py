@@ -18,7 +18,6 @@ class Range(NamedTuple):
 # Section 5.2 and Fig. 8: how many times PARD's rate the baselines' are.
 DROP = {"naive": Range(1.0, 35.0), "nexus": Range(1.6, 16.7), "clipper++": Range(1.6, 16.7)}
 INVALID = {"naive": Range(1.0, 129.0), "nexus": Range(1.5, 61.9), "clipper++": Range(1.5, 61.9)}
-PARD_DROP = Range(0.0012, 0.036)  # PARD's own drop rate over the workloads
 GOODPUT = Range(0.16, 1.76)  # more than Nexus and Clipper++, in the periods that force drops
 WORST = Range(0.41, 0.98)  # by so much lower are transient drop rates, over all widths (Fig. 9)
 STRESS_GOODPUT = Range(0.119, 1.329)  # Fig. 14a, beyond the capacity

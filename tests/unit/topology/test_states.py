@@ -52,11 +52,6 @@ def test_a_state_without_a_log_has_no_place():
     assert SPEC.places == (("b", 0), ("b", 1), ("c", 0))
 
 
-def test_shards_split_the_partitions():
-    assert [SPEC.shard_partitions("b", shard) for shard in range(2)] == [(0, 2, 4), (1, 3, 5)]
-    assert SPEC.shard_partitions("c", 0) == tuple(range(6))
-
-
 @pytest.mark.parametrize(
     ("stage", "before"),
     [("a", ()), ("b", ()), ("c", ()), ("d", ("b", "c")), ("e", ("b", "c")), (None, ("b", "c"))],
