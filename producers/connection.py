@@ -42,9 +42,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _FREE = (USERNAME, PASSWORD, CA_FILE, CERTIFICATE, KEY_FILE, KEY_PASSWORD)
 _KNOWN = (*_CHOICES, *_FREE)
 # Where no broker can be reached, librdkafka (2.16) starts from the bootstrap addresses again, and requests under way to
-# the brokers that it drops then are never answered: with one broker that restarts, a transaction (and the gate with
-# it) hangs for good, whatever the time limit of the call. Without that it finds the same broker again.
-_STEADY = {"metadata.recovery.strategy": "none"}
+# the brokers that it drops then are never answered: with one broker that restarts, a transaction hangs for good,
+# whatever the time limit of the call. Without that it finds the same broker again. It is for transactions alone: a
+# broker that stops or starts may say that there are none (a cluster of one does), and a client that then does not start
+# again is without brokers for good.
+TRANSACTIONAL = {"metadata.recovery.strategy": "none"}
 _SECRET = frozenset({PASSWORD, KEY_PASSWORD})
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _LARGEST_PORT = 65535
@@ -114,7 +116,7 @@ class ClientSettings(BaseModel):
 
     def confluent(self) -> dict[str, Any]:
         """Configuration for any confluent-kafka client; a new dict that the caller may extend."""
-        return {BOOTSTRAP: self.bootstrap, **_STEADY, **self.properties}
+        return {BOOTSTRAP: self.bootstrap, **self.properties}
 
     def aiokafka(self) -> dict[str, Any]:
         """Keyword arguments for any aiokafka client."""

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lineage.headers import decode
 from lineage.message import PREDICTION, Outcome, StageTiming
 from lineage.values.codec import Decoder, encode_outcome
+from producers.connection import TRANSACTIONAL
 
 from .gate_bench import GateBench
 
@@ -77,7 +78,8 @@ class EchoPipeline:
         quick = {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 500}
         consumer = Consumer({**quick, "group.id": "echo", "enable.auto.commit": False})
         consumer.assign([TopicPartition(f"{self.name}.ingress", n, 0) for n in range(self.partitions)])
-        identity = {"transactional.id": f"{self.name}.gate"} if self.transactional else {"enable.idempotence": True}
+        steady = {"transactional.id": f"{self.name}.gate", **TRANSACTIONAL}
+        identity = steady if self.transactional else {"acks": "all"}
         producer = Producer({**quick, **identity, "linger.ms": 0})
         if self.transactional:
             producer.init_transactions(30)

@@ -3,6 +3,10 @@
 The broker fences a gate that lost its place in two ways. A successor with the same transactional id raises the
 producer's epoch, which voids whatever the older one still sends. And the offsets travel with the consumer group's
 generation (KIP-447), so a gate whose partitions went to another member cannot commit for them either.
+
+A transaction that takes longer than the broker keeps one open is lost, and so may be the connection: one that saw its
+only broker stop or start may never find it again (`producers.connection.TRANSACTIONAL`). Then a new one takes the id,
+which ends that transaction one way or the other, and the gate begins again from what is committed.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lineage.errors import BrokerError
+from producers.connection import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +39,9 @@ RETRY_BACKOFF_MS = 1
 RETRY_BACKOFF_MAX_MS = 20
 
 TRANSACTION_TIMEOUT_MS = 10_000  # a dead gate's open transaction holds readers of its egress back for at most this
+_LEAST_CALLS = 5  # without an answer, before a connection is given up: a process that stood still has not been waiting
+
+_KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
 
 _FENCED_CODES = frozenset(
     {
@@ -56,8 +65,12 @@ class OustedError(BrokerError):
     """
 
 
+class SilentError(BrokerError):
+    """The broker did not answer in time: it is not known what stands."""
+
+
 class AbortedError(BrokerError):
-    """The transaction was aborted: nothing of it stands, and what was taken for it must be taken again."""
+    """The transaction is at its end: what stands must be read, and what was taken for the rest taken again."""
 
 
 @dataclass(slots=True)
@@ -101,29 +114,55 @@ class TransactionalWriter:
 
     def __init__(self, settings: Mapping[str, Any], transactional_id: str, *, max_message_bytes: int) -> None:
         self._id = transactional_id
-        self._producer = Producer(
-            {
-                **settings,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                "linger.ms": 0,
-                "message.max.bytes": max_message_bytes,
-                "retry.backoff.ms": RETRY_BACKOFF_MS,
-                "retry.backoff.max.ms": RETRY_BACKOFF_MAX_MS,
-            },
-            logger=log,
-        )
+        self._settings = {
+            **settings,
+            **TRANSACTIONAL,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "linger.ms": 0,
+            "message.max.bytes": max_message_bytes,
+            "retry.backoff.ms": RETRY_BACKOFF_MS,
+            "retry.backoff.max.ms": RETRY_BACKOFF_MAX_MS,
+        }
+        self._producer = self._connect()
+
+    def _connect(self) -> Any:
+        return Producer(self._settings, logger=log)
 
     def open(self, within: float) -> None:
         """Take the transactional id: a predecessor's open transaction is aborted, and it can write no more."""
-        self._patiently(self._producer.init_transactions, "start its transactions", within)
+        until = time.monotonic() + within
+        while True:
+            left = until - time.monotonic()
+            try:
+                self._patiently(self._producer.init_transactions, "start its transactions", min(left, _KEPT_SECONDS))
+            except SilentError as error:
+                if time.monotonic() >= until:
+                    raise
+                self._give_up(error)
+            else:
+                return
+
+    def _give_up(self, error: SilentError) -> None:
+        log.warning("%s; it connects anew", error)
+        self._producer.purge()
+        self._producer = self._connect()
 
     def write(self, turn: Turn, group: Any, within: float) -> None:
         """Write `turn` in one transaction.
 
-        Raises `AbortedError` when nothing of it stands and the gate may go on after reading its memory again, and
-        `FencedError` when another gate has taken this one's place.
+        Raises `AbortedError` when it is at its end, most often with nothing of it standing, and the gate may go on
+        after reading its memory again, and `FencedError` when another gate has taken this one's place.
         """
+        until = time.monotonic() + within
+        try:
+            self._attempt(turn, group, min(within, _KEPT_SECONDS))
+        except SilentError as error:
+            self._give_up(error)
+            self.open(max(until - time.monotonic(), _SLICE_SECONDS))
+            raise AbortedError(f"gate {self._id}: transaction given up: {error}") from error
+
+    def _attempt(self, turn: Turn, group: Any, within: float) -> None:
         until = time.monotonic() + within
         try:
             self._producer.begin_transaction()
@@ -180,15 +219,15 @@ class TransactionalWriter:
     def _patiently(self, call: Callable[[float], object], what: str, within: float) -> None:
         """Call until it succeeds; what librdkafka says can be tried again is, within `within` seconds."""
         until = time.monotonic() + within
-        while True:
+        for calls in count(1):
             try:
                 call(_SLICE_SECONDS)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
-                if time.monotonic() >= until:
-                    raise BrokerError(
-                        f"gate {self._id} could not {what} within {within:.0f} s: {error.args[0].str()}"
+                if time.monotonic() >= until and calls >= _LEAST_CALLS:
+                    raise SilentError(
+                        f"gate {self._id} could not {what} within {max(within, 0.0):.0f} s: {error.args[0].str()}"
                     ) from error
             else:
                 return

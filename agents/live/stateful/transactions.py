@@ -7,6 +7,7 @@ the next version. Whoever reads must read committed records alone.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -18,6 +19,7 @@ from checkpoint import version_log
 from checkpoint.manifests import describe, seal
 from lineage.values.replication import encode
 from producers.cluster import idempotent_producer
+from producers.connection import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from producers.connection import ClientSettings
 
 _CONNECT_SECONDS: Final = 30.0
-_WITHIN: Final = 60.0
+_WITHIN: Final = 60.0  # a broker that restarts is back by then
+_SLICE: Final = 10.0  # of one call
 _PROPERTIES: Final[dict[str, Any]] = {
     "linger.ms": 0,
     "acks": "all",
@@ -37,6 +40,7 @@ _PROPERTIES: Final[dict[str, Any]] = {
     "transaction.timeout.ms": 15_000,  # a shard that has lost all its members holds up its readers for as long
     "batch.size": 1 << 20,
     "socket.nagle.disable": True,
+    **TRANSACTIONAL,
 }
 
 
@@ -54,7 +58,7 @@ class TransactionalSending:
         self._id = transactional_id
         self._open = False
         self._later: list[tuple[str, int, bytes | None, Any]] = []
-        self._call(lambda: self._producer.init_transactions(_WITHIN), "begin")
+        self._call(lambda: self._producer.init_transactions(_SLICE), "begin")
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -89,7 +93,7 @@ class TransactionalSending:
 
     def commit(self) -> None:
         """Have all that was sent stand. Raises DeliveryError where it is not known whether it does."""
-        self._call(lambda: self._producer.commit_transaction(_WITHIN), "commit")
+        self._call(lambda: self._producer.commit_transaction(_SLICE), "commit")
         self._open = False
 
     def serve(self, seconds: float = 0.005) -> None:
@@ -97,12 +101,14 @@ class TransactionalSending:
         self._producer.poll(seconds)
 
     def _call(self, call: Callable[[], object], what: str) -> None:
+        """Call until it succeeds, within a bound: of a lost connection, too, it is said that it can be tried again."""
+        until = time.monotonic() + _WITHIN
         while True:
             try:
                 call()
             except KafkaException as error:
                 cause = error.args[0]
-                if cause.retriable():
+                if cause.retriable() and time.monotonic() < until:
                     continue
                 raise DeliveryError(f"the transaction of {self._id} ({what})", cause.str()) from error
             else:

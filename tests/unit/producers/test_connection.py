@@ -15,7 +15,7 @@ SASL = {
 
 def test_a_plain_cluster_needs_only_its_address():
     settings = ClientSettings.load("localhost:9092")
-    assert settings.confluent() == {"bootstrap.servers": "localhost:9092", "metadata.recovery.strategy": "none"}
+    assert settings.confluent() == {"bootstrap.servers": "localhost:9092"}
     assert settings.aiokafka() == {"bootstrap_servers": ["localhost:9092"], "security_protocol": "PLAINTEXT"}
     assert settings.faust() == {"broker": ["kafka://localhost:9092"]}
 

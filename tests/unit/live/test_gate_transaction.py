@@ -1,0 +1,109 @@
+"""A gate whose transactions are not answered: it connects anew, and says that what stands must be read."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from agents.live.gate import transaction
+from agents.live.gate.transaction import AbortedError, FencedError, Record, SilentError, TransactionalWriter, Turn
+from producers.connection import ClientSettings
+
+SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
+FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "another one has the id", fatal=True)
+TURN = Turn([Record("t", 0, b"k", b"v")], [TopicPartition("in", 0, 1)])
+
+
+class FakeProducer:
+    """Answers each call with the next of the errors that are set for it, and then well."""
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.errors = {"init": [], "offsets": [], "commit": []}
+        self.calls = []
+
+    def _answer(self, call):
+        self.calls.append(call)
+        errors = self.errors.get(call)
+        if errors:
+            raise KafkaException(errors[0] if len(errors) == 1 else errors.pop(0))
+
+    def init_transactions(self, _seconds):
+        self._answer("init")
+
+    def begin_transaction(self):
+        self._answer("begin")
+
+    def produce(self, *_record, **_options):
+        self._answer("produce")
+
+    def send_offsets_to_transaction(self, _positions, _group, _seconds):
+        self._answer("offsets")
+
+    def commit_transaction(self, _seconds):
+        self._answer("commit")
+
+    def purge(self):
+        self._answer("purge")
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """All producers in their order; tests set the errors of those to come by `plans`."""
+    producers = []
+    producers_plans = []
+
+    def make(settings, logger):
+        producer = FakeProducer(settings)
+        if producers_plans:
+            producer.errors |= producers_plans.pop(0)
+        producers.append(producer)
+        return producer
+
+    monkeypatch.setattr(transaction, "Producer", make)
+    monkeypatch.setattr(transaction, "_KEPT_SECONDS", 0.01)
+    make.producers, make.plans = producers, producers_plans
+    return make
+
+
+def writer():
+    return TransactionalWriter(ClientSettings.load("b:1").confluent(), "p.gate.0", max_message_bytes=1_000)
+
+
+@pytest.mark.parametrize("call", ["offsets", "commit"])
+def test_a_connection_that_is_lost_for_good_is_given_up(made, call):
+    made.plans.append({call: [SILENCE]})
+    gate = writer()
+    gate.open(1.0)
+    with pytest.raises(AbortedError, match="nothing is heard"):
+        gate.write(TURN, None, 1.0)
+    first, second = made.producers
+    assert first.calls[-1] == "purge"
+    assert second.calls == ["init"], "whose taking the id ends what the first one had open"
+    gate.write(TURN, None, 1.0)
+    assert second.calls == ["init", "begin", "produce", "offsets", "commit"]
+
+
+def test_a_process_that_stood_still_asks_again_first(made):
+    made.plans.append({"commit": [SILENCE] * 3 + [FENCED]})
+    gate = writer()
+    gate.open(1.0)
+    with pytest.raises(FencedError):
+        gate.write(TURN, None, 0.0)
+    assert len(made.producers) == 1
+
+
+def test_taking_the_id_is_tried_by_new_connections_too(made):
+    made.plans += [{"init": [SILENCE]}, {"init": [SILENCE]}]
+    writer().open(60.0)
+    assert [producer.calls[-1] for producer in made.producers] == ["purge", "purge", "init"]
+
+
+def test_it_ends_where_nobody_answers_any_of_them(made):
+    made.plans += [{"init": [SILENCE]}] * 10_000
+    with pytest.raises(SilentError, match="could not start its transactions"):
+        writer().open(0.05)
+
+
+def test_only_transactions_hold_on_to_the_brokers_they_know(made):
+    gate = writer()
+    assert gate._producer.settings["metadata.recovery.strategy"] == "none"
+    assert "metadata.recovery.strategy" not in ClientSettings.load("b:1").confluent()
