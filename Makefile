@@ -31,6 +31,8 @@ else
 	  $(PIP) install -q $(TORCH_PIN)
 endif
 	$(PIP) install -q --no-deps --no-build-isolation -e .
+	@# every process imports hundreds of modules: where Python may not write bytecode, it would compile them each time
+	$(BIN)/python -m compileall -q agents checkpoint examples lineage producers topology
 	@touch $@
 
 demo: env
