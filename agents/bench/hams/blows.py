@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.bench.hams.services import SERVICES
@@ -39,6 +39,7 @@ class Blow:
     stopped: bool = False  # by SIGSTOP: only silence tells
     mode: str = "nspb"
     paper_ms: float | None = None
+    rate: float = 0.0  # queries a second
 
     @property
     def reigns(self) -> tuple[str, ...]:
@@ -48,21 +49,23 @@ class Blow:
     @property
     def load(self) -> tuple[float, float]:
         """Seconds of load before and after the kill."""
-        rate = SERVICES[self.service].rate
-        return max(_LEAST, _FEWEST_BEFORE / rate), max(_MOST, _FEWEST_AFTER / rate)
+        return max(_LEAST, _FEWEST_BEFORE / self.rate), max(_MOST, _FEWEST_AFTER / self.rate)
 
 
-def blows(names: Sequence[str], modes: Sequence[str]) -> list[Blow]:
-    """All that is done to these services in these modes. What is not a single primary's death is done to nspb alone."""
+def blows(names: Sequence[str], modes: Sequence[str], rate: float | None = None) -> list[Blow]:
+    """All that is done to these services in these modes. What is not a single primary's death is done to nspb alone.
+
+    `rate`: queries a second; None for each service's own.
+    """
     made = []
     for name in names:
-        made += _primaries(SERVICES[name], modes)
-        if "nspb" in modes:
-            made += [blow for blow in _OTHERS if blow.service == name]
+        own = SERVICES[name].rate if rate is None else rate
+        others = [blow for blow in _OTHERS if blow.service == name and "nspb" in modes]
+        made += [replace(blow, rate=own) for blow in _primaries(SERVICES[name], modes, own) + others]
     return made
 
 
-def _primaries(service: Service, modes: Sequence[str]) -> list[Blow]:
+def _primaries(service: Service, modes: Sequence[str], rate: float) -> list[Blow]:
     paper = {} if service.paper is None else dict(service.paper.recovery)
     seldom = paper.pop("lineage-stash", None)  # the paper's has more to compute again than 150 requests
     victim = (service.victim,)
@@ -71,7 +74,7 @@ def _primaries(service: Service, modes: Sequence[str]) -> list[Blow]:
         for mode in _RECOVERED
         if mode in modes
     ]
-    if "lineage-stash" in modes and service.rate > _FEW:
+    if "lineage-stash" in modes and rate > _FEW:
         name = f"primary, {AHEAD:,} requests after its copy"
         made.append(Blow(name, service.name, victim, ahead=AHEAD, mode=SELDOM, paper_ms=seldom))
     return made

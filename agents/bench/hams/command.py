@@ -69,8 +69,9 @@ SECTIONS = {
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
+@click.option("--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; else each service's own.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
-@click.option("--go-on", is_flag=True, help="Keep the runs that latency, emulated and sizes have there; make the rest.")
+@click.option("--go-on", is_flag=True, help="Keep what there is of latency, emulated, sizes and recovery.")
 @click.option("--render", is_flag=True, help="Measure nothing; make tables of what was measured before.")
 @click.option(
     "--markdown",
@@ -88,6 +89,7 @@ def hams(
     repeats: int,
     bursts: int,
     minutes: float,
+    rate: float | None,
     output: Path,
     go_on: bool,
     render: bool,
@@ -124,6 +126,7 @@ def hams(
                 bursts,
                 minutes,
                 Progress(output, go_on=go_on),
+                rate,
             )
         for name in names:
             section = SECTIONS[name]

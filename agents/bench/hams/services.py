@@ -33,7 +33,7 @@ class Service:
     victim: str  # the stateful stage whose primary is killed
     paces: Mapping[str, float] = field(default_factory=dict)  # seconds a batch of 64 takes at each stage, as emulated
     paper: Paper | None = None
-    rate: float = 50.0  # queries a second while its processes are killed: what two cores compute without a queue
+    rate: float = 50.0  # queries a second while its processes are killed: what leaves two cores room
 
     @property
     def path(self) -> Path:
@@ -56,22 +56,22 @@ SERVICES = {
         Service(
             "sa", "SA", "sa.yaml", "examples.stateful.payload:talk", "stream", "sentiment",
             {"transcribe": 1.47, "sentiment": 0.1, "topic": 0.1},
-            _paper((1604.66, 1640.32, 1664.12, 1671.88), (116.12, 109.23, 124_430)),
+            _paper((1604.66, 1640.32, 1664.12, 1671.88), (116.12, 109.23, 124_430)), rate=10.0,
         ),
         Service(
             "sp", "SP", "sp.yaml", "examples.stateful.payload:tick", "share", "lstm",
             {"lstm": 0.08, "autoregression": 0.05, "neighbours": 0.05, "combine": 0.02},
-            _paper((123.02, 152.92, 172.41, 210.45), (142.43, 123.12, 32_040)),
+            _paper((123.02, 152.92, 172.41, 210.45), (142.43, 123.12, 32_040)), rate=10.0,
         ),
         Service(
             "ap", "AP", "ap.yaml", "examples.stateful.payload:frame", "camera", "track",
             {"detect": 0.08, "track": 0.08, "foresee": 0.06, "steer": 0.03},
-            _paper((289.06, 320.18, 349.80, 375.94), (150.01, 119.01, 56_940)),
+            _paper((289.06, 320.18, 349.80, 375.94), (150.01, 119.01, 56_940)), rate=10.0,
         ),
         Service(
             "fd", "FD", "fd.yaml", "examples.stateful.payload:pair", "camera", "left",
             {"detect-left": 0.08, "detect-right": 0.08, "left": 0.1, "right": 0.1, "fuse": 0.01},
-            _paper((224.94, 252.05, 271.42, 300.86), (143.25, 127.34, 47_820)),
+            _paper((224.94, 252.05, 271.42, 300.86), (143.25, 127.34, 47_820)), rate=10.0,
         ),
         Service(
             "ol-large", "OL(V)", "ol-large.yaml", "examples.stateful.payload:picture", None, "learn",

@@ -30,6 +30,7 @@ class Setting:
     bursts: int  # of each run, beside those that warm up
     minutes: float  # of full load without a fault
     progress: Progress
+    rate: float | None = None  # queries a second while processes are killed; None for each service's own
     _runs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self) -> int:

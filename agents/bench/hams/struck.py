@@ -95,7 +95,7 @@ def under_load(setting: Setting, blow: Blow) -> Iterator[Struck]:
     with served(service, say=setting.say) as serving:
         sender = Sender(cell, setting.cluster, pipeline.spec.name)
         try:
-            sender.send(np.arange(0.0, _WARM_UP, 1 / cell.service.rate))
+            sender.send(np.arange(0.0, _WARM_UP, 1 / blow.rate))
             yield Struck(setting, blow, pipeline, serving, sender, hold)
         finally:
             hold.unlink(missing_ok=True)
@@ -111,7 +111,7 @@ class Struck:
         self._setting, self._blow, self._pipeline = setting, blow, pipeline
         self._serving, self._sender, self._hold = serving, sender, hold
         self._name, self._run_dir = pipeline.spec.name, setting.folder / "run"
-        self._rate = SERVICES[blow.service].rate
+        self._rate = blow.rate
 
     def once(self) -> Recovered:
         """Wait until all is whole, strike, and see when the service goes on."""

@@ -1,18 +1,23 @@
 """What is done to the services to see how soon they go on, and the tables of it."""
 
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from agents.bench import standby
-from agents.bench.hams import standbys
+from agents.bench.hams import recovery, standbys
 from agents.bench.hams.blows import AHEAD, SELDOM, blows
 from agents.bench.hams.cells import Cell, variant
 from agents.bench.hams.command import SECTIONS
+from agents.bench.hams.progress import Progress
 from agents.bench.hams.recovery import tables
 from agents.bench.hams.services import EACH_BATCH, MODES, SERVICES, label, replication
-from agents.bench.hams.struck import written
+from agents.bench.hams.setting import Setting
+from agents.bench.hams.struck import Recovered, written
+from producers.connection import ClientSettings
 from topology.load import load
 
 
@@ -38,10 +43,47 @@ def test_only_the_modes_that_were_asked_for_are_struck_and_the_rest_is_done_to_n
 
 def test_what_two_cores_cannot_compute_comes_slower_and_is_watched_for_longer():
     rates = {name: service.rate for name, service in SERVICES.items()}
-    assert rates == {**dict.fromkeys(rates, 50.0), "ol-small": 5.0, "ol-large": 1.0}
+    assert rates == {**dict.fromkeys(rates, 10.0), "bandit": 50.0, "ol-small": 5.0, "ol-large": 1.0}
     assert found(["ol-small"])["primary", "nspb"].load == (3.0, 6.0)
     assert found(["ol-large"])["primary", "nspb"].load == (6.0, 20.0)
     assert not any(blow.ahead for blow in blows(["ol-large"], MODES))
+
+
+def test_another_rate_may_be_asked_for():
+    assert {blow.rate for blow in blows(["sa", "bandit"], MODES)} == {10.0, 50.0}
+    assert {blow.rate for blow in blows(["sa", "bandit"], MODES, 20.0)} == {20.0}
+
+
+class Struck:
+    """Blows that are not dealt."""
+
+    def __init__(self):
+        self.dealt = []
+
+    @contextmanager
+    def __call__(self, _setting, blow):
+        self.dealt.append((blow.name, blow.rate))
+        yield self
+
+    def once(self):
+        return Recovered(0.05, 0.1, 0)
+
+
+def test_what_was_measured_is_kept_row_by_row_and_not_measured_again(tmp_path, monkeypatch):
+    struck = Struck()
+    monkeypatch.setattr(recovery, "under_load", struck)
+    progress = Progress(tmp_path, go_on=True)
+    setting = Setting(
+        ClientSettings(bootstrap="nowhere:1"), tmp_path, {}, lambda _text: None, ("bandit",), ("none", "nspb"), (64,),
+        3, 12, 1.0, progress,
+    )  # fmt: skip
+    recovery.measure_recovery(setting)
+    assert [row["first_message_ms"] for row in progress.rows("recovery")] == [[50.0] * 3] * 2
+    recovery.measure_recovery(replace(setting, rate=20.0))
+    recovery.measure_recovery(setting)
+    names = ["primary", "primary, by silence alone"]
+    assert struck.dealt == [*((name, 50.0) for name in names), *((name, 20.0) for name in names)]
+    assert len(progress.rows("recovery")) == 4
 
 
 def test_figure_6_kills_a_primary_whose_state_is_held_and_the_next_ones_backup():
