@@ -5,12 +5,13 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
 from agents.live.gate import group as gate_group
 from agents.live.gate.process import GateProcessConfig, build
-from agents.live.gate.transaction import AbortedError, TransactionalWriter
+from agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from topology import topics
 
@@ -167,28 +168,66 @@ class AbortingWriter(TransactionalWriter):
         raise AbortedError("the test has aborted it")
 
 
-def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
-    bench = make_gate()
+class SilentWriter(TransactionalWriter):
+    """Nothing is heard of six transactions, of every third one: one is open, the next one stands."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.writes = self.silent = 0
+
+    def _attempt(self, turn, group, within):
+        self.writes += 1
+        if self.writes % 3 or self.silent == 6:
+            super()._attempt(turn, group, within)
+            return
+        self.silent += 1
+        self._producer.begin_transaction()
+        for record in turn.records:
+            self._produce(record, time.monotonic() + within)
+        self._producer.send_offsets_to_transaction(turn.positions, group, within)
+        if self.silent % 2 == 0:
+            self._producer.commit_transaction(within)
+        raise SilentError("the test hears nothing")
+
+
+@contextmanager
+def gate_with(bench, kind, metrics):
+    """A gate in a thread of its own, with a writer of that kind; gives the writer."""
     config = GateProcessConfig(pipeline=bench.pipeline, settings=bench.settings, run_dir=bench.folder)
     consumer = gate_group.member(bench.settings, bench.name, 0)
-    writer = AbortingWriter(bench.settings.confluent(), f"{bench.name}.gate.0", max_message_bytes=1_000_000)
-    metrics = GateMetrics(bench.name)
+    writer = kind(bench.settings.confluent(), f"{bench.name}.gate.0", max_message_bytes=1_000_000)
     gate = build(config, consumer, writer, metrics)
     stopping = threading.Event()
-    stream = Stream(bench, 8)
     gate.start()
     working = threading.Thread(target=gate.run, args=(stopping.is_set,))
     working.start()
     try:
-        while writer.aborted < 6:
-            assert working.is_alive()
-            stream.go_on(20)
-        stream.assert_one_outcome_each()
-        until(lambda: metrics.emitted == stream.sent, 30)
+        yield writer
+        assert working.is_alive()
     finally:
         stopping.set()
         working.join()
         writer.close()
         consumer.close()
+
+
+def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
+    bench = make_gate()
+    metrics = GateMetrics(bench.name)
+    stream = Stream(bench, 8)
+    with gate_with(bench, AbortingWriter, metrics) as writer:
+        while writer.aborted < 6:
+            stream.go_on(20)
+        stream.assert_one_outcome_each()
+        until(lambda: metrics.emitted == stream.sent, 30)
     assert metrics.outcomes == {("prediction", ""): stream.sent}
     assert metrics.received > stream.sent
+
+
+def test_a_gate_that_is_not_answered_connects_anew_and_finds_out_what_stands(make_gate):
+    bench = make_gate()
+    stream = Stream(bench, 9)
+    with gate_with(bench, SilentWriter, GateMetrics(bench.name)) as writer:
+        while writer.silent < 6:
+            stream.go_on(20)
+        stream.assert_one_outcome_each()
