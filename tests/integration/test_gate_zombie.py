@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 
 from agents.live.gate import group as gate_group
 from agents.live.gate.process import GateProcessConfig, build
-from agents.live.gate.transaction import AbortedError, FencedError, TransactionalWriter
+from agents.live.gate.transaction import AbortedError, FencedError, OustedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 
@@ -59,7 +59,7 @@ def running(bench, replica):
         try:
             gate.start()
             gate.run(stopping.is_set)
-        except FencedError as error:
+        except (FencedError, OustedError) as error:
             writer.end = error
 
     thread = threading.Thread(target=work)
