@@ -6,7 +6,9 @@ generation (KIP-447), so a gate whose partitions went to another member cannot c
 
 A transaction that takes longer than the broker keeps one open is lost, and so may be the connection: one that saw its
 only broker stop or start may never find it again (`producers.connection.TRANSACTIONAL`). Then a new one takes the id,
-which ends that transaction one way or the other, and the gate begins again from what is committed.
+which ends that transaction one way or the other, and the gate begins again from what is committed. Should a successor
+be at work by then, that one is fenced, as if this gate had been started after it: the id has one owner at any time,
+and the group's generation decides whose offsets count.
 """
 
 from __future__ import annotations
