@@ -38,8 +38,9 @@ endif
 demo: env
 	$(BIN)/python -m examples.plates.demo
 
+# Two workers with a broker each: most of an integration test is waiting for leases, sessions and starts.
 test: env lint
-	$(BIN)/python -m pytest tests/unit tests/integration tests/acceptance
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/integration tests/acceptance
 
 # Over a hundred pipelines with states, one fault each, over a real broker; 10 to 25 s each, so about half an hour.
 torture: env

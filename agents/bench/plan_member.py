@@ -18,9 +18,9 @@ from agents.core.estimates.outlook import Outlook
 from agents.core.policy import Load, StageFacts, StageState, StageView
 from agents.live.clock import Clock
 from agents.live.metrics import StageMetrics
-from agents.live.stage.output import Output
-from agents.live.stage.plan_feed import PlanFeed
-from agents.live.stage.planner import Planner, without
+from agents.live.output import Output
+from agents.live.plan.feed import PlanFeed
+from agents.live.plan.planner import Planner, without
 from lineage.values.codec import Decoder
 from producers.connection import ClientSettings
 from topology import topics

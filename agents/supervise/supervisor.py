@@ -4,9 +4,9 @@ One crashed stage never takes the others down: each child is restarted by itself
 given up leaves the rest serving, is shown as failed, and makes the exit code 1 at the end. Only a pipeline that was
 never ready ends when a child is given up: it has not served anybody yet, and whoever started it wants to know.
 
-A death is seen when it happens. A replica's place is taken by a standby where one is ready (`standbys`); that a member
-of a stateful stage is dead is told to the other members at once, by the name of its process, so that they need not wait
-for its silence; who follows it has the processor first (`followers`).
+A death is seen when it happens; of a member, while it happens (`deathwatch`). A replica's place is taken by a standby
+where one is ready (`standbys`); that a member of a stateful stage is dead is told to the other members at once, by the
+name of its process, so that they need not wait for its silence; who follows it has the processor first (`followers`).
 """
 
 from __future__ import annotations
@@ -175,11 +175,9 @@ class Supervisor:
     def _report_deaths(self) -> None:
         for child in self.children:
             member = child.take_dead_member()
-            if member is None:
-                continue
-            if self.obituaries is not None:
+            if member is not None and self.obituaries is not None:
                 self.obituaries.report(child.plan.stage, child.plan.shard, member)
-            if not self._is_backup(child.plan.name):
+            if child.take_burial() and child.plan.role == MEMBER and not self._is_backup(child.plan.name):
                 give_way(child, self.children)
         hasten_unfollowed(self.children)
 

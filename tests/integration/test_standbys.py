@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+
+import pytest
 
 from agents.supervise.child import ChildPlan
 from agents.supervise.lifecycle import RestartPolicy, State
@@ -127,6 +130,23 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
         assert first.startswith("fake.s.1.1@")
         assert second.startswith("fake.s.1.1@")
         assert first != second
+        run.supervisor.hurry()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a death is found by waiting")
+def test_the_death_of_a_member_is_reported_while_it_is_being_taken_down(tmp_path, monkeypatch):
+    told = Told()
+    with running(tmp_path, [member(tmp_path, 0)], settings=settings(), obituaries=told) as run:
+        assert run.ready.wait(30.0)
+        dead = run.child("s.0.0").pid
+        poll = subprocess.Popen.poll  # its memory is large: the kernel does not say for a while that it has ended
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess.Popen, "poll", lambda self: None if self.pid == dead else poll(self))
+            os.kill(dead, signal.SIGKILL)
+            await_(lambda: told.dead)
+            assert run.child("s.0.0").life.state is State.RUNNING
+        await_(lambda: run.child("s.0.0").life.restarts == 1 and run.state("s.0.0") is State.RUNNING)
+        assert len(told.dead) == 1
         run.supervisor.hurry()
 
 

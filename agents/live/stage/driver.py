@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from agents.live.consumer.transport import Commit
 from agents.live.stage.alarm import Alarm
 from agents.live.stage.intake import PoisonError
-from agents.live.stage.transport import Commit
 from lineage import reasons
 from lineage.errors import SpillwayError
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from agents.core.policy import StageState
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
+    from agents.live.consumer.transport import Chunk
     from agents.live.metrics import StageMetrics
+    from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
     from agents.live.stage.emission import Emission
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory
-    from agents.live.stage.output import Output
     from agents.live.stage.tally import Tally
-    from agents.live.stage.transport import Chunk
     from agents.models.execution import Instances
 
 log = logging.getLogger(__name__)

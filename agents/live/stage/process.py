@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, TextIO
 
 from agents.core.policies import period_of
 from agents.live.clock import Clock
+from agents.live.consumer.app import StageApp, build, rehearse
+from agents.live.consumer.membership import Membership
 from agents.live.metrics import StageMetrics
+from agents.live.output import Output
+from agents.live.plan.feed import PlanFeed
+from agents.live.plan.planner import Planner, without
 from agents.live.registry import serve_metrics
-from agents.live.stage.app import StageApp, build, rehearse
 from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
 from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.intake import Intake
-from agents.live.stage.membership import Membership
 from agents.live.stage.memory import Memory
-from agents.live.stage.output import Output
 from agents.live.stage.parts import build_core, build_view, build_work, load_models, stage_signature
-from agents.live.stage.plan_feed import PlanFeed
-from agents.live.stage.planner import Planner, without
 from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
 from agents.live.state_metrics import marks_histogram

@@ -11,10 +11,10 @@ from agents.core.suspects import Suspects
 from agents.live.clock import Clock
 from agents.live.groups import member_of
 from agents.live.metrics import StageMetrics
+from agents.live.output import Output
 from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
-from agents.live.stage.output import Output
 from agents.live.stage.parts import stage_signature
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
@@ -23,6 +23,7 @@ from agents.live.stateful.copies import Copies
 from agents.live.stateful.means import Means
 from agents.live.stateful.member import ShardMember
 from agents.live.stateful.reading import ShardInput
+from agents.live.stateful.rehearsing import Rehearsal
 from agents.live.stateful.reigning import Reigns
 from agents.live.stateful.roles import Roles
 from agents.live.stateful.speaking import Speaker, others_than_words
@@ -45,6 +46,8 @@ from topology.limits import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from aiokafka.structs import ConsumerRecord
 
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stateful.primary import Primary
@@ -85,6 +88,8 @@ class Built:
         self._means = self._with(model, decoder)
         self.speaker = Speaker(config, self._shard, self.period, decoder, self._means)
         self._logs = Logs(pipeline.spec.places)
+        parts = len(pipeline.graph.predecessors[spec.name]) or 1
+        self._rehearsal = Rehearsal(f"stage {spec.name!r}, rehearsed", model, self._means, parts=parts)
         self._reigns = Reigns(config, name, self._place, model, self._logs, self._means)
         self.member = ShardMember(
             self._place,
@@ -98,7 +103,7 @@ class Built:
             self._means.intake,
             Memory(self.topic, config.settings.confluent(), self._means.intake),
             self.metrics,
-            feed=self.member.feed,
+            feed=self._feed,
             crashed=self.crashed,
         )
         self._copies = Copies(
@@ -201,6 +206,14 @@ class Built:
                 then()
 
         self._taking_over = self._loop.create_task(run())
+
+    def _feed(self, records: list[ConsumerRecord]) -> None:
+        """Give what is read to the reign that there is; a backup rehearses with it."""
+        if self.member.roles.role is Role.PRIMARY:
+            self._rehearsal.skip()
+        else:
+            self._rehearsal.look(records)
+        self.member.feed(records)
 
     def _changed(self) -> None:
         """Tell the others, and the metrics, how this member stands."""

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from agents.core.suspects import Suspects
     from agents.live.clock import Clock
     from agents.live.metrics import StageMetrics
+    from agents.live.output import Output
     from agents.live.stage.emission import Emission
     from agents.live.stage.intake import Intake
-    from agents.live.stage.output import Output
     from agents.live.stage.tally import Tally
     from agents.live.stateful.threads import Thread
     from agents.live.stateful.work import StatefulWork

@@ -15,14 +15,14 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from agents.live.consumer.app import StageApp, build
+from agents.live.consumer.membership import Membership
 from agents.live.groups import group_id, member_label, member_of
+from agents.live.plan.feed import PlanFeed
 from agents.live.registry import serve_metrics
 from agents.live.stage import process as stage_process
-from agents.live.stage.app import StageApp, build
 from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
 from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
-from agents.live.stage.membership import Membership
-from agents.live.stage.plan_feed import PlanFeed
 from agents.live.stateful.building import Built, put_together
 from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads

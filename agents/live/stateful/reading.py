@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aiokafka.structs import ConsumerRecord
 
 from agents.core.input_tail import InputTail
-from agents.live.stage.transport import Commit
+from agents.live.consumer.transport import Commit
 from checkpoint.notes import decode
 from lineage.replication import InputPlace
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from agents.core.request import Delivery
+    from agents.live.consumer.transport import Chunk
     from agents.live.metrics import StageMetrics
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory
-    from agents.live.stage.transport import Chunk
     from checkpoint.dedup import Span
 
 _OVERHEAD = 400  # bytes of a record beside its value, in memory

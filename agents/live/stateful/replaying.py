@@ -58,7 +58,7 @@ def replay(
     count = 0
     for batch in batches:
         requests = [
-            _request([_delivery(intake, one, records) for one in parts])
+            request_of([_delivery(intake, one, records) for one in parts])
             for _, parts in groupby(batch.taken, key=lambda record: record.request)
         ]
         if requests:
@@ -78,7 +78,8 @@ def _delivery(intake: Intake, one: Record, records: Mapping[tuple[int, int], Con
     return intake.delivery(record)
 
 
-def _request(parts: list[Delivery]) -> Request:
+def request_of(parts: list[Delivery]) -> Request:
+    """The request that some parts make, of which at least one has to be there."""
     came = [part for part in parts if not part.lost]
     first = (came or parts)[0]
     return Request(

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from agents.live.plan.planner import Planner
 from agents.live.stage.parts import build_view
-from agents.live.stage.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agents.live.plan.feed import Word
     from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.plan_feed import Word
     from agents.live.stateful.means import Means
     from agents.live.stateful.primary import Primary
     from lineage.values.codec import Decoder

@@ -96,6 +96,12 @@ class StatefulWork(BatchWork):
         except (Exception, SystemExit) as error:
             raise self._update_error(error, requests) from error
 
+    def rehearse(self, machine: Machine, request: Request) -> None:
+        """Compute, encode and update one request for nothing. Raises what the model and the author's join raise."""
+        (output,) = machine.compute([self._inputs(request)])
+        self._result(request, output, 0.0, 1)
+        machine.update()
+
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _update_error(self, error: BaseException, requests: Sequence[Request]) -> UpdateError:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from confluent_kafka import KafkaException
 
-from agents.live.stage import output as module
-from agents.live.stage.output import Output
+from agents.live import output as module
+from agents.live.output import Output
 
 
 class FakeProducer:

@@ -12,7 +12,7 @@ from agents.core.policies.fifo import Fifo
 from agents.core.policy import StageFacts, StageState, StageView
 from agents.core.stage import StageCore
 from agents.live.metrics import StageMetrics
-from agents.live.stage.planner import Planner, without
+from agents.live.plan.planner import Planner, without
 from lineage.message import PlanWord
 from lineage.values.codec import Decoder, encode_word
 from tests.unit.faults.pipelines import SHAPES

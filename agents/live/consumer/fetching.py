@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.errors import ConsumerStoppedError, CorruptRecordException
 
-from agents.live.stage.lenient_records import salvage
+from agents.live.consumer.lenient_records import salvage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
     from agents.live.metrics import StageMetrics
-    from agents.live.stage.output import Output
-    from agents.live.stage.plan_feed import Word
+    from agents.live.output import Output
+    from agents.live.plan.feed import Word
     from lineage.message import PlanWord
     from lineage.values.codec import Decoder
     from topology.spec import PipelineSpec

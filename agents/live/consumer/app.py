@@ -10,8 +10,8 @@ from faust.app.base import BootStrategy
 from faust.tables import TableManager
 from mode.supervisors import CrashingSupervisor
 
-from agents.live.stage.membership import Membership
-from agents.live.stage.transport import StageTransport
+from agents.live.consumer.membership import Membership
+from agents.live.consumer.transport import StageTransport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aiokafka import TopicPartition
     from aiokafka.structs import OffsetAndMetadata
 
-    from agents.live.stage.transport import Chunk, Owner, StageConsumer, StageConsumerThread
+    from agents.live.consumer.transport import Chunk, Owner, StageConsumer, StageConsumerThread
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]

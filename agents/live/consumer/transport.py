@@ -29,15 +29,15 @@ from faust.events import Event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from agents.live.stage.assignor import InstanceAssignor
-from agents.live.stage.fetching import Drain, Drained
+from agents.live.consumer.assignor import InstanceAssignor
+from agents.live.consumer.fetching import Drain, Drained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.live.stage.membership import Membership
+    from agents.live.consumer.membership import Membership
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,116 @@
+"""A backup rehearses one whole query on a state made anew; nothing comes of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from agents.core.request import Delivery
+from agents.live.stage.carried import Carried
+from agents.live.stage.intake import PoisonError
+from agents.live.stage.user_functions import UserFunctions
+from agents.live.stateful.rehearsing import Rehearsal
+from agents.live.stateful.work import StatefulWork
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.limits import Limits
+from lineage.message import Query
+
+
+def one_of(query):
+    return next(iter(dict(query).values()))
+
+
+class Counts:
+    def __init__(self):
+        self.made, self.computed, self.updated = 0, [], []
+
+    def initialize(self):
+        self.made += 1
+        return {"sum": 0}
+
+    def compute(self, state, batch):
+        self.computed += [one_of(query) for query in batch]
+        if one_of(batch[0]) == "raises":
+            raise SystemExit("no")
+        return [{"y": state["sum"]} for _ in batch]
+
+    def update(self, state, batch, _outputs):
+        self.updated += [one_of(query) for query in batch]
+        return {"sum": 1}
+
+
+class Thread:
+    """Runs what it is given at once."""
+
+    def submit(self, run, done):
+        done(run())
+
+
+def part(request_id, x, *, predecessor="", lost=()):
+    carried = Carried(SimpleNamespace(key=b"k"), None, Query({"x": x}, {}))
+    return Delivery(request_id, 0, 0, 1.0, 9.0, predecessor, None, lost=lost, payload=carried)
+
+
+def delivered(record):
+    if record == "poison":
+        raise PoisonError(WireError(reasons.BAD_HEADERS, "no"), part("", 0))
+    return record
+
+
+@pytest.fixture
+def make():
+    def made(parts=1, join=None):
+        spec = SimpleNamespace(name="s", join=None, split=None, choose=None)
+        work = StatefulWork(
+            "s", [], UserFunctions(spec, ()), joins=parts > 1, model_name="m", version="1", signature=None,
+            limits=Limits(),
+        )  # fmt: skip
+        model = Counts()
+        means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=Thread(), work=work)
+        return Rehearsal("s", model, means, parts=parts), model
+
+    return made
+
+
+def test_the_first_query_is_computed_and_updated_once_on_a_state_of_its_own(make):
+    rehearsal, model = make()
+    rehearsal.look([])
+    rehearsal.look([part("a", 1), part("b", 2)])
+    rehearsal.look([part("c", 3)])
+    assert (model.made, model.computed, model.updated) == (1, [1], [1])
+
+
+def test_what_cannot_be_read_and_what_did_not_come_is_passed_over(make):
+    rehearsal, model = make()
+    rehearsal.look(["poison", part("a", 1, lost=("p",)), part("b", 2)])
+    assert model.computed == [2]
+
+
+def test_what_a_model_raises_is_nobodys_business(make):
+    rehearsal, model = make()
+    rehearsal.look([part("a", "raises"), part("b", 2)])
+    assert (model.computed, model.updated) == (["raises"], [])
+
+
+def test_a_member_whose_model_computes_in_earnest_rehearses_nothing(make):
+    rehearsal, model = make()
+    rehearsal.skip()
+    rehearsal.look([part("a", 1)])
+    assert model.made == 0
+
+
+def test_a_join_waits_for_all_parts_of_one_query(make):
+    rehearsal, model = make(parts=2)
+    rehearsal.look([part("a", 1, predecessor="p"), part("a", 1, predecessor="p"), part("b", 2, predecessor="p")])
+    assert not model.computed
+    rehearsal.look([part("b", 3, predecessor="q")])
+    assert model.updated == [2]
+
+
+def test_of_what_is_never_whole_only_so_much_is_kept(make):
+    rehearsal, model = make(parts=2)
+    rehearsal.look([part(f"r{n}", n, predecessor="p") for n in range(1000)])
+    rehearsal.look([part("r0", 0, predecessor="q"), part("r999", 0, predecessor="q")])
+    assert model.updated == [999]
