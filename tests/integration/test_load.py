@@ -60,9 +60,10 @@ def test_a_stalled_pipeline_does_not_hold_the_load_back(echo_pipeline, exchange,
     result = run_load(
         exchange(pipeline.name), load.generated(schedule.constant(100, 1.2), index_payload), Pace(slo=0.5, grace=1.0)
     )
-    assert len(pipeline.heard) == 120
-    assert (result.kind == 0).sum() == 99
-    assert result.errors == {"OutcomeTimeoutError": 99}
+    await_true(lambda: len(pipeline.heard) == 120)
+    without = int((result.kind == 0).sum())
+    assert without >= 99  # more where the machine was too slow to hear them, or the answers, within the grace
+    assert result.errors == {"OutcomeTimeoutError": without}
 
 
 def test_the_report_counts_drops_and_duplicates(echo_pipeline, exchange):
