@@ -15,7 +15,7 @@ FATE: Final = "fate"  # of a request that was judged: agents.core.calibration.FA
 OF_STAGE: Final = "of_stage"  # whose word it was, where one process tells of another
 OF_REPLICA: Final = "of_replica"
 ROLE: Final = "role"  # of a member of a stateful shard: checkpoint.promotion.Role
-WHAT: Final = "what"  # of a replica's word: agents.live.plan.metrics.TOLD
+WHAT: Final = "what"  # of a replica's word: agents.live.plan_metrics.TOLD
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
 

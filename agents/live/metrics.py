@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogram
 from agents.core.estimates.transfer import Transfer
-from agents.live.plan.metrics import plan_families
+from agents.live.plan_metrics import plan_families
 from agents.live.state_metrics import marks_family, state_families
 from lineage import metric_names as names
 

@@ -1,1 +1,1 @@
-"""The State Planner of a live stage: what replicas tell each other on `<p>.plan`, and what is counted of it."""
+"""The State Planner of a live stage: what replicas tell each other on `<p>.plan`."""

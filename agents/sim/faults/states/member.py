@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.sim.faults.states.follower import Follower
-from agents.sim.faults.states.living import Living
+from agents.sim.faults.states.host import Host
 from agents.sim.faults.states.primary import Primary
 from agents.sim.faults.states.standby import Logged, Standby
 from agents.sim.faults.states.topics import CONTROL, beats_of, keyed, state_of, versions_of
@@ -33,7 +33,7 @@ LEASE = Lease(1.0, 0.25, 0.2)
 _PATIENCE = 0.25  # seconds that a primary which has to go back waits for its backup
 
 
-class MemberProcess(Living):
+class MemberProcess(Host):
     """One incarnation of one member."""
 
     def __init__(self, world: StateWorld, place: Place, replica: int) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit
     from agents.core.batching import Batch
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.member import MemberProcess
+    from agents.sim.faults.states.host import Host
     from agents.sim.faults.states.model import State
     from agents.sim.faults.states.standby import Logged
     from checkpoint.leases import Emission
@@ -38,7 +38,7 @@ class Primary:
     """One member's reign, from its Load until it is dropped."""
 
     def __init__(
-        self, process: MemberProcess, epoch: int, base: Version, state: State, entry: Logged | None, emission: Emission
+        self, process: Host, epoch: int, base: Version, state: State, entry: Logged | None, emission: Emission
     ) -> None:
         """`entry`: the base's, None for the initial state. `state`: what its chunks make."""
         world, scenario = process.world, process.world.scenario

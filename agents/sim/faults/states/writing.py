@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.sim.faults.messages import message_of
 from agents.sim.faults.states.standby import Logged
@@ -12,16 +12,43 @@ from checkpoint.chunks import decode_key, encode_key, expendable
 from lineage.replication import ChunkKey, Contents, Manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.stateful_stage import StatefulCore
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.primary import Primary
+    from agents.sim.faults.states.host import Host
+    from agents.sim.faults.states.outgoing import Outgoing
+    from agents.sim.faults.states.world import StateWorld
+    from checkpoint.logs import Logs
     from checkpoint.orders import Write
     from lineage.marks import Version
+    from lineage.replication import Link
+
+
+class Written(Protocol):
+    """The reign whose versions are written."""
+
+    process: Host
+    world: StateWorld
+    place: Place
+    epoch: int
+    base: Version
+    chain: tuple[Link, ...]
+    core: StatefulCore
+    logs: Logs
+    outgoing: Outgoing
+
+    def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
+        """Send a record, if and when the lease allows it."""
+
+    def completed(self, version: Version) -> None:
+        """Note that a version's manifest is acknowledged."""
 
 
 class Writer:
     """The versions of one reign; one at a time."""
 
-    def __init__(self, primary: Primary) -> None:
+    def __init__(self, primary: Written) -> None:
         self.primary = primary
         self.world = primary.world
         self._held: dict[int, tuple[ChunkKey, str]] = {}  # by part: what this epoch has written

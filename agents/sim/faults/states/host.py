@@ -1,0 +1,25 @@
+"""A member of a shard as its reign sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents.sim.faults.states.living import Living
+
+if TYPE_CHECKING:
+    from agents.sim.faults.broker import Place
+    from agents.sim.faults.states.follower import Follower
+    from agents.sim.faults.states.standby import Standby
+
+
+class Host(Living):
+    """A process in which a reign may be."""
+
+    place: Place
+    name: str
+    standby: Standby
+    follower: Follower
+
+    def gives_way(self, epoch: int) -> None:
+        """Have another member take over from the reign of an epoch, which rests on something dead."""
+        raise NotImplementedError
