@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _BYTES: Final = mmap.PAGESIZE  # more than any pthread_mutex_t and its attributes take
 _SHARED, _ROBUST = 1, 1  # PTHREAD_PROCESS_SHARED, PTHREAD_MUTEX_ROBUST
 _LOOK: Final = 0.02  # seconds between two looks whether the child holds it
+_PATIENCE: Final = 1.0  # seconds for a thread whose child is dead to have heard of it
 
 
 class _Mutex:
@@ -99,10 +100,16 @@ class Deathwatch:
             return False
 
     def close(self) -> None:
-        """Watch no longer: the process is dead."""
+        """Watch no longer: the process is dead.
+
+        One that has ruined its own memory may die without the mutex being given back; then the thread is left behind.
+        """
         self._over.set()
-        self._thread.join()
-        os.close(self._bell)
+        self._thread.join(_PATIENCE)
+        if self._thread.is_alive():
+            log.warning("a process has died without giving back what it held; was its memory corrupted?")
+        else:
+            os.close(self._bell)
 
     def _wait(self) -> None:
         found = self._mutex.try_lock()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import select
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from agents.supervise import deathwatch
 from agents.supervise.deathwatch import be_watched, watch
 from lineage.errors import SpillwayError
 
@@ -77,6 +79,21 @@ def test_who_dies_before_it_is_watched_never_rings():
     watching, process = started("pass")
     process.communicate()
     watching.close()
+
+
+def test_a_mutex_that_is_never_given_back_does_not_hold_the_parent(monkeypatch, caplog):
+    """As where the dead one has ruined the list by which the kernel knows what it held."""
+    monkeypatch.setattr(deathwatch, "_PATIENCE", 0.05)
+    watching, held, over = watch(), threading.Event(), threading.Event()
+    holder = threading.Thread(target=lambda: (watching._mutex.lock(), held.set(), over.wait(30.0)))
+    holder.start()
+    assert held.wait(30.0)
+    watching.begin()
+    watching.close()
+    assert "without giving back" in caplog.text
+    over.set()
+    holder.join(30.0)
+    assert rings(watching, 30.0)
 
 
 def test_what_is_no_childs_descriptor_is_refused():
