@@ -13,8 +13,8 @@ from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
 from agents.sim.faults.states.proof import Proof
 from agents.sim.faults.states.proof import prove as prove_seeds
-from agents.sim.faults.states.schedules import drawn
-from agents.sim.faults.states.topologies import TOPOLOGIES
+from agents.sim.faults.states.schedule.drawing import drawn
+from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES
 from lineage.errors import SpillwayError
 

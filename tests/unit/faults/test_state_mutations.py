@@ -16,9 +16,9 @@ from agents.core.stateful_share import StatefulShare
 from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
-from agents.sim.faults.states.scenario import Fault, Guards, Kind, Scenario
-from agents.sim.faults.states.schedules import drawn
-from agents.sim.faults.states.topologies import TOPOLOGIES
+from agents.sim.faults.states.schedule.drawing import drawn
+from agents.sim.faults.states.schedule.scenario import Fault, Guards, Kind, Scenario
+from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.dedup import HopLane, PartitionMemory
 from checkpoint.durability import Stateless
 from checkpoint.logs import Fate, Logs

@@ -14,9 +14,9 @@ import pytest
 from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
 from agents.sim.faults.states.proof import Proof, prove
-from agents.sim.faults.states.scenario import POINTS, Fault, Kind, Scenario
-from agents.sim.faults.states.schedules import drawn
-from agents.sim.faults.states.topologies import TOPOLOGIES
+from agents.sim.faults.states.schedule.drawing import drawn
+from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
+from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES
 
 SCHEDULES = 1_000

@@ -21,10 +21,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from agents.sim.faults.broker import EGRESS, INGRESS, OUTCOMES, Standing
-from agents.sim.faults.states import model
-from agents.sim.faults.states.history import Payload
-from agents.sim.faults.states.standby import Logged, Standby
-from agents.sim.faults.states.topics import state_of, versions_of
+from agents.sim.faults.states.shard.standby import Logged, Standby
+from agents.sim.faults.states.world import model
+from agents.sim.faults.states.world.history import Payload
+from agents.sim.faults.states.world.topics import state_of, versions_of
 from checkpoint.logs import Logs
 from lineage import reasons
 from lineage.errors import CheckpointError

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
 from agents.sim.faults.broker import INGRESS, Record
-from agents.sim.faults.states.bare import BareProcess
-from agents.sim.faults.states.gate import GateProcess
-from agents.sim.faults.states.history import Payload
-from agents.sim.faults.states.member import MemberProcess
-from agents.sim.faults.states.scenario import Kind
-from agents.sim.faults.states.stateless import StatelessProcess
-from agents.sim.faults.states.topics import CONTROL, STATE, VERSIONS, keyed, versions_of
-from agents.sim.faults.states.world import StateWorld
+from agents.sim.faults.states.processes.bare import BareProcess
+from agents.sim.faults.states.processes.gate import GateProcess
+from agents.sim.faults.states.processes.stateless import StatelessProcess
+from agents.sim.faults.states.schedule.scenario import Kind
+from agents.sim.faults.states.shard.member import MemberProcess
+from agents.sim.faults.states.world.history import Payload
+from agents.sim.faults.states.world.state_world import StateWorld
+from agents.sim.faults.states.world.topics import CONTROL, STATE, VERSIONS, keyed, versions_of
 from agents.sim.faults.world import START
 from lineage.keys import partition_for
 from lineage.replication import Yield
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from agents.sim.faults.broker import Place
     from agents.sim.faults.process import Process
-    from agents.sim.faults.states.living import Living
-    from agents.sim.faults.states.primary import Primary
-    from agents.sim.faults.states.scenario import Fault, Scenario
+    from agents.sim.faults.states.processes.living import Living
+    from agents.sim.faults.states.schedule.scenario import Fault, Scenario
+    from agents.sim.faults.states.shard.primary import Primary
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
 _NOTICED = 0.05  # seconds until a supervisor has noticed a death, at most

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
-from agents.sim.faults.states.schedules import drawn
+from agents.sim.faults.states.schedule.drawing import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agents.sim.faults.states.topologies import Topology
+    from agents.sim.faults.states.schedule.topologies import Topology
     from checkpoint.modes import Mode
 
 

@@ -6,12 +6,12 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.gate import GATE
-from agents.sim.faults.states.scenario import POINTS, Fault, Kind, Scenario
-from agents.sim.faults.states.topologies import TOPOLOGIES
+from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
+from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES, NSPB
 
 if TYPE_CHECKING:
-    from agents.sim.faults.states.topologies import Topology
+    from agents.sim.faults.states.schedule.topologies import Topology
     from checkpoint.modes import Mode
 
 _MEMBER_POINTS = {

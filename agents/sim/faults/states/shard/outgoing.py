@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.living import Living
+    from agents.sim.faults.states.processes.living import Living
     from checkpoint.leases import Emission
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agents.core.gate import GateCore
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore
-from agents.sim.faults.states.topologies import TOPOLOGIES
+from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint import version_log
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
@@ -19,7 +19,7 @@ from checkpoint.reign import Reign
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.states.topologies import Topology
+    from agents.sim.faults.states.schedule.topologies import Topology
     from checkpoint.modes import Mode
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.sim.faults.states.living import Living
+from agents.sim.faults.states.processes.living import Living
 
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.states.follower import Follower
-    from agents.sim.faults.states.standby import Standby
+    from agents.sim.faults.states.processes.follower import Follower
+    from agents.sim.faults.states.shard.standby import Standby
 
 
 class Host(Living):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.states.model import poisoned
+from agents.sim.faults.states.world.model import poisoned
 from lineage import reasons
 
 if TYPE_CHECKING:

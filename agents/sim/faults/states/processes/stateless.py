@@ -11,11 +11,11 @@ from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS, FencedError
 from agents.sim.faults.messages import delivery_of, message_of
-from agents.sim.faults.states.follower import Follower
-from agents.sim.faults.states.history import Payload
-from agents.sim.faults.states.living import Living
-from agents.sim.faults.states.messages import deliver
-from agents.sim.faults.states.model import hashed, poisoned
+from agents.sim.faults.states.processes.follower import Follower
+from agents.sim.faults.states.processes.living import Living
+from agents.sim.faults.states.processes.messages import deliver
+from agents.sim.faults.states.world.history import Payload
+from agents.sim.faults.states.world.model import hashed, poisoned
 from lineage import reasons
 from lineage.message import PREDICTION, Outcome
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
     from agents.core.request import Request
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
 
 
 class StatelessProcess(Living):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.actions import Failed, Ok
-from agents.sim.faults.states import model
-from agents.sim.faults.states.history import Made, Payload
+from agents.sim.faults.states.world import model
+from agents.sim.faults.states.world.history import Made, Payload
 from lineage import reasons
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.core.request import Request
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
 
 
 class Done(NamedTuple):

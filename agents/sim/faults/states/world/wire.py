@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.process import Process
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
 
 
 @dataclass(slots=True)

@@ -10,13 +10,13 @@ from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS
 from agents.sim.faults.messages import delivery_of, message_of
-from agents.sim.faults.states import model
-from agents.sim.faults.states.history import Loaded, Made
-from agents.sim.faults.states.messages import deliver
-from agents.sim.faults.states.outgoing import Outgoing
-from agents.sim.faults.states.replay import replayed
-from agents.sim.faults.states.work import computed
-from agents.sim.faults.states.writing import Writer
+from agents.sim.faults.states.processes.messages import deliver
+from agents.sim.faults.states.shard.outgoing import Outgoing
+from agents.sim.faults.states.shard.replay import replayed
+from agents.sim.faults.states.shard.work import computed
+from agents.sim.faults.states.shard.writing import Writer
+from agents.sim.faults.states.world import model
+from agents.sim.faults.states.world.history import Loaded, Made
 from checkpoint.orders import Copy, Seal, Write
 from lineage.marks import Mark, Version
 from lineage.replication import InputPlace
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit
     from agents.core.batching import Batch
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.host import Host
-    from agents.sim.faults.states.model import State
-    from agents.sim.faults.states.standby import Logged
+    from agents.sim.faults.states.shard.host import Host
+    from agents.sim.faults.states.shard.standby import Logged
+    from agents.sim.faults.states.world.model import State
     from checkpoint.leases import Emission
     from lineage.replication import Batch as Recorded
 

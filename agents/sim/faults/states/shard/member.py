@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.states.follower import Follower
-from agents.sim.faults.states.host import Host
-from agents.sim.faults.states.primary import Primary
-from agents.sim.faults.states.standby import Logged, Standby
-from agents.sim.faults.states.topics import CONTROL, beats_of, keyed, state_of, versions_of
+from agents.sim.faults.states.processes.follower import Follower
+from agents.sim.faults.states.shard.host import Host
+from agents.sim.faults.states.shard.primary import Primary
+from agents.sim.faults.states.shard.standby import Logged, Standby
+from agents.sim.faults.states.world.topics import CONTROL, beats_of, keyed, state_of, versions_of
 from checkpoint import claims as claim_log
 from checkpoint.claims import Claims
 from checkpoint.leases import Emission, Lease
@@ -25,7 +25,7 @@ from lineage.replication import Claim, Fence, Yield
 
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
     from checkpoint.promotion import Action
     from lineage.marks import Version
 

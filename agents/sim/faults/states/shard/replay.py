@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.sim.faults.broker import INGRESS
-from agents.sim.faults.states import model
+from agents.sim.faults.states.world import model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.states.model import State
-    from agents.sim.faults.states.standby import Logged
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.shard.standby import Logged
+    from agents.sim.faults.states.world.model import State
+    from agents.sim.faults.states.world.state_world import StateWorld
     from lineage.marks import Version
     from lineage.replication import Record
 

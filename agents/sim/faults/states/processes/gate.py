@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from agents.core.gate import GATE
 from agents.sim.faults.broker import EGRESS, OUTCOMES, FencedError, Record
 from agents.sim.faults.messages import report_of
-from agents.sim.faults.states.follower import Follower
-from agents.sim.faults.states.history import Told
-from agents.sim.faults.states.living import Living
+from agents.sim.faults.states.processes.follower import Follower
+from agents.sim.faults.states.processes.living import Living
+from agents.sim.faults.states.world.history import Told
 from lineage.message import PREDICTION
 
 if TYPE_CHECKING:
     from agents.core.outcomes import Release
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
 
 Offsets = dict[int, tuple[int, str]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.sim.faults.states.model import PARTS, State
+from agents.sim.faults.states.world.model import PARTS, State
 from checkpoint.retention import Retention
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Version

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.sim.faults.process import Process
-from agents.sim.faults.states.wire import Wire
+from agents.sim.faults.states.world.wire import Wire
 from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
 
 
 class KilledError(Exception):

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.sim.faults.messages import message_of
-from agents.sim.faults.states.standby import Logged
-from agents.sim.faults.states.topics import keyed, state_of, versions_of
+from agents.sim.faults.states.shard.standby import Logged
+from agents.sim.faults.states.world.topics import keyed, state_of, versions_of
 from checkpoint.chunks import decode_key, encode_key, expendable
 from lineage.replication import ChunkKey, Contents, Manifest
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from agents.core.stateful_stage import StatefulCore
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.host import Host
-    from agents.sim.faults.states.outgoing import Outgoing
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.shard.host import Host
+    from agents.sim.faults.states.shard.outgoing import Outgoing
+    from agents.sim.faults.states.world.state_world import StateWorld
     from checkpoint.logs import Logs
     from checkpoint.orders import Write
     from lineage.marks import Version

@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.sim.faults.states import model
-from agents.sim.faults.states.stateless import StatelessProcess
+from agents.sim.faults.states.processes.stateless import StatelessProcess
+from agents.sim.faults.states.world import model
 
 if TYPE_CHECKING:
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
 
 
 class BareProcess(StatelessProcess):

@@ -8,8 +8,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
-from agents.sim.faults.states.history import StateRun
-from agents.sim.faults.states.topics import StateBroker
+from agents.sim.faults.states.world.history import StateRun
+from agents.sim.faults.states.world.topics import StateBroker
 from agents.sim.faults.world import START
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from agents.sim.faults.broker import Place
     from agents.sim.faults.process import Process
-    from agents.sim.faults.states.history import Made
-    from agents.sim.faults.states.scenario import Scenario
+    from agents.sim.faults.states.schedule.scenario import Scenario
+    from agents.sim.faults.states.world.history import Made
     from lineage.marks import Mark
 
 _SLOW = 0.04  # share of messages with a long delay

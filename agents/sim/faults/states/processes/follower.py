@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.sim.faults.states.topics import versions_of
+from agents.sim.faults.states.world.topics import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.process import Process
-    from agents.sim.faults.states.world import StateWorld
+    from agents.sim.faults.states.world.state_world import StateWorld
     from checkpoint.logs import Logs
 
 

@@ -1,0 +1,1 @@
+"""What is run: pipelines, who queries them, and what goes wrong when."""
