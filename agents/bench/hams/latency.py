@@ -76,14 +76,15 @@ def tables(result: dict[str, Any]) -> list[Table]:
     """Latency over bare, and throughput over bare; medians of the repeats, each with its own bare."""
     rows = result["rows"]
     modes = list(dict.fromkeys(row["mode"] for row in rows))
-    cells = list(dict.fromkeys((row["service"], row["batch"]) for row in rows))
+    order = list(SERVICES)
+    cells = sorted({(row["service"], row["batch"]) for row in rows}, key=lambda cell: (order.index(cell[0]), cell[1]))
     emulated = any(row["emulated"] for row in rows)
     word = "emulated" if emulated else "the services' own code"
     columns = ("service", "batch", "bare p50, ms", *(label(mode) for mode in modes if mode != "none"))
     latency = [_line(rows, service, batch, modes, "p50") for service, batch in cells]
     through = [_line(rows, service, batch, modes, "throughput") for service, batch in cells]
     beside = [_line(rows, service, batch, modes, "p50", "nspb") for service, batch in cells]
-    paper = [line for service, _ in cells if (line := _paper_line(service, modes)) is not None]
+    paper = [line for service in dict(cells) if (line := _paper_line(service, modes)) is not None]
     made = [
         Table(f"Latency over bare, median query ({word})", columns, latency, _notes(rows)),
         Table(f"Throughput over bare ({word})", (*columns[:2], "bare, queries/s", *columns[3:]), through),

@@ -82,3 +82,12 @@ def test_modes_are_told_over_bare_and_over_nspb_repeat_by_repeat(setting, monkey
     assert over_bare.rows == [["bandit", "64", "100.0", "+50.0 %", "+100.0 %"]]
     assert through.rows[0][3] == "-33.3 %"
     assert over_nspb.rows == [["bandit", "64", "150.0 (150.0 to 150.0)", "-33.3 %", "+33.3 % (+33.3 % to +33.3 %)"]]
+
+
+def test_the_tables_are_ordered_by_service_and_size_however_the_runs_were_made(setting, monkeypatch):
+    monkeypatch.setattr(latency, "measure", Runs())
+    turned = replace(setting, services=("bandit", "sp", "sa"), sizes=(64, 8), repeats=1)
+    made = latency.tables(latency.measure_sizes(turned))
+    order = [("SA", "8"), ("SA", "64"), ("SP", "8"), ("SP", "64"), ("bandit", "8"), ("bandit", "64")]
+    assert [tuple(row[:2]) for row in made[0].rows] == order
+    assert [row[0] for row in made[-1].rows] == ["SA", "SP"], "the paper's line of a service stands there once"
