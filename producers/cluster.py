@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from lineage.errors import BrokerError, TopicError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from producers.connection import ClientSettings
 
@@ -25,6 +25,9 @@ _FAST_RECOVERY: Final[dict[str, Any]] = {
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.fast.interval.ms": 100,
 }
+KEEPS_TOPICS: Final[dict[str, Any]] = {"metadata.max.age.ms": 86_400_000}
+"""For a producer that has to be quick with its first message, however long after it was made: where a topic was looked
+up and not written to, librdkafka forgets its partitions after a quarter of an hour; this is the most that it takes."""
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - time does not heal these
@@ -98,25 +101,32 @@ def idempotent_producer(
     timeout: float,
     properties: Mapping[str, Any],
     on_fatal: Callable[[str], None] = lambda _text: None,
+    also: Sequence[str] = (),
 ) -> Any:
     """A producer that neither loses, repeats nor reorders while it lives, connected and ready to write to `topic`.
 
-    `on_fatal` hears, from within `poll`, when it can send no more. Raises `BrokerError`.
+    `also`: further topics to be ready for. `on_fatal` hears, from within `poll`, when it can send no more.
+    Raises `BrokerError`.
     """
     trouble: list[KafkaError] = []
     options = {
         "enable.idempotence": True,
         "error_cb": _noting(trouble, on_fatal),
         **_FAST_RECOVERY,
+        **KEEPS_TOPICS,
         **properties,
     }
     producer = _made(Producer, settings, options)
     # Without a connection it would ask for its producer id only half a second after the first message.
     deadline = time.monotonic() + timeout
-    _answer(
-        lambda seconds: producer.list_topics(topic, timeout=seconds), deadline, settings.bootstrap, producer, trouble
-    )
+    for name in (topic, *also):
+        look_up = partial(_looked_up, producer, name)
+        _answer(look_up, deadline, settings.bootstrap, producer, trouble)
     return producer
+
+
+def _looked_up(producer: Any, topic: str, seconds: float) -> Any:
+    return producer.list_topics(topic, timeout=seconds)
 
 
 def _made(kind: Callable[..., _Answer], settings: ClientSettings, options: Mapping[str, Any]) -> _Answer:

@@ -16,7 +16,7 @@ from topology.limits import merge
 from topology.quantities import show_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from topology.spec import PipelineSpec
 
@@ -70,6 +70,11 @@ def stage_input(pipeline: str, stage: str) -> str:
 def outcomes(pipeline: str) -> str:
     """The topic of what stages finish, for the gate."""
     return f"{pipeline}.outcomes"
+
+
+def onward(pipeline: str, successors: Iterable[str]) -> tuple[str, ...]:
+    """Where a stage's results and losses go: the inputs of its `successors`, and the outcomes."""
+    return (*(stage_input(pipeline, successor) for successor in successors), outcomes(pipeline))
 
 
 def egress(pipeline: str) -> str:

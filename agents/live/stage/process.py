@@ -134,6 +134,7 @@ class StageProcess:
         planning = loop.create_task(planner.run(output, driver.tick))
         planning.add_done_callback(driver.planning_ended)
         try:
+            await asyncio.to_thread(output.look_up, self._onward())
             await self._until_stopped(app, driver, registration.mark_ready)
             drained = await self._drain(app, driver)
         finally:
@@ -162,6 +163,9 @@ class StageProcess:
             lambda error: self._on_deaf(error),  # noqa: PLW0108
         )
         return self._states.logs
+
+    def _onward(self) -> tuple[str, ...]:
+        return topics.onward(self._name, self._config.pipeline.graph.successors[self._config.stage])
 
     async def _start(self, app: StageApp) -> None:
         """Join the group, when everything that is known of states before is known here."""

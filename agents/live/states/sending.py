@@ -15,7 +15,7 @@ from producers.cluster import idempotent_producer
 from topology.topics import STATE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from producers.connection import ClientSettings
 
@@ -45,9 +45,11 @@ class Sending:
         room: int = ROOM_BYTES,
         delivery: float = DELIVERY_SECONDS,
         largest: int = STATE_BYTES,
+        also: Sequence[str] = (),
     ) -> None:
-        """`topic` is one that must be there; `largest` what the topics take (max.message.bytes), which is of a batch.
+        """`topic` is one that must be there, `also` more to be ready for.
 
+        `largest`: what the topics take (max.message.bytes), which is of a batch.
         Raises BrokerError where the cluster cannot be reached.
         """
         self.in_flight = 0  # records
@@ -69,6 +71,7 @@ class Sending:
                 "socket.nagle.disable": True,
             },
             self._fatal,
+            also,
         )
 
     @property

@@ -104,7 +104,8 @@ class StateWriter:
     @staticmethod
     def connect(settings: ClientSettings, pipeline: str, stage: str) -> Sending:
         """Make a connection for a writer to come. Blocks; raises BrokerError where there is no cluster."""
-        return Sending(settings, state(pipeline, stage), room=ROOM_BYTES, delivery=DELIVERY_SECONDS)
+        also = (versions(pipeline, stage),)
+        return Sending(settings, state(pipeline, stage), room=ROOM_BYTES, delivery=DELIVERY_SECONDS, also=also)
 
     def _connect(self, settings: ClientSettings, room: int, delivery: float) -> Sending:
         return Sending(settings, self._state, room=room, delivery=delivery)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from agents.live import output as module
 from agents.live.output import Output
@@ -15,7 +15,14 @@ class FakeProducer:
         self.sent = []
         self.room = 1000
         self.refuse = False
+        self.unknown = ()
+        self.looked_up = []
         FakeProducer.last = self
+
+    def list_topics(self, topic, timeout):
+        if topic in self.unknown:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        self.looked_up.append((topic, timeout))
 
     def produce(self, topic, value, key, partition, on_delivery, headers=None):
         if self.refuse:
@@ -147,3 +154,14 @@ def test_a_message_that_is_not_vital_may_get_lost(scene, how):
         assert output.in_flight == 0
 
     assert scene(script) == (["word", "message"], [])
+
+
+def test_topics_are_looked_up_ahead_and_one_that_cannot_be_is_told_of_and_left(scene, caplog):
+    async def script(output, producer, turns):
+        producer.unknown = {"b"}
+        output.look_up(["a", "b", "c"])
+        assert producer.looked_up == [("a", 2.0), ("c", 2.0)]
+        assert producer.config["metadata.max.age.ms"] == 86_400_000
+
+    assert scene(script) == ([], []), "nothing is lost for it"
+    assert "b cannot be looked up" in caplog.text
