@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.cells import Cell, measure
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from agents.bench.hams.setting import Setting
 
 BATCH = 64
+_BASES = ("none", "nspb", "nspb")  # what each column of `_together` compares with
 
 
 def measure_latency(setting: Setting) -> dict[str, Any]:
@@ -92,6 +94,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     if "nspb" in modes:
         own = (*columns[:2], "nspb p50, ms", *(label(mode) for mode in modes if mode != "nspb"))
         made.append(Table(f"Latency over nspb, median query ({word})", own, beside))
+        made.append(_together(rows, modes))
     if paper:
         made.append(Table("The paper's latency over HAMS (Table I)", ("service", *map(label, modes)), paper))
     return made
@@ -122,6 +125,27 @@ def _line(
             pairs = [(row[figure], under.get(row["repeat"])) for row in mine if row["mode"] == mode]
             line.append(median_spread([100 * (one / other - 1) for one, other in pairs if other], "{:+.1f} %"))
     return line
+
+
+def _together(rows: list[dict[str, Any]], modes: list[str]) -> Table:
+    """All services, sizes and repeats in one: each cell is noisy, and they are many."""
+    cells: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in rows:
+        cells.setdefault((row["service"], row["batch"], row["repeat"]), {})[row["mode"]] = row["p50"]
+    lines = []
+    for mode in modes:
+        over_bare = [cell[mode] / cell["none"] for cell in cells.values() if mode in cell and "none" in cell]
+        over_own = [cell[mode] / cell["nspb"] for cell in cells.values() if mode in cell and "nspb" in cell]
+        slower = sum(ratio > 1 for ratio in over_own)
+        told = (_mean_over(over_bare), _mean_over(over_own), f"{slower} of {len(over_own)}")
+        lines.append([label(mode), *("-" if base == mode else one for base, one in zip(_BASES, told, strict=True))])
+    columns = ("mode", "over bare", "over nspb", "slower than nspb in")
+    notes = ("The geometric mean of the median query's latency over that of the run beside it.",)
+    return Table("All of these runs together", columns, lines, notes)
+
+
+def _mean_over(ratios: list[float]) -> str:
+    return f"{100 * (math.exp(sum(map(math.log, ratios)) / len(ratios)) - 1):+.1f} %" if ratios else "-"
 
 
 def _paper_line(service: str, modes: list[str]) -> list[str] | None:

@@ -78,10 +78,27 @@ def test_modes_are_told_over_bare_and_over_nspb_repeat_by_repeat(setting, monkey
     monkeypatch.setattr(latency, "measure", Runs())
     result = latency.measure_latency(setting)
     result["rows"] = [row for row in result["rows"] if (row["mode"], row["repeat"]) != ("none", 1)]
-    over_bare, through, over_nspb = latency.tables(result)
+    over_bare, through, over_nspb, together = latency.tables(result)
     assert over_bare.rows == [["bandit", "64", "100.0", "+50.0 %", "+100.0 %"]]
     assert through.rows[0][3] == "-33.3 %"
     assert over_nspb.rows == [["bandit", "64", "150.0 (150.0 to 150.0)", "-33.3 %", "+33.3 % (+33.3 % to +33.3 %)"]]
+    assert together.rows == [
+        ["none", "-", "-33.3 %", "0 of 1"],
+        ["nspb", "+50.0 %", "-", "-"],
+        ["remus", "+100.0 %", "+33.3 %", "2 of 2"],
+    ]
+
+
+def test_all_runs_together_are_told_by_their_geometric_mean():
+    about = {"service": "bandit", "batch": 8, "emulated": False, "throughput": 1.0, "interval": 0.5}
+    latencies = {(0, "none"): 50.0, (0, "nspb"): 100.0, (1, "none"): 100.0, (1, "nspb"): 50.0, (1, "s1"): 45.0}
+    rows = [about | {"repeat": repeat, "mode": mode, "p50": p50} for (repeat, mode), p50 in latencies.items()]
+    together = latency.tables({"rows": rows})[-1]
+    assert together.rows == [
+        ["none", "-", "+0.0 %", "1 of 2"],
+        ["nspb", "+0.0 %", "-", "-"],
+        ["s1", "-55.0 %", "-10.0 %", "0 of 1"],
+    ]
 
 
 def test_the_tables_are_ordered_by_service_and_size_however_the_runs_were_made(setting, monkeypatch):
