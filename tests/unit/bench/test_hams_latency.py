@@ -46,13 +46,14 @@ def test_all_modes_of_a_size_stand_together_and_share_the_bare_ones_interval(set
     runs = Runs()
     monkeypatch.setattr(latency, "measure", runs)
     found = latency.measure_sizes(setting)
-    assert runs.cells == [(mode, size) for _ in range(2) for size in (8, 64) for mode in MODES]
-    assert runs.intervals == [None, 0.5, 0.5] * 4
+    turns = (MODES, ("none", "remus", "nspb"))
+    assert runs.cells == [("nspb", 8)] + [(mode, size) for modes in turns for size in (8, 64) for mode in modes]
+    assert runs.intervals == [None, *[None, 0.5, 0.5] * 4]
     assert len(found["rows"]) == 12
 
 
 def test_what_was_measured_before_a_failure_is_kept_and_gone_on_from(setting, monkeypatch, tmp_path):
-    failing = Runs(fails_at=6)
+    failing = Runs(fails_at=7)
     monkeypatch.setattr(latency, "measure", failing)
     with pytest.raises(BrokerError):
         latency.measure_sizes(setting)
@@ -60,9 +61,20 @@ def test_what_was_measured_before_a_failure_is_kept_and_gone_on_from(setting, mo
     runs = Runs()
     monkeypatch.setattr(latency, "measure", runs)
     found = latency.measure_sizes(setting)
-    assert runs.cells[0] == ("remus", 64)
-    assert runs.intervals[0] == 0.5  # the bare run's that was kept
-    assert len(found["rows"]) == len(runs.cells) + 5 == 12
+    assert runs.cells[:2] == [("nspb", 64), ("remus", 64)]
+    assert runs.intervals[1] == 0.5  # the bare run's that was kept
+    assert len(found["rows"]) == len(runs.cells) - 1 + 5 == 12
+
+
+def test_one_run_is_made_for_nothing_and_not_where_nothing_is_missing(setting, monkeypatch):
+    runs = Runs()
+    monkeypatch.setattr(latency, "measure", runs)
+    found = latency.measure_sizes(setting)
+    assert len(runs.cells) == len(found["rows"]) + 1
+    again = Runs()
+    monkeypatch.setattr(latency, "measure", again)
+    latency.measure_sizes(setting)
+    assert again.cells == []
 
 
 def test_without_going_on_everything_is_measured_anew(setting, monkeypatch, tmp_path):
@@ -71,7 +83,7 @@ def test_without_going_on_everything_is_measured_anew(setting, monkeypatch, tmp_
     again = Runs()
     monkeypatch.setattr(latency, "measure", again)
     latency.measure_latency(replace(setting, progress=Progress(tmp_path, go_on=False)))
-    assert len(again.cells) == 2 * len(MODES)
+    assert len(again.cells) == 2 * len(MODES) + 1
 
 
 def test_modes_are_told_over_bare_and_over_nspb_repeat_by_repeat(setting, monkeypatch):
