@@ -25,9 +25,6 @@ _FAST_RECOVERY: Final[dict[str, Any]] = {
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.fast.interval.ms": 100,
 }
-KEEPS_TOPICS: Final[dict[str, Any]] = {"metadata.max.age.ms": 86_400_000}
-"""For a producer that has to be quick with its first message, however long after it was made: where a topic was looked
-up and not written to, librdkafka forgets its partitions after a quarter of an hour; this is the most that it takes."""
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - time does not heal these
@@ -113,7 +110,6 @@ def idempotent_producer(
         "enable.idempotence": True,
         "error_cb": _noting(trouble, on_fatal),
         **_FAST_RECOVERY,
-        **KEEPS_TOPICS,
         **properties,
     }
     producer = _made(Producer, settings, options)

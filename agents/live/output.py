@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from producers.cluster import KEEPS_TOPICS
-
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +23,7 @@ Headers = list[tuple[str, bytes]]
 _ROOM_BYTES = 64 * 1024 * 1024  # in flight; librdkafka's own queue holds four times as much
 _COLLECT = 0.005
 _LOOK_UP = 2.0  # seconds
+_LOOK_UP_EVERY = 300.0
 _QUEUE = 100_000  # messages librdkafka may hold; `room` keeps us far below
 
 
@@ -65,6 +64,10 @@ class Output:
         self._collect_after = _COLLECT if collect is None else collect
         self._stored: list[Any] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._known: tuple[str, ...] = ()
+        self._knowing: asyncio.TimerHandle | None = None
+        self._looking_up: asyncio.Task[None] | None = None
+        self._closed = False
         self._waiting: deque[_Message] = deque()  # for room in librdkafka's queue
         self._bytes = 0
         self.in_flight = 0
@@ -78,7 +81,6 @@ class Output:
                 "queue.buffering.max.messages": _QUEUE,
                 "queue.buffering.max.kbytes": 256 * 1024,
                 "delivery.report.only.error": False,
-                **KEEPS_TOPICS,
                 **settings,
             },
             logger=log,
@@ -89,14 +91,25 @@ class Output:
         """Whether more may be produced; where it is False, stop taking input until messages have been stored."""
         return self.in_flight < self._limit and self._bytes < _ROOM_BYTES
 
-    def look_up(self, topics: Iterable[str]) -> None:
-        """Learn where the topics' partitions are. Blocks for some seconds at most; for any thread.
+    async def know(self, topics: Iterable[str]) -> None:
+        """Learn where the topics' partitions are, now and every few minutes, so that first messages leave at once.
 
-        librdkafka asks when it is given the first message for a topic, and where something else goes on meanwhile, asks
-        again .1 s later, then .2 s, and so on: of new producers 1 in 100 took 40 to 100 ms. What cannot be looked up
-        now is asked for then.
+        Else librdkafka asks when it is given the first message for a topic, and where something comes in between, asks
+        again .1 s later, then .2 s, and so on: of new producers 1 in 100 took 40 to 100 ms. What was looked up and not
+        written to it forgets after a quarter of an hour. (`metadata.max.age.ms` is no way to have it remember
+        for longer: with a day there, a broker's restart was got over after 40 s instead of 10.)
         """
-        for topic in topics:
+        self._known = tuple(topics)
+        await self._loop.run_in_executor(None, self._look_up)
+        if not self._closed:
+            self._knowing = self._loop.call_later(_LOOK_UP_EVERY, self._know_again)
+
+    def _know_again(self) -> None:
+        self._looking_up = self._loop.create_task(self.know(self._known))
+
+    def _look_up(self) -> None:
+        """Ask; what cannot be looked up now is asked for with its first message."""
+        for topic in self._known:
             try:
                 self._producer.list_topics(topic, _LOOK_UP)
             except KafkaException as error:
@@ -172,5 +185,7 @@ class Output:
 
     def close(self) -> None:
         """Serve no more delivery reports. Call after `flush`."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._closed = True
+        for timer in (self._timer, self._knowing):
+            if timer is not None:
+                timer.cancel()

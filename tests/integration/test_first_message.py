@@ -47,7 +47,7 @@ def test_what_was_looked_up_is_not_asked_for_again(broker, unique_name, looks_up
 
     async def run():
         counted = Counted(broker, asyncio.get_running_loop())
-        counted.output.look_up(topics if looks_up else topics[:1])
+        await counted.output.know(topics if looks_up else topics[:1])
         before = await counted.asked()
         for topic in topics:
             counted.output.send(topic, 1, None, b"first", [], topic)

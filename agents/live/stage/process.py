@@ -134,7 +134,7 @@ class StageProcess:
         planning = loop.create_task(planner.run(output, driver.tick))
         planning.add_done_callback(driver.planning_ended)
         try:
-            await asyncio.to_thread(output.look_up, self._onward())
+            await output.know(self._onward())
             await self._until_stopped(app, driver, registration.mark_ready)
             drained = await self._drain(app, driver)
         finally:

@@ -232,7 +232,7 @@ class Built:
     async def prepare(self) -> None:
         """Read what is durable: where the input begins, and the state for a backup; find where outputs go."""
         onward = topics.onward(self._pipeline, self._config.pipeline.graph.successors[self._config.stage])
-        await asyncio.to_thread(self._means.output.look_up, onward)
+        await self._means.output.know(onward)
         await self._copies.begin(self._logs.newest_durable(self._place))
 
     def _standby(self, applied: Callable[[Applied], object]) -> StandbyReader:

@@ -159,9 +159,24 @@ def test_a_message_that_is_not_vital_may_get_lost(scene, how):
 def test_topics_are_looked_up_ahead_and_one_that_cannot_be_is_told_of_and_left(scene, caplog):
     async def script(output, producer, turns):
         producer.unknown = {"b"}
-        output.look_up(["a", "b", "c"])
+        await output.know(["a", "b", "c"])
         assert producer.looked_up == [("a", 2.0), ("c", 2.0)]
-        assert producer.config["metadata.max.age.ms"] == 86_400_000
 
     assert scene(script) == ([], []), "nothing is lost for it"
     assert "b cannot be looked up" in caplog.text
+
+
+def test_topics_are_looked_up_again_before_they_are_forgotten_until_the_end(scene, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_UP_EVERY", 0.0)
+
+    async def script(output, producer, turns):
+        await output.know(["a"])
+        async with asyncio.timeout(20.0):
+            while len(producer.looked_up) < 4:  # noqa: ASYNC110 - a list has no event
+                await asyncio.sleep(0)
+        output.close()
+        await asyncio.get_running_loop().shutdown_default_executor()
+        await turns()
+        assert output._knowing.cancelled()
+
+    scene(script)
