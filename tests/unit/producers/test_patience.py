@@ -28,6 +28,11 @@ def test_what_passes_is_asked_again(monkeypatch):
     assert patiently(broker.ask, "ask", 10) == "answer"
 
 
+def test_a_request_whose_connection_was_replaced_meanwhile_is_made_again(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError._DESTROY_BROKER)  # as where the only broker restarts
+    assert patiently(broker.ask, "ask", 10) == "answer"
+
+
 def test_what_does_not_pass_is_said_at_once(monkeypatch):
     broker = Broker(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match=r"could not ask: .*TOPIC_AUTHORIZATION_FAILED"):
