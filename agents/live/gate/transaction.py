@@ -77,7 +77,7 @@ class AbortedError(BrokerError):
 
 @dataclass(slots=True)
 class Record:
-    """One message to write. `offset` is filled in once the broker has it."""
+    """One message to write. `offset` is filled in once the broker has it, `error` where it will not."""
 
     topic: str
     partition: int | None  # None: any
@@ -85,6 +85,7 @@ class Record:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
     offset: int = -1
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -173,9 +174,25 @@ class TransactionalWriter:
             if turn.positions:
                 send = partial(self._producer.send_offsets_to_transaction, turn.positions, group)
                 self._patiently(send, "commit its offsets", until - time.monotonic())
+            self._await_stored(turn, until)
             self._patiently(self._producer.commit_transaction, "commit", until - time.monotonic())
         except KafkaException as error:
             self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
+
+    def _await_stored(self, turn: Turn, until: float) -> None:
+        """Wait until the broker has each record by its own word, and abort where it does not.
+
+        librdkafka says that a commit does as much. But commits are known that left out what was not delivered.
+        """
+        while self._producer.flush(_SLICE_SECONDS):
+            if time.monotonic() >= until:
+                raise SilentError(f"gate {self._id} could not write its records: the broker has not answered")
+        lost = [record for record in turn.records if record.offset < 0]
+        if lost:
+            left = max(until - time.monotonic(), _SLICE_SECONDS)
+            self._patiently(self._producer.abort_transaction, "abort its transaction", left)
+            told = ", ".join(sorted({f"{record.topic}: {record.error or 'no report'}" for record in lost}))
+            raise AbortedError(f"gate {self._id}: {len(lost)} records were not stored ({told})")
 
     def hold(self, topic: str, within: float) -> None:
         """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.
@@ -199,6 +216,8 @@ class TransactionalWriter:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
                 record.offset = message.offset()
+            else:
+                record.error = error.str()
 
         place = {} if record.partition is None else {"partition": record.partition}
         while True:

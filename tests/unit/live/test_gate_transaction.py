@@ -12,6 +12,11 @@ FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "another one has the id", fatal=
 TURN = Turn([Record("t", 0, b"k", b"v")], [TopicPartition("in", 0, 1)])
 
 
+class Stored:
+    def offset(self):
+        return 7
+
+
 class FakeProducer:
     """Answers each call with the next of the errors that are set for it, and then well."""
 
@@ -19,6 +24,9 @@ class FakeProducer:
         self.settings = settings
         self.errors = {"init": [], "offsets": [], "commit": []}
         self.calls = []
+        self.deliveries = []
+        self.report = (None, Stored())  # None: nobody reports
+        self.unsent = 0
 
     def _answer(self, call):
         self.calls.append(call)
@@ -32,8 +40,19 @@ class FakeProducer:
     def begin_transaction(self):
         self._answer("begin")
 
-    def produce(self, *_record, **_options):
+    def produce(self, *_record, on_delivery, **_options):
         self._answer("produce")
+        self.deliveries.append(on_delivery)
+
+    def flush(self, _seconds):
+        for on_delivery in self.deliveries:
+            if self.report is not None:
+                on_delivery(*self.report)
+        self.deliveries.clear()
+        return self.unsent
+
+    def abort_transaction(self, _seconds):
+        self._answer("abort")
 
     def send_offsets_to_transaction(self, _positions, _group, _seconds):
         self._answer("offsets")
@@ -107,3 +126,25 @@ def test_only_transactions_hold_on_to_the_brokers_they_know(made):
     gate = writer()
     assert gate._producer.settings["metadata.recovery.strategy"] == "none"
     assert "metadata.recovery.strategy" not in ClientSettings.load("b:1").confluent()
+
+
+@pytest.mark.parametrize("report", [None, (KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), None)])
+def test_nothing_is_committed_where_a_record_was_not_stored_whatever_a_commit_would_say(made, report):
+    gate = writer()
+    gate.open(1.0)
+    made.producers[0].report = report
+    with pytest.raises(AbortedError, match=r"1 records were not stored .t: (no report|.*too late)"):
+        gate.write(Turn([Record("t", 0, b"k", b"v")]), None, 1.0)
+    assert made.producers[0].calls[-1] == "abort"
+    assert "commit" not in made.producers[0].calls
+
+
+def test_a_broker_that_does_not_say_whether_it_has_the_records_is_silent(made):
+    gate = writer()
+    gate.open(1.0)
+    made.producers[0].unsent = 1
+    with pytest.raises(AbortedError, match="has not answered"):
+        gate.write(TURN, None, 1.0)
+    assert made.producers[0].calls[-1] == "purge"
+    gate.write(TURN, None, 1.0)
+    assert made.producers[1].calls[-1] == "commit"
