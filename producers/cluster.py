@@ -116,13 +116,8 @@ def idempotent_producer(
     # Without a connection it would ask for its producer id only half a second after the first message.
     deadline = time.monotonic() + timeout
     for name in (topic, *also):
-        look_up = partial(_looked_up, producer, name)
-        _answer(look_up, deadline, settings.bootstrap, producer, trouble)
+        _answer(partial(producer.list_topics, name), deadline, settings.bootstrap, producer, trouble)
     return producer
-
-
-def _looked_up(producer: Any, topic: str, seconds: float) -> Any:
-    return producer.list_topics(topic, timeout=seconds)
 
 
 def _made(kind: Callable[..., _Answer], settings: ClientSettings, options: Mapping[str, Any]) -> _Answer:

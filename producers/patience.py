@@ -62,3 +62,8 @@ def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
 def passes(cause: KafkaError) -> bool:
     """Whether this error is one that time may heal."""
     return bool(cause.retriable() or cause.code() in _PASSING)
+
+
+def unanswered() -> KafkaException:
+    """What librdkafka raises of a call in a transaction whose time is over: it may be tried again."""
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))  # noqa: SLF001

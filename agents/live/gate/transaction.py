@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from agents.live.gate.aside import Aside
 from lineage.errors import BrokerError
 from producers.connection import TRANSACTIONAL
+from producers.patience import unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +87,7 @@ class Record:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
     offset: int = -1
-    error: str = ""
+    error: KafkaError | None = None
 
 
 @dataclass(slots=True)
@@ -127,10 +129,11 @@ class TransactionalWriter:
             "retry.backoff.ms": RETRY_BACKOFF_MS,
             "retry.backoff.max.ms": RETRY_BACKOFF_MAX_MS,
         }
-        self._producer = self._connect()
+        self._connect()
 
-    def _connect(self) -> Any:
-        return Producer(self._settings, logger=log)
+    def _connect(self) -> None:
+        self._producer: Any = Producer(self._settings, logger=log)
+        self._aside = Aside(f"offsets of {self._id}")
 
     def open(self, within: float) -> None:
         """Take the transactional id: a predecessor's open transaction is aborted, and it can write no more."""
@@ -148,8 +151,8 @@ class TransactionalWriter:
 
     def _give_up(self, error: SilentError) -> None:
         log.warning("%s; it connects anew", error)
-        self._producer.purge()
-        self._producer = self._connect()
+        self.close()
+        self._connect()
 
     def write(self, turn: Turn, group: Any, within: float) -> None:
         """Write `turn` in one transaction.
@@ -172,27 +175,31 @@ class TransactionalWriter:
             for record in turn.records:
                 self._produce(record, until)
             if turn.positions:
-                send = partial(self._producer.send_offsets_to_transaction, turn.positions, group)
-                self._patiently(send, "commit its offsets", until - time.monotonic())
+                send = partial(self._producer.send_offsets_to_transaction, turn.positions, group, _SLICE_SECONDS)
+                self._patiently(partial(self._aside.call, send), "commit its offsets", until - time.monotonic())
             self._await_stored(turn, until)
             self._patiently(self._producer.commit_transaction, "commit", until - time.monotonic())
         except KafkaException as error:
             self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
 
     def _await_stored(self, turn: Turn, until: float) -> None:
-        """Wait until the broker has each record by its own word, and abort where it does not.
+        """Wait until the broker has each record by its own word, and end the transaction where it does not.
 
         librdkafka says that a commit does as much. But commits are known that left out what was not delivered.
         """
-        while self._producer.flush(_SLICE_SECONDS):
-            if time.monotonic() >= until:
-                raise SilentError(f"gate {self._id} could not write its records: the broker has not answered")
+        self._patiently(self._flush, "write its records", until - time.monotonic())
         lost = [record for record in turn.records if record.offset < 0]
-        if lost:
-            left = max(until - time.monotonic(), _SLICE_SECONDS)
-            self._patiently(self._producer.abort_transaction, "abort its transaction", left)
-            told = ", ".join(sorted({f"{record.topic}: {record.error or 'no report'}" for record in lost}))
-            raise AbortedError(f"gate {self._id}: {len(lost)} records were not stored ({told})")
+        if not lost:
+            return
+        told = ", ".join(sorted({f"{record.topic}: {_reported(record)}" for record in lost}))
+        text = f"gate {self._id}: {len(lost)} records were not stored ({told})"
+        left = max(until - time.monotonic(), _SLICE_SECONDS)
+        self._patiently(self._producer.abort_transaction, "abort its transaction", left)  # or learn of a successor
+        raise SilentError(text) if any(_given_up_here(record) for record in lost) else AbortedError(text)
+
+    def _flush(self, seconds: float) -> None:
+        if self._producer.flush(seconds):
+            raise unanswered()
 
     def hold(self, topic: str, within: float) -> None:
         """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.
@@ -211,13 +218,14 @@ class TransactionalWriter:
     def close(self) -> None:
         """Let go of the producer. An open transaction is left to the broker, which aborts it."""
         self._producer.purge()
+        self._aside.close()
 
     def _produce(self, record: Record, until: float) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
                 record.offset = message.offset()
             else:
-                record.error = error.str()
+                record.error = error
 
         place = {} if record.partition is None else {"partition": record.partition}
         while True:
@@ -266,6 +274,15 @@ class TransactionalWriter:
                 raise ousted(self._id, cause) from error
             raise AbortedError(f"gate {self._id}: transaction aborted: {cause.str()}") from error
         raise _judge(self._id, cause) from error
+
+
+def _reported(record: Record) -> str:
+    return record.error.str() if record.error is not None else "no report"
+
+
+def _given_up_here(record: Record) -> bool:
+    """Whether librdkafka, not the broker, gave this record up: what it sends next may well go the same way."""
+    return record.error is not None and record.error.code() < 0
 
 
 def fenced(who: str, cause: KafkaError) -> FencedError:

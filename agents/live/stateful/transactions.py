@@ -20,9 +20,12 @@ from checkpoint.manifests import describe, seal
 from lineage.values.replication import encode
 from producers.cluster import idempotent_producer
 from producers.connection import TRANSACTIONAL
+from producers.patience import unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from confluent_kafka import KafkaError
 
     from checkpoint.capture import Captured
     from lineage.replication import Manifest, Output
@@ -57,6 +60,7 @@ class TransactionalSending:
         )
         self._id = transactional_id
         self._open = False
+        self._lost: list[str] = []  # why, of each record that the broker has not said to have
         self._later: list[tuple[str, int, bytes | None, Any]] = []
         self._call(lambda: self._producer.init_transactions(_SLICE), "begin")
 
@@ -83,7 +87,7 @@ class TransactionalSending:
             return
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, headers=list(headers))
+                self._producer.produce(topic, value, key, partition, headers=list(headers), on_delivery=self._delivered)
             except BufferError:
                 self._producer.poll(0.01)
             except KafkaException as error:
@@ -92,13 +96,27 @@ class TransactionalSending:
                 return
 
     def commit(self) -> None:
-        """Have all that was sent stand. Raises DeliveryError where it is not known whether it does."""
+        """Have all that was sent stand. Raises DeliveryError where it is not known whether it does.
+
+        Commits are known that succeed and leave out what was not delivered: it counts what the broker says to have.
+        """
+        self._call(self._flush, "send")
+        if self._lost:
+            raise DeliveryError(f"the transaction of {self._id}", f"{len(self._lost)} records: {self._lost[0]}")
         self._call(lambda: self._producer.commit_transaction(_SLICE), "commit")
         self._open = False
 
     def serve(self, seconds: float = 0.005) -> None:
         """Serve what was acknowledged."""
         self._producer.poll(seconds)
+
+    def _flush(self) -> None:
+        if self._producer.flush(_SLICE):
+            raise unanswered()
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None or message.offset() < 0:
+            self._lost.append(f"{message.topic()}: {error.str() if error is not None else 'its place is unknown'}")
 
     def _call(self, call: Callable[[], object], what: str) -> None:
         """Call until it succeeds, within a bound: of a lost connection, too, it is said that it can be tried again."""

@@ -1,5 +1,8 @@
 """A gate whose transactions are not answered: it connects anew, and says that what stands must be read."""
 
+import threading
+import time
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -49,6 +52,7 @@ class FakeProducer:
             if self.report is not None:
                 on_delivery(*self.report)
         self.deliveries.clear()
+        self.unsent -= self.unsent > 0
         return self.unsent
 
     def abort_transaction(self, _seconds):
@@ -79,6 +83,7 @@ def made(monkeypatch):
 
     monkeypatch.setattr(transaction, "Producer", make)
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 0.01)
+    monkeypatch.setattr(transaction, "_SLICE_SECONDS", 0.01)
     make.producers, make.plans = producers, producers_plans
     return make
 
@@ -92,7 +97,7 @@ def test_a_connection_that_is_lost_for_good_is_given_up(made, call):
     made.plans.append({call: [SILENCE]})
     gate = writer()
     gate.open(1.0)
-    with pytest.raises(AbortedError, match="nothing is heard"):
+    with pytest.raises(AbortedError, match=r"transaction given up: .*could not commit"):
         gate.write(TURN, None, 1.0)
     first, second = made.producers
     assert first.calls[-1] == "purge"
@@ -128,22 +133,67 @@ def test_only_transactions_hold_on_to_the_brokers_they_know(made):
     assert "metadata.recovery.strategy" not in ClientSettings.load("b:1").confluent()
 
 
-@pytest.mark.parametrize("report", [None, (KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), None)])
-def test_nothing_is_committed_where_a_record_was_not_stored_whatever_a_commit_would_say(made, report):
+@pytest.mark.parametrize(
+    ("report", "last"),
+    [
+        (None, "abort"),
+        ((KafkaError(KafkaError.NOT_ENOUGH_REPLICAS, "one is missing"), None), "abort"),
+        ((KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), None), "purge"),  # librdkafka's own word: it connects anew
+    ],
+)
+def test_nothing_is_committed_where_a_record_was_not_stored_whatever_a_commit_would_say(made, report, last):
     gate = writer()
     gate.open(1.0)
     made.producers[0].report = report
-    with pytest.raises(AbortedError, match=r"1 records were not stored .t: (no report|.*too late)"):
+    with pytest.raises(AbortedError, match=r"1 records were not stored .t: (no report|.*too late|.*is missing)"):
         gate.write(Turn([Record("t", 0, b"k", b"v")]), None, 1.0)
-    assert made.producers[0].calls[-1] == "abort"
+    assert made.producers[0].calls[-1] == last
+    assert "abort" in made.producers[0].calls
     assert "commit" not in made.producers[0].calls
+
+
+def test_offsets_that_are_never_answered_hold_nobody_up(made):
+    """librdkafka may wait for the group's coordinator for good, whatever the time limit of the call."""
+    gate = writer()
+    gate.open(1.0)
+    never = threading.Event()
+    made.producers[0].send_offsets_to_transaction = lambda *_call: never.wait(60)
+    with pytest.raises(AbortedError, match=r"could not commit its offsets .* no answer"):
+        gate.write(TURN, None, 1.0)
+    assert made.producers[0].calls[-1] == "purge"
+    gate.write(TURN, None, 1.0)
+    assert made.producers[1].calls[-1] == "commit"
+    never.set()
+
+
+def test_offsets_that_are_answered_late_are_not_sent_twice(made):
+    gate = writer()
+    gate.open(1.0)
+    calls = []
+
+    def late(*_call):
+        calls.append(1)
+        time.sleep(transaction._SLICE_SECONDS * 2.5)
+
+    made.producers[0].send_offsets_to_transaction = late
+    gate.write(TURN, None, 60.0)
+    assert made.producers[0].calls[-1] == "commit"
+    assert calls == [1]
+
+
+def test_a_process_that_stood_still_asks_for_its_records_again_first(made):
+    gate = writer()
+    gate.open(1.0)
+    made.producers[0].unsent = 4  # times that it is asked in vain, though all the time is over
+    gate.write(TURN, None, 0.0)
+    assert made.producers[0].calls[-1] == "commit"
 
 
 def test_a_broker_that_does_not_say_whether_it_has_the_records_is_silent(made):
     gate = writer()
     gate.open(1.0)
-    made.producers[0].unsent = 1
-    with pytest.raises(AbortedError, match="has not answered"):
+    made.producers[0].unsent = 1_000_000
+    with pytest.raises(AbortedError, match=r"could not write its records .* no answer"):
         gate.write(TURN, None, 1.0)
     assert made.producers[0].calls[-1] == "purge"
     gate.write(TURN, None, 1.0)
