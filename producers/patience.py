@@ -26,6 +26,7 @@ _PASSING = frozenset(
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
         KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError._DESTROY_BROKER,  # noqa: SLF001 - a request was on a connection that is being replaced
+        KafkaError._NOENT,  # noqa: SLF001 - no leader is known: brokers that start say so of partitions
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,

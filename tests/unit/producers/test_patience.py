@@ -33,6 +33,11 @@ def test_a_request_whose_connection_was_replaced_meanwhile_is_made_again(monkeyp
     assert patiently(broker.ask, "ask", 10) == "answer"
 
 
+def test_partitions_without_a_leader_are_waited_for(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError._NOENT)  # as where offsets are listed while the only broker starts
+    assert patiently(broker.ask, "ask", 10) == "answer"
+
+
 def test_what_does_not_pass_is_said_at_once(monkeypatch):
     broker = Broker(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match=r"could not ask: .*TOPIC_AUTHORIZATION_FAILED"):
