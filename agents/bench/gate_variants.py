@@ -47,6 +47,9 @@ class PlainWriter:
             raise BrokerError("the broker did not acknowledge in time")
         self._consumer.commit(offsets=turn.positions, asynchronous=False)
 
+    def withdraw(self, turn: Turn, group: Any, within: float) -> None:
+        """Nothing to do either: nothing can be taken back."""
+
     def hold(self, topic: str, within: float) -> None:
         """Nothing to do either."""
 
@@ -85,6 +88,10 @@ class TimedWriter:
         begun = time.perf_counter()
         self._writer.write(turn, group, within)
         self.seconds.append(time.perf_counter() - begun)
+
+    def withdraw(self, turn: Turn, group: Any, within: float) -> None:
+        """Have the other one write and take back."""
+        self._writer.withdraw(turn, group, within)
 
     def hold(self, topic: str, within: float) -> None:
         """Have the other one make sure."""

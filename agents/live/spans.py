@@ -33,12 +33,25 @@ class Span:
 
 def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:
     """The first offset of each partition and its end, with records of open transactions counted in."""
-    wanted = [TopicPartition(topic, partition) for partition in partitions]
+    either = IsolationLevel.READ_UNCOMMITTED
+    first = offsets(admin, topic, partitions, OffsetSpec.earliest(), either, within)
+    last = offsets(admin, topic, first, OffsetSpec.latest(), either, within)
+    return {partition: Span(first[partition], last[partition]) for partition in first}
 
-    def ask(spec: OffsetSpec, seconds: float) -> dict[int, int]:
-        futures = admin.list_offsets(
-            dict.fromkeys(wanted, spec), isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
-        )
+
+def offsets(
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    spec: OffsetSpec,
+    isolation: IsolationLevel,
+    within: float,
+) -> dict[int, int]:
+    """The offset of each partition that `spec` names. Raises `BrokerError` when nobody says within `within` seconds."""
+    wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+
+    def ask(seconds: float) -> dict[int, int]:
+        futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=seconds)
         try:
             return {place.partition: future.result().offset for place, future in futures.items()}
         except KafkaException:
@@ -46,9 +59,7 @@ def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: fl
             admin.list_topics(timeout=seconds)
             raise
 
-    first = patiently(lambda s: ask(OffsetSpec.earliest(), s), f"list the offsets of {topic}", within)
-    last = patiently(lambda s: ask(OffsetSpec.latest(), s), f"list the offsets of {topic}", within)
-    return {partition: Span(first[partition], last[partition]) for partition in first}
+    return patiently(ask, f"list the offsets of {topic}", within)
 
 
 def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Span], within: float) -> Iterator[Any]:

@@ -175,10 +175,10 @@ class SilentWriter(TransactionalWriter):
         super().__init__(*arguments, **options)
         self.writes = self.silent = 0
 
-    def _attempt(self, turn, group, within):
+    def _attempt(self, turn, group, within, **options):
         self.writes += 1
         if self.writes % 3 or self.silent == 6:
-            super()._attempt(turn, group, within)
+            super()._attempt(turn, group, within, **options)
             return
         self.silent += 1
         self._producer.begin_transaction()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from agents.core.gate import GateCore
     from agents.core.outcomes import Release
+    from agents.live.gate.hanging import Mender
     from agents.live.gate.memory import Memory
     from agents.live.gate.states import GateStates
     from agents.live.gate.transaction import Writer
@@ -42,6 +43,7 @@ _POLL_SECONDS = 0.1
 _HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states: what makes them durable comes another way
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
 _LOAD_SECONDS = 120.0
+_MEND_SECONDS = 30.0
 _QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
 
 
@@ -62,6 +64,7 @@ class Means:
     writer: Writer
     wire: Wire
     memory: Memory
+    mender: Mender
     metrics: GateMetrics
     core: Callable[[], GateCore]  # a new one for each beginning
     tell: Callable[[float], None] = lambda _now: None  # called every round
@@ -78,6 +81,7 @@ class Gate:
         self._writer = means.writer
         self._wire = means.wire
         self._memory = means.memory
+        self._mender = means.mender
         self._metrics = means.metrics
         self._new_core = means.core
         self._tell = means.tell
@@ -270,6 +274,7 @@ class Gate:
     def _load(self, partitions: Sequence[int]) -> list[TopicPartition]:
         if not partitions:
             return []
+        self._mender.mend(self._writer, _MEND_SECONDS)  # no transaction is under way
         places = self._memory.load(self._core, partitions, _LOAD_SECONDS)
         for place in places:
             self._standing[place.partition] = (place.offset, place.note)

@@ -11,6 +11,7 @@ What may go wrong, and what answers it:
   ten seconds; memory is rebuilt from the committed offsets, their notes and the egress (`memory`);
 * paused while another gate takes its place: the broker voids what it still writes, by the producer's epoch or by the
   group's generation, and it ends with a message that says so (`transaction`);
+* a transaction that is over, of which the broker did not tell every partition: it is ended there (`hanging`);
 * an aborted transaction: the core is dropped, and the gate begins again from what is committed (`loop`);
 * ousted from its group with no successor at work, which happens to a static member that the broker hears twice after
   an outage: it makes sure of that by its transactional id, and joins anew.
@@ -29,13 +30,14 @@ from confluent_kafka.admin import AdminClient
 
 from agents.core.gate import GateCore
 from agents.live.gate import group as gate_group
+from agents.live.gate.hanging import Mender
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
 from agents.live.gate.states import GateStates
 from agents.live.gate.teller import Teller
 from agents.live.gate.transaction import OustedError, TransactionalWriter
 from agents.live.gate.wire import Wire
-from agents.live.groups import instance_id
+from agents.live.groups import group_id, instance_id
 from agents.live.metrics import Distribution, GateMetrics
 from agents.live.registry import serve_metrics
 from lineage.errors import SpillwayError
@@ -182,11 +184,18 @@ def build(
         egress=names.egress,
         wire=wire,
     )
+    mender = Mender(
+        settings.confluent(),
+        group=group_id(spec.name, GATE),
+        outcomes=names.outcomes,
+        outputs=(names.egress, names.dead),
+    )
     means = Means(
         consumer=consumer,
         writer=writer,
         wire=wire,
         memory=memory,
+        mender=mender,
         metrics=metrics,
         core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, durability=durability),
         tell=tell,

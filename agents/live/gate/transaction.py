@@ -107,6 +107,9 @@ class Writer(Protocol):
     def write(self, turn: Turn, group: Any, within: float) -> None:
         """Write all of `turn` or nothing, filling in the records' offsets; `group` is the consumer's metadata."""
 
+    def withdraw(self, turn: Turn, group: Any, within: float) -> None:
+        """Write `turn` and take it back."""
+
     def hold(self, topic: str, within: float) -> None:
         """Make sure that this writer may still write, `topic` for one; raise `FencedError` where it may not."""
 
@@ -160,15 +163,27 @@ class TransactionalWriter:
         Raises `AbortedError` when it is at its end, most often with nothing of it standing, and the gate may go on
         after reading its memory again, and `FencedError` when another gate has taken this one's place.
         """
+        self._transact(turn, group, within, stand=True)
+
+    def withdraw(self, turn: Turn, group: Any, within: float) -> None:
+        """Write `turn` and take it back: readers of what is committed never see it. Raises as `write` does."""
+        self._transact(turn, group, within, stand=False)
+
+    def _transact(self, turn: Turn, group: Any, within: float, *, stand: bool) -> None:
         until = time.monotonic() + within
         try:
-            self._attempt(turn, group, min(within, _KEPT_SECONDS))
+            self._attempt(turn, group, min(within, _KEPT_SECONDS), stand=stand)
         except SilentError as error:
             self._give_up(error)
             self.open(max(until - time.monotonic(), _SLICE_SECONDS))
             raise AbortedError(f"gate {self._id}: transaction given up: {error}") from error
 
-    def _attempt(self, turn: Turn, group: Any, within: float) -> None:
+    def _attempt(self, turn: Turn, group: Any, within: float, *, stand: bool) -> None:
+        end, what = (
+            (self._producer.commit_transaction, "commit")
+            if stand
+            else (self._producer.abort_transaction, "take back what it wrote")
+        )
         until = time.monotonic() + within
         try:
             self._producer.begin_transaction()
@@ -178,7 +193,7 @@ class TransactionalWriter:
                 send = partial(self._producer.send_offsets_to_transaction, turn.positions, group, _SLICE_SECONDS)
                 self._patiently(partial(self._aside.call, send), "commit its offsets", until - time.monotonic())
             self._await_stored(turn, until)
-            self._patiently(self._producer.commit_transaction, "commit", until - time.monotonic())
+            self._patiently(end, what, until - time.monotonic())
         except KafkaException as error:
             self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
 
@@ -204,16 +219,9 @@ class TransactionalWriter:
     def hold(self, topic: str, within: float) -> None:
         """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.
 
-        Readers of what is committed never see it. Raises `FencedError` when another gate has taken the id.
+        Raises `FencedError` when another gate has taken the id.
         """
-        until = time.monotonic() + within
-        try:
-            self._producer.begin_transaction()
-            self._produce(Record(topic, 0, None, None), until)
-            self._producer.flush(within)  # an unsent message is forgotten by an abort, and the broker not asked
-            self._patiently(self._producer.abort_transaction, "ask for its place", until - time.monotonic())
-        except KafkaException as error:
-            raise _judge(self._id, error.args[0]) from error
+        self.withdraw(Turn([Record(topic, 0, None, None)]), None, within)
 
     def close(self) -> None:
         """Let go of the producer. An open transaction is left to the broker, which aborts it."""

@@ -1,0 +1,145 @@
+"""Transactions that are over, of which some partitions were never told: they are found, and ended.
+
+A broker that knows no leader for a partition when a transaction ends may take the partition for deleted and leave it
+out (KAFKA-20734, in 4.3 at least; a cluster of one that stops knows none). The producer hears that all went well. But
+what it wrote there is never seen, nor is anything behind it, and the offsets that it committed are withheld: whoever
+reads waits for good. Kafka calls such a transaction hanging (KIP-664).
+
+1. While a gate has its transactional id and no transaction under way, nothing of that id is open. What seems to be, in
+   a partition that it writes or among its group's offsets, hangs, or is another gate's and over in a moment.
+2. The producer behind the id is the same, so the end of its next transaction in such a partition is the end of what
+   hangs there. Nobody has seen any of that yet.
+3. Where offsets hang, it is made to fall. Then the inputs are taken again, and what stands in other partitions is
+   recognized there (`memory`).
+4. Where only outputs hang, it is made to stand: either the offsets have gone past them, or they are recognized.
+
+By 3 and 4 it is the same whether the transaction was meant to stand or to fall, and which partitions were told.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from agents.live.gate.transaction import AbortedError, Record, Turn
+from agents.live.spans import offsets
+from producers.patience import patiently
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.live.gate.transaction import Writer
+
+log = logging.getLogger(__name__)
+
+_SURE_SECONDS = 1.0  # another gate's transaction is over in less
+_PAUSE_SECONDS = 0.1
+_ASK_SECONDS = 30.0  # a broker that starts answers before
+
+
+class Hang(NamedTuple):
+    """A partition of an output that shows nothing from offset `stable` on, or one of the input's (-1): its offset."""
+
+    topic: str
+    partition: int
+    stable: int
+
+
+class Mender:
+    """Ends what hangs of a gate: in `outputs`, which it writes, and in its group's offsets of `outcomes`."""
+
+    def __init__(self, settings: Mapping[str, Any], *, group: str, outcomes: str, outputs: Sequence[str]) -> None:
+        self._settings = settings
+        self._group = group
+        self._outcomes = outcomes
+        self._outputs = tuple(outputs)
+
+    def mend(self, writer: Writer, within: float) -> None:
+        """End what hangs, by `writer`, which has its id and no transaction under way.
+
+        What hangs after `within` seconds is another's, and said in the log. Raises `FencedError` where the id is lost,
+        `BrokerError` where nobody answers.
+        """
+        until = time.monotonic() + within
+        # A new one: one that saw the group's coordinator go may wait for it for good (`agents.live.gate.aside`).
+        admin = AdminClient({**self._settings}, logger=log)
+        sight = _Sight(admin, self._group, self._outcomes, self._outputs)
+        while hanging := sight.persisting():
+            places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
+            if time.monotonic() >= until:
+                log.error("a transaction hangs in %s, and it is not this gate's: see kafka-transactions.sh", places)
+                return
+            log.warning("a transaction that is over hangs in %s; ending it there", places)
+            try:
+                self._end(hanging, writer, max(until - time.monotonic(), _SURE_SECONDS))
+            except AbortedError as error:
+                log.warning("%s; looking again", error)
+
+    def _end(self, hanging: frozenset[Hang], writer: Writer, within: float) -> None:
+        records = [Record(hang.topic, hang.partition, None, None) for hang in hanging if hang.topic != self._outcomes]
+        withheld = [TopicPartition(hang.topic, hang.partition, 0) for hang in hanging if hang.topic == self._outcomes]
+        if not withheld:
+            writer.write(Turn(records), None, within)
+            return
+        # A consumer that is no member: the group may have none yet, and what is withdrawn binds nobody.
+        stranger = Consumer({**self._settings, "group.id": self._group}, logger=log)
+        try:
+            writer.withdraw(Turn(records, withheld), stranger.consumer_group_metadata(), within)
+        finally:
+            stranger.close()
+
+
+class _Sight:
+    """What hangs, by an admin client's answers."""
+
+    def __init__(self, admin: AdminClient, group: str, outcomes: str, outputs: Sequence[str]) -> None:
+        self._admin = admin
+        self._group = group
+        self._outcomes = outcomes
+        self._outputs = outputs
+
+    def persisting(self) -> frozenset[Hang]:
+        """What hangs at every look."""
+        hanging = self._look()
+        sure = time.monotonic() + _SURE_SECONDS
+        while hanging and time.monotonic() < sure:
+            time.sleep(_PAUSE_SECONDS)
+            hanging &= self._look()
+        return hanging
+
+    def _look(self) -> frozenset[Hang]:
+        return self._withheld().union(*(self._open(topic) for topic in self._outputs))
+
+    def _open(self, topic: str) -> frozenset[Hang]:
+        partitions = self._partitions(topic)
+        written = self._ends(topic, partitions, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._ends(topic, partitions, IsolationLevel.READ_COMMITTED)  # after it: none of a gate at work lags
+        return frozenset(Hang(topic, n, stable[n]) for n in partitions if stable[n] < written[n])
+
+    def _ends(self, topic: str, partitions: Sequence[int], isolation: IsolationLevel) -> dict[int, int]:
+        return offsets(self._admin, topic, partitions, OffsetSpec.latest(), isolation, _ASK_SECONDS)
+
+    def _withheld(self) -> frozenset[Hang]:
+        places = [TopicPartition(self._outcomes, partition) for partition in self._partitions(self._outcomes)]
+        asked = [ConsumerGroupTopicPartitions(self._group, places)]
+
+        def ask(seconds: float) -> Any:
+            answers = self._admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=seconds)
+            return answers[self._group].result()
+
+        answer = patiently(ask, f"list the offsets of the group {self._group}", _ASK_SECONDS)
+        return frozenset(
+            Hang(place.topic, place.partition, -1)
+            for place in answer.topic_partitions
+            if place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+        )
+
+    def _partitions(self, topic: str) -> list[int]:
+        listed = patiently(
+            lambda seconds: self._admin.list_topics(topic, seconds), f"list the partitions of {topic}", _ASK_SECONDS
+        )
+        return sorted(listed.topics[topic].partitions)

@@ -1,0 +1,134 @@
+"""What hangs of a gate falls where offsets hang and stands otherwise; what another gate is at work on is let be."""
+
+import itertools
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
+
+from agents.live.gate import hanging
+from agents.live.gate.hanging import Mender
+from agents.live.gate.transaction import AbortedError
+from producers.connection import ClientSettings
+
+OUTPUTS = ("p.egress", "p.dead")
+
+
+class Cluster:
+    """As much of an admin client and of a gate's writer as is asked here: what is open where, and how it is ended."""
+
+    def __init__(self):
+        self.open = {}  # (topic, partition): the first offset that is not shown
+        self.withheld = set()  # partitions of the input
+        self.moves = itertools.repeat(0)  # how much farther a gate at work is at each look
+        self.ended = []
+        self.fails = 0
+
+    def list_topics(self, topic, _seconds):
+        return type("Listed", (), {"topics": {topic: type("Topic", (), {"partitions": {0: None, 1: None}})}})
+
+    def list_offsets(self, wanted, isolation_level, request_timeout):
+        assert request_timeout > 0
+        moved = next(self.moves) if isolation_level is IsolationLevel.READ_COMMITTED else 10**6
+        shown = {place: self.open.get((place.topic, place.partition), 10**7) for place in wanted}
+        return {place: Done(min(first + moved, 10**6)) for place, first in shown.items()}
+
+    def list_consumer_group_offsets(self, asked, require_stable, request_timeout):
+        assert require_stable
+        assert request_timeout > 0
+        places = []
+        for place in asked[0].topic_partitions:
+            answered = TopicPartition(place.topic, place.partition, 7)
+            places.append(Place(answered, place.partition in self.withheld))
+        return {"p.gate": Done(None, ConsumerGroupTopicPartitions("p.gate"), places)}
+
+    def write(self, turn, _group, _within):
+        self._end("stand", turn)
+
+    def withdraw(self, turn, _group, _within):
+        self._end("fall", turn)
+
+    def _end(self, how, turn):
+        places = {(record.topic, record.partition) for record in turn.records}
+        offsets = {place.partition for place in turn.positions}
+        self.ended.append((how, places, offsets))
+        if self.fails:
+            self.fails -= 1
+            raise AbortedError("not this time")
+        if self.mine:
+            for place in places:
+                self.open.pop(place)
+            self.withheld -= offsets
+
+    mine = True
+
+
+class Place:
+    def __init__(self, place, withheld):
+        self.topic, self.partition = place.topic, place.partition
+        self.error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT) if withheld else None
+
+
+class Done:
+    """A future that has come."""
+
+    def __init__(self, offset, answer=None, places=()):
+        self.offset, self.answer, self.topic_partitions = offset, answer, places
+
+    def result(self):
+        return self
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    monkeypatch.setattr(hanging, "_SURE_SECONDS", 0.02)
+    monkeypatch.setattr(hanging, "_PAUSE_SECONDS", 0.005)
+    made = Cluster()
+    monkeypatch.setattr(hanging, "AdminClient", lambda *_settings, **_options: made)
+    return made
+
+
+def mend(cluster, within=60.0):
+    settings = ClientSettings.load("127.0.0.1:1").confluent()
+    mender = Mender({**settings, "log_level": 0}, group="p.gate", outcomes="p.outcomes", outputs=OUTPUTS)
+    mender.mend(cluster, within)
+
+
+def test_nothing_is_done_where_nothing_hangs(cluster):
+    mend(cluster)
+    assert cluster.ended == []
+
+
+def test_outputs_alone_are_made_to_stand(cluster):
+    cluster.open = {("p.egress", 1): 5, ("p.dead", 0): 0}
+    mend(cluster)
+    assert cluster.ended == [("stand", {("p.egress", 1), ("p.dead", 0)}, set())]
+
+
+def test_all_of_it_falls_where_offsets_hang(cluster):
+    cluster.open = {("p.egress", 1): 5}
+    cluster.withheld = {0, 1}
+    mend(cluster)
+    assert cluster.ended == [("fall", {("p.egress", 1)}, {0, 1})]
+
+
+def test_an_end_that_was_aborted_is_made_again(cluster):
+    cluster.open = {("p.egress", 1): 5}
+    cluster.fails = 2
+    mend(cluster)
+    assert len(cluster.ended) == 3
+    assert not cluster.open
+
+
+def test_a_gate_at_work_is_let_be(cluster):
+    cluster.open = {("p.egress", 1): 5}
+    cluster.moves = itertools.count()
+    mend(cluster)
+    assert cluster.ended == []
+
+
+def test_what_hangs_of_another_gate_is_said_and_left(cluster, caplog):
+    cluster.open = {("p.egress", 1): 5}
+    cluster.mine = False
+    mend(cluster, within=0.1)
+    assert cluster.ended
+    assert "hangs in p.egress[1], and it is not this gate's" in caplog.text
