@@ -229,9 +229,18 @@ def link_is_cut(run: Run, rng: Random) -> None:
 
 def broker_restarts(run: Run, rng: Random) -> None:
     """The broker is killed, is away for a while, and comes back with its data."""
+    _broker_goes(run, rng, run.bench.broker.kill)
+
+
+def broker_is_stopped(run: Run, rng: Random) -> None:
+    """The broker is stopped as an operator does it, which has ways of its own to go wrong, and comes back."""
+    _broker_goes(run, rng, run.bench.broker.stop)
+
+
+def _broker_goes(run: Run, rng: Random, go: Callable[[], None]) -> None:
     begin(run, rng)
     run.faulted = time.time()
-    run.bench.broker.kill()
+    go()
     time.sleep(rng.uniform(0.0, 2.0))
     run.bench.broker.start()
     run.go_on(20, 60)

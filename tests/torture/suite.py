@@ -60,6 +60,7 @@ FAULTS: dict[str, Fault] = {
     "cut": Fault("a primary whose connections break", "pair", faults.link_is_cut, through_link=True),
     "broker": Fault("the broker for some seconds", "pair", faults.broker_restarts),
     "broker-dice": Fault("the broker for some seconds", "dice", faults.broker_restarts),
+    "broker-stopped": Fault("the broker for some seconds, stopped in good order", "pair", faults.broker_is_stopped),
     "compaction": Fault("compaction at any moment, and primaries", "pair", faults.compaction_and_deaths,
                         compacted=True, arguments=LARGE, count=400),
     **{
@@ -75,6 +76,7 @@ FAULTS: dict[str, Fault] = {
 # How many seeds each has, where it is not one: what is struck by chance is tried more often.
 _SEEDS = {
     **dict.fromkeys(("primary-pair", "primary-dice", "gate", "figure-6", "broker", "compaction", "several"), 3),
+    "broker-stopped": 4,
     **dict.fromkeys(("backup", "sleep", "sleep-dice", "doze", "neighbours", "all", "in-turn", "slow"), 2),
 }
 
