@@ -80,7 +80,8 @@ class Mender:
                 log.warning("%s; looking again", error)
 
     def _end(self, hanging: frozenset[Hang], writer: Writer, within: float) -> None:
-        records = [Record(hang.topic, hang.partition, None, None) for hang in hanging if hang.topic != self._outcomes]
+        empty = b""  # no request's, so nobody takes it for an outcome
+        records = [Record(hang.topic, hang.partition, None, empty) for hang in hanging if hang.topic != self._outcomes]
         withheld = [TopicPartition(hang.topic, hang.partition, 0) for hang in hanging if hang.topic == self._outcomes]
         if not withheld:
             writer.write(Turn(records), None, within)
