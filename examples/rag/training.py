@@ -62,7 +62,9 @@ def vocabulary() -> list[str]:
 def train_rewriter(steps: int = 240) -> Rewriter:
     """Cross entropy of the next place to copy, on questions made up as it goes."""
     draw, known, net = random.Random(SEED), vocabulary(), Rewriter()
-    optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    # Steps that shrink: else what it has learned at the last one is chance, and another processor's is another.
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
     for _ in range(steps):
         made = [question(draw, known) for _ in range(24)]
         read, empty = net.read([encode(text) for text, _ in made])
@@ -70,6 +72,7 @@ def train_rewriter(steps: int = 240) -> Rewriter:
         wanted = pad_sequence([torch.tensor([*places, 0]) for _, places in made], batch_first=True, padding_value=-100)
         scores = net.point(read, empty, last)
         _descend(net, optimizer, functional.cross_entropy(scores.flatten(0, 1), wanted.flatten(), ignore_index=-100))
+        schedule.step()
     return net.eval()
 
 
