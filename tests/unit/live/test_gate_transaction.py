@@ -1,12 +1,12 @@
 """A gate whose transactions are not answered: it connects anew, and says that what stands must be read."""
 
 import threading
-import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from agents.live.gate import transaction
+from agents.live.gate.aside import Aside
 from agents.live.gate.transaction import AbortedError, FencedError, Record, SilentError, TransactionalWriter, Turn
 from producers.connection import ClientSettings
 
@@ -166,19 +166,30 @@ def test_offsets_that_are_never_answered_hold_nobody_up(made):
     never.set()
 
 
-def test_offsets_that_are_answered_late_are_not_sent_twice(made):
-    gate = writer()
-    gate.open(1.0)
-    calls = []
+def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
+    asked, sent = [], []
+    third = threading.Event()
+    await_answer = Aside.call
+
+    def noted(aside, call, seconds):
+        asked.append(1)
+        if len(asked) == 3:
+            third.set()
+        await_answer(aside, call, seconds)
 
     def late(*_call):
-        calls.append(1)
-        time.sleep(transaction._SLICE_SECONDS * 2.5)
+        sent.append(1)
+        assert third.wait(60)
 
+    monkeypatch.setattr(Aside, "call", noted)
+    monkeypatch.setattr(transaction, "_KEPT_SECONDS", 60.0)
+    gate = writer()
+    gate.open(1.0)
     made.producers[0].send_offsets_to_transaction = late
     gate.write(TURN, None, 60.0)
     assert made.producers[0].calls[-1] == "commit"
-    assert calls == [1]
+    assert len(asked) >= 3
+    assert sent == [1]
 
 
 def test_a_process_that_stood_still_asks_for_its_records_again_first(made):
