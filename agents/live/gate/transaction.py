@@ -219,9 +219,10 @@ class TransactionalWriter:
     def hold(self, topic: str, within: float) -> None:
         """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.
 
-        Raises `FencedError` when another gate has taken the id.
+        Raises `FencedError` when another gate has taken the id, and another `BrokerError` where that is not known: it
+        does not connect anew then, as that would take the id from whoever has it.
         """
-        self.withdraw(Turn([Record(topic, 0, None, None)]), None, within)
+        self._attempt(Turn([Record(topic, 0, None, None)]), None, within, stand=False)
 
     def close(self) -> None:
         """Let go of the producer. An open transaction is left to the broker, which aborts it."""

@@ -209,3 +209,21 @@ def test_a_broker_that_does_not_say_whether_it_has_the_records_is_silent(made):
     assert made.producers[0].calls[-1] == "purge"
     gate.write(TURN, None, 1.0)
     assert made.producers[1].calls[-1] == "commit"
+
+
+def test_who_asks_for_its_place_and_is_not_answered_takes_it_from_nobody(made):
+    made.plans.append({"abort": [SILENCE]})
+    gate = writer()
+    gate.open(1.0)
+    with pytest.raises(SilentError, match="could not take back what it wrote"):
+        gate.hold("t", 0.01)
+    assert len(made.producers) == 1
+
+
+def test_who_has_lost_its_place_hears_it(made):
+    made.plans.append({"abort": [FENCED]})
+    gate = writer()
+    gate.open(1.0)
+    with pytest.raises(FencedError):
+        gate.hold("t", 1.0)
+    assert len(made.producers) == 1
