@@ -31,7 +31,7 @@ def make_topics(bootstrap: str, partitions: dict[str, int], **config: str) -> No
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
     for future in admin.create_topics(wanted).values():
-        future.result(30)
+        future.result(90)
 
 
 def echo(query: Query, _headers: Headers) -> list[Outcome]:
@@ -156,7 +156,7 @@ def echo_pipeline(broker: str, unique_name: str) -> Iterator[Callable[..., EchoP
 def await_true() -> Callable[..., None]:
     """Polls a condition until it holds, at most so many seconds."""
 
-    def await_it(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    def await_it(condition: Callable[[], object], seconds: float = 90.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "the condition did not come to hold in time"

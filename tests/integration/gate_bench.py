@@ -54,10 +54,13 @@ class GateBench:
         self.settings = ClientSettings(bootstrap=broker)
         self.admin = AdminClient({**self.settings.confluent(), "log_level": 2})
         ensure(self.settings, topics.topic_plan(self.pipeline.spec))
-        self.producer = Producer(
-            {**self.settings.confluent(), "linger.ms": 2, "enable.idempotence": True, "log_level": 2}
-        )
+        self.connect()
         self.gates: list[subprocess.Popen[str]] = []
+
+    def connect(self) -> None:
+        """Let the stages have a producer; a new one after an outage, which may have cost the old one a partition."""
+        steady = {"linger.ms": 2, "enable.idempotence": True, "log_level": 2}
+        self.producer = Producer({**self.settings.confluent(), **steady})
 
     def report(self, request_id, partition, sequence, committed=0, stage="a", outcome=None, **changes):
         """A stage's report to the gate."""
@@ -86,10 +89,10 @@ class GateBench:
     def released(self, topic=topics.egress) -> list:
         """Everything on the egress (or another topic) that is committed now."""
         name = topic(self.name)
-        spans = bounds(self.admin, name, range(PARTITIONS), 30)
-        return list(read_spans(self.settings.confluent(), name, spans, 30))
+        spans = bounds(self.admin, name, range(PARTITIONS), 90)
+        return list(read_spans(self.settings.confluent(), name, spans, 90))
 
-    def await_released(self, count, within=60.0, topic=topics.egress) -> list:
+    def await_released(self, count, within=120.0, topic=topics.egress) -> list:
         return until(lambda: found if len(found := self.released(topic)) >= count else None, within)
 
     def committed(self) -> dict[int, tuple[int, str]]:
@@ -100,7 +103,7 @@ class GateBench:
     def stop(self, process) -> None:
         """Stop a gate as an orchestrator does, and see it end well."""
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
         assert "Traceback" not in said
 

@@ -25,14 +25,14 @@ def make(folder, **kwargs):
 
 def create(bootstrap, topic):
     client = AdminClient({"bootstrap.servers": bootstrap})
-    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(20.0)
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(90.0)
 
 
 def write(bootstrap, topic, value):
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     errors = []
     producer.produce(topic, value, on_delivery=lambda error, _message: errors.append(error))
-    producer.flush(20.0)
+    producer.flush(90.0)
     assert errors == [None]
 
 
@@ -40,13 +40,13 @@ def read(bootstrap, topic):
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        message = consumer.poll(20.0)
+        message = consumer.poll(90.0)
         return message.value()
     finally:
         consumer.close()
 
 
-def await_gone(pid, seconds=30.0):
+def await_gone(pid, seconds=90.0):
     give_up = time.monotonic() + seconds
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < give_up, f"process {pid} is still there"
@@ -63,9 +63,9 @@ def test_unplanned_topics_are_not_made(broker, unique_name):
     producer = Producer({"bootstrap.servers": broker, "message.timeout.ms": 3000})
     errors = []
     producer.produce(unique_name, b"x", on_delivery=lambda error, _message: errors.append(error))
-    producer.flush(20.0)
+    producer.flush(90.0)
     assert errors[0] is not None
-    assert unique_name not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics
+    assert unique_name not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=60).topics
 
 
 def test_data_is_kept_at_the_same_address_over_a_stop_and_a_crash(tmp_path):
@@ -100,7 +100,7 @@ def test_a_taken_port_is_avoided_or_refused_and_brokers_stand_side_by_side(broke
             assert other.port != port
             assert str(port) in notices[0]
             create(other.bootstrap, "only-here")
-            assert "only-here" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=10).topics
+            assert "only-here" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=60).topics
 
 
 def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):

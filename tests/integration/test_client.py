@@ -24,7 +24,7 @@ def settings(broker):
 
 def test_a_query_gets_its_own_outcome(echo_pipeline, settings):
     pipeline = echo_pipeline()
-    with Client(pipeline.name, settings, slo=5.0) as client:
+    with Client(pipeline.name, settings, slo=60.0) as client:
         outcome = client.predict({"n": 1, "image": np.arange(6.0).reshape(2, 3)})
     assert outcome.kind == PREDICTION
     assert outcome.outputs["n"] == 1
@@ -55,7 +55,7 @@ def test_headers_say_what_the_caller_said(echo_pipeline, settings):
     pipeline = echo_pipeline()
     trace = TraceContext("1" * 32, "2" * 16, 1)
     before = time.time()
-    with Client(pipeline.name, settings, slo=5.0) as client:
+    with Client(pipeline.name, settings, slo=60.0) as client:
         client.predict({}, request_id="mine", key="user-7", deadline=0.25, trace=trace, headers={"x-tenant": "a"})
         client.predict({})
     (mine, partition, key), (other, _, other_key) = pipeline.heard
@@ -80,19 +80,19 @@ def test_partitions_are_those_of_murmur2(echo_pipeline, settings):
 
 def test_the_same_id_in_flight_is_the_same_query(echo_pipeline, settings, await_true):
     release = threading.Event()
-    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(20) else [])
+    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(90) else [])
     with Client(pipeline.name, settings, slo=30.0) as client:
         first = client.submit({"n": 1}, request_id="same")
         assert client.submit({"n": 2}, request_id="same") is first
         release.set()
-        assert first.result(20).outputs == {"n": 1}
+        assert first.result(90).outputs == {"n": 1}
     assert [headers.request_id for headers, _, _ in pipeline.heard] == ["same"]
 
 
 def test_outcomes_of_others_and_repetitions_are_passed_over(echo_pipeline, settings, broker):
     pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs), Outcome(DROPPED, reason="late copy")])
     noise = Producer({"bootstrap.servers": broker})
-    with Client(pipeline.name, settings, slo=10.0) as client, Client(pipeline.name, settings, slo=10.0) as other:
+    with Client(pipeline.name, settings, slo=60.0) as client, Client(pipeline.name, settings, slo=60.0) as other:
         for n in range(50):
             for headers in ([("x-request-id", b"stranger")], [("x-request-id", None)], [], [("\u00fc", b"")]):
                 noise.produce(f"{pipeline.name}.egress", encode_outcome(Outcome(DROPPED)), headers=headers)
@@ -115,7 +115,7 @@ def test_an_outcome_of_an_aborted_transaction_is_not_given(echo_pipeline, settin
             )
             gate.flush()
             end(30)
-        assert future.result(20).kind == PREDICTION
+        assert future.result(90).kind == PREDICTION
 
 
 def test_without_an_outcome_in_time_there_is_a_timeout(echo_pipeline, settings):
@@ -133,8 +133,8 @@ def test_without_an_outcome_in_time_there_is_a_timeout(echo_pipeline, settings):
 
 def test_a_full_client_blocks_and_then_says_so(echo_pipeline, settings):
     release = threading.Event()
-    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(20) else [])
-    with Client(pipeline.name, settings, slo=20.0, grace=0.0, in_flight=2) as client:
+    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(90) else [])
+    with Client(pipeline.name, settings, slo=60.0, grace=0.0, in_flight=2) as client:
         waiting = [client.submit({"n": n}) for n in range(2)]
         with pytest.raises(TooManyInFlightError):
             client.submit({}, deadline=0.05)
@@ -166,21 +166,21 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(echo_pipeline, settings
             client.predict({})
         with pytest.raises(UsageError, match="deadline of -1"):
             client.predict({}, deadline=-1)
-        assert client.predict({}, deadline=5).kind == PREDICTION
+        assert client.predict({}, deadline=60).kind == PREDICTION
 
 
 def test_no_consumer_group_is_left_or_even_made(echo_pipeline, settings, broker):
     pipeline = echo_pipeline()
-    with Client(pipeline.name, settings, slo=5.0) as client:
+    with Client(pipeline.name, settings, slo=60.0) as client:
         client.predict({})
-        groups = AdminClient({"bootstrap.servers": broker}).list_consumer_groups(request_timeout=10).result()
+        groups = AdminClient({"bootstrap.servers": broker}).list_consumer_groups(request_timeout=60).result()
     assert not [group.group_id for group in groups.valid if "spillway-reader" in group.group_id]
 
 
 def test_a_client_has_one_thread_of_its_own(echo_pipeline, settings):
     pipeline = echo_pipeline()
     before = threading.active_count()
-    with Client(pipeline.name, settings, slo=5.0):
+    with Client(pipeline.name, settings, slo=60.0):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
 

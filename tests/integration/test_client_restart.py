@@ -83,13 +83,13 @@ def test_a_newer_writer_is_understood_once_it_has_registered(echo_pipeline, brok
 
     pipeline = echo_pipeline(lambda query, headers: [])
     settings = ClientSettings.load(broker)
-    with Client(pipeline.name, settings, slo=20.0) as client:
+    with Client(pipeline.name, settings, slo=60.0) as client:
         future = client.submit({}, request_id="q")
         SchemaLog(settings, pipeline.name).open({fingerprint: text})
         producer = Producer({"bootstrap.servers": broker})
         producer.produce(f"{pipeline.name}.egress", body, headers=[("x-request-id", b"q")])
         producer.flush()
-        assert future.result(20).outputs == {"n": 1}
+        assert future.result(90).outputs == {"n": 1}
 
 
 def test_rubbish_in_the_schema_log_does_no_harm(echo_pipeline, broker, caplog):

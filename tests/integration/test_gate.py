@@ -47,7 +47,7 @@ def test_a_clean_stop_leaves_the_group_and_the_run_directory(make_gate):
     said = json.loads(entry.read_text())
     assert (said["role"], said["pid"]) == ("gate", gate.pid)
     labels = f'pipeline="{bench.name}",replica="0",stage="gate"'
-    until(lambda: f"spillway_good_total{{{labels}}} 1.0" in metrics(said["port"]), 30)
+    until(lambda: f"spillway_good_total{{{labels}}} 1.0" in metrics(said["port"]), 120)
     assert f"spillway_latency_seconds_count{{{labels}}} 1.0" in metrics(said["port"])
     bench.stop(gate)
     assert not entry.exists()
@@ -67,7 +67,7 @@ def test_a_restarted_gate_knows_what_was_released_and_goes_on(make_gate):
         for number in range(start + 10):  # all that came before comes again
             bench.report(f"r{number}", number % PARTITIONS, sequence=number)
         bench.producer.flush()
-        until(lambda end=start: sum(offset for offset, _ in bench.committed().values()) >= end + 10, 30)
+        until(lambda end=start: sum(offset for offset, _ in bench.committed().values()) >= end + 10, 120)
         bench.await_released(start + 10)
         bench.stop(gate)
     assert sorted(ids(bench.released())) == sorted(f"r{number}" for number in range(30))

@@ -48,7 +48,7 @@ class Stream:
         self.bench.producer.flush()
 
     def assert_one_outcome_each(self):
-        until(lambda: len(set(ids(self.bench.released()))) >= self.sent, 90)
+        until(lambda: len(set(ids(self.bench.released()))) >= self.sent, 180)
         seen = Counter(ids(self.bench.released()))
         assert seen.keys() == {f"r{number}" for number in range(self.sent)}
         assert [request_id for request_id, times in seen.items() if times > 1] == []
@@ -64,7 +64,7 @@ def test_killed_at_random_moments(make_gate, seed):
         before = len(bench.released())
         if rng.random() < 0.7:  # else it is killed at some moment of its start
             stream.go_on(10)
-            until(lambda enough=before + 1: len(bench.released()) >= enough, 60)
+            until(lambda enough=before + 1: len(bench.released()) >= enough, 120)
         end = time.monotonic() + rng.uniform(0, 0.7)
         while time.monotonic() < end:
             stream.go_on(20)
@@ -86,10 +86,10 @@ def test_a_gate_that_was_replaced_while_it_slept_writes_nothing_more_and_says_wh
     sleeper.send_signal(signal.SIGSTOP)
     stream.go_on(200)
     successor = bench.gate()
-    until(lambda: len(set(ids(bench.released()))) >= stream.sent, 90)
+    until(lambda: len(set(ids(bench.released()))) >= stream.sent, 180)
     sleeper.send_signal(signal.SIGCONT)
     stream.go_on(200)
-    _, said = sleeper.communicate(timeout=60)
+    _, said = sleeper.communicate(timeout=120)
     assert sleeper.returncode == 1
     assert "was fenced: another gate has taken its place" in said, said[-3000:]
     stream.assert_one_outcome_each()
@@ -103,13 +103,13 @@ def test_two_gates_share_the_partitions_and_hand_them_over(make_gate):
     stream.go_on(100)
     bench.await_released(100)
     second = bench.gate(1)
-    until(lambda: len(owners(bench)) == 2 and (stream.go_on(20) or True), 60)
-    until(lambda: sum(map(len, owners(bench).values())) == PARTITIONS and min(map(len, owners(bench).values())), 60)
+    until(lambda: len(owners(bench)) == 2 and (stream.go_on(20) or True), 120)
+    until(lambda: sum(map(len, owners(bench).values())) == PARTITIONS and min(map(len, owners(bench).values())), 120)
     stream.go_on(200)
     stream.assert_one_outcome_each()
     bench.stop(first)
     stream.go_on(200)
-    until(lambda: [len(partitions) for partitions in owners(bench).values()] == [PARTITIONS], 60)
+    until(lambda: [len(partitions) for partitions in owners(bench).values()] == [PARTITIONS], 120)
     stream.assert_one_outcome_each()
     second.kill()  # with nobody of its name to come back, its session has to end first
     second.wait()
@@ -128,7 +128,7 @@ def test_a_gate_that_lost_its_place_to_no_successor_takes_it_again(make_gate):
     bench.await_released(100)
     usurper = gate_group.member(bench.settings, bench.name, 0)
     usurper.subscribe([topics.outcomes(bench.name)])
-    until(lambda: usurper.poll(0.1) or usurper.assignment(), 60)
+    until(lambda: usurper.poll(0.1) or usurper.assignment(), 120)
     stream.go_on(100)
     stream.assert_one_outcome_each()
     usurper.close()
@@ -219,7 +219,7 @@ def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
         while writer.aborted < 6:
             stream.go_on(20)
         stream.assert_one_outcome_each()
-        until(lambda: metrics.emitted == stream.sent, 30)
+        until(lambda: metrics.emitted == stream.sent, 120)
     assert metrics.outcomes == {("prediction", ""): stream.sent}
     assert metrics.received > stream.sent
 

@@ -92,8 +92,8 @@ def assert_the_gate_goes_on(bench, expected):
     bench.report("r0", 0, 0)
     bench.producer.flush(30)
     gate = bench.gate()
-    until(lambda: not hangs(bench), 60)
-    until(lambda: "r0" in seen(bench), 60)
+    until(lambda: not hangs(bench), 120)
+    until(lambda: "r0" in seen(bench), 120)
     assert seen(bench) == expected
     bench.stop(gate)
 

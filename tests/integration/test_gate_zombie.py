@@ -7,8 +7,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from agents.live.gate import group as gate_group
+from agents.live.gate.fencing import FencedError, OustedError
 from agents.live.gate.process import GateProcessConfig, build
-from agents.live.gate.transaction import AbortedError, FencedError, OustedError, TransactionalWriter
+from agents.live.gate.transaction import AbortedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 
@@ -98,12 +99,12 @@ def test_what_it_decided_before_is_not_written_after_its_successor_wrote_it(benc
         for partition in range(PARTITIONS):
             both(bench, f"second-{partition}", partition, 2)
         bench.producer.flush()
-        assert zombie.held.wait(60)
+        assert zombie.held.wait(120)
         assert zombie.turn.positions  # if not for progress, then for fencing
         with running(bench, replica):
             bench.await_released(2 * PARTITIONS)
             zombie.go.set()
-            until(lambda: zombie.end is not None, 60)
+            until(lambda: zombie.end is not None, 120)
             assert isinstance(zombie.end, FencedError if replica == 0 else FencedError | AbortedError)
             for partition in range(PARTITIONS):
                 both(bench, f"third-{partition}", partition, 3)

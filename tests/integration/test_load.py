@@ -32,8 +32,9 @@ def test_every_query_is_sent_when_due_and_told_apart(echo_pipeline, exchange):
     seen = {}
     told = []
     due = schedule.poisson(200, 2, np.random.default_rng(3))
-    pace = Pace(slo=0.4, observe=seen.__setitem__, progress=lambda sent, ended: told.append((sent, ended)))
+    pace = Pace(slo=0.4, grace=90.0, observe=seen.__setitem__, progress=lambda sent, ended: told.append((sent, ended)))
     result = run_load(exchange(pipeline.name), load.generated(due, index_payload), pace)
+    assert result.errors == {}
     assert {index: outcome.outputs["n"] for index, outcome in seen.items()} == {n: n for n in range(len(due))}
     assert np.all(result.sent >= due)
     assert np.all(result.finished >= result.sent)
@@ -74,7 +75,9 @@ def test_the_report_counts_drops_and_duplicates(echo_pipeline, exchange):
 
     pipeline = echo_pipeline(answer)
     due = schedule.constant(100, 1)
-    result = run_load(exchange(pipeline.name), load.generated(due, index_payload), Pace(slo=20.0, settle=1.0))
+    result = run_load(
+        exchange(pipeline.name), load.generated(due, index_payload), Pace(slo=20.0, grace=90.0, settle=1.0)
+    )
     report = Report.build(
         pipeline="p", policy="naive", trace="constant", slo=20.0, duration=1.0, due=result.due,
         finished=result.finished, kind=result.kind, spent=result.spent, slip=result.sent - result.due,

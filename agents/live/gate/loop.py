@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from agents.live.gate.transaction import AbortedError, Record, Turn, is_fencing, ousted
+from agents.live.gate.fencing import is_fencing, ousted
+from agents.live.gate.transaction import AbortedError, Record, Turn
 from agents.live.gate.wire import Poison
 from lineage.errors import BrokerError
 from lineage.message import PREDICTION

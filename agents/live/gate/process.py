@@ -30,12 +30,13 @@ from confluent_kafka.admin import AdminClient
 
 from agents.core.gate import GateCore
 from agents.live.gate import group as gate_group
+from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
 from agents.live.gate.states import GateStates
 from agents.live.gate.teller import Teller
-from agents.live.gate.transaction import OustedError, TransactionalWriter
+from agents.live.gate.transaction import TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
 from agents.live.metrics import Distribution, GateMetrics

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from agents.live.gate.aside import Aside
+from agents.live.gate.fencing import judge, ousted
 from lineage.errors import BrokerError
 from producers.connection import TRANSACTIONAL
 from producers.patience import unanswered
@@ -43,30 +44,10 @@ RETRY_BACKOFF_MS = 1
 RETRY_BACKOFF_MAX_MS = 20
 
 TRANSACTION_TIMEOUT_MS = 10_000  # a dead gate's open transaction holds readers of its egress back for at most this
+_PAUSE_SECONDS = 0.1  # before what was aborted is tried again
 _LEAST_CALLS = 5  # without an answer, before a connection is given up: a process that stood still has not been waiting
 
 _KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
-
-_FENCED_CODES = frozenset(
-    {
-        KafkaError._FENCED,  # noqa: SLF001 (librdkafka's local codes have underscores)
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-    }
-)
-
-
-class FencedError(BrokerError):
-    """Another gate runs under this one's ids: this one must stop."""
-
-
-class OustedError(BrokerError):
-    """The group has another member under this gate's name: its successor, or this gate itself, heard twice.
-
-    A client that joins anew after an outage may ask twice, and the broker then takes the second for a successor of the
-    first. Only the transactional id tells: a real successor has taken that as well (`TransactionalWriter.hold`).
-    """
 
 
 class SilentError(BrokerError):
@@ -222,7 +203,17 @@ class TransactionalWriter:
         Raises `FencedError` when another gate has taken the id, and another `BrokerError` where that is not known: it
         does not connect anew then, as that would take the id from whoever has it.
         """
-        self._attempt(Turn([Record(topic, 0, None, None)]), None, within, stand=False)
+        until = time.monotonic() + within
+        while True:
+            left = until - time.monotonic()
+            try:
+                self._attempt(Turn([Record(topic, 0, None, None)]), None, left, stand=False)
+            except AbortedError:  # of its own accord, which says nothing of the id
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     def close(self) -> None:
         """Let go of the producer. An open transaction is left to the broker, which aborts it."""
@@ -273,16 +264,16 @@ class TransactionalWriter:
     def _fail(self, error: KafkaException, within: float) -> None:
         cause = error.args[0]
         if cause.fatal() or cause.code() == KafkaError._FENCED:  # noqa: SLF001
-            raise _judge(self._id, cause) from error
+            raise judge(self._id, cause) from error
         if cause.txn_requires_abort():
             try:
                 self._patiently(self._producer.abort_transaction, "abort its transaction", within)
             except KafkaException as second:
-                raise _judge(self._id, second.args[0]) from second
+                raise judge(self._id, second.args[0]) from second
             if cause.code() == KafkaError.FENCED_INSTANCE_ID:  # the abort went well, so nobody has taken our place
                 raise ousted(self._id, cause) from error
             raise AbortedError(f"gate {self._id}: transaction aborted: {cause.str()}") from error
-        raise _judge(self._id, cause) from error
+        raise judge(self._id, cause) from error
 
 
 def _reported(record: Record) -> str:
@@ -292,27 +283,3 @@ def _reported(record: Record) -> str:
 def _given_up_here(record: Record) -> bool:
     """Whether librdkafka, not the broker, gave this record up: what it sends next may well go the same way."""
     return record.error is not None and record.error.code() < 0
-
-
-def fenced(who: str, cause: KafkaError) -> FencedError:
-    """Say that `who` was replaced, and what to look at."""
-    return FencedError(
-        f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is right "
-        "when that gate replaced this one; otherwise two gates were started with the same replica number"
-    )
-
-
-def ousted(who: str, cause: KafkaError) -> OustedError:
-    """Say that the group has another member called `who`."""
-    return OustedError(f"gate {who} has lost its place in its group: {cause.str()}")
-
-
-def is_fencing(cause: KafkaError) -> bool:
-    """Whether this error says that another instance runs under the same ids."""
-    return cause.code() in _FENCED_CODES or "fenced" in cause.str().lower()
-
-
-def _judge(who: str, cause: KafkaError) -> BrokerError:
-    if is_fencing(cause):
-        return fenced(who, cause)
-    return BrokerError(f"gate {who} cannot write: {cause.str()} ({cause.name()})")

@@ -142,7 +142,7 @@ class Stage:
         return sent
 
     def flush(self) -> None:
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(90) == 0
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
@@ -155,14 +155,14 @@ class Stage:
     def committed(self, stage: str, topic: str = "ingress") -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.{stage}"})
         asked = [TopicPartition(f"{self.name}.{topic}", n) for n in range(self.pipeline.spec.partitions)]
-        found = {place.partition: max(place.offset, 0) for place in consumer.committed(asked, timeout=10)}
+        found = {place.partition: max(place.offset, 0) for place in consumer.committed(asked, timeout=60)}
         consumer.close()
         return found
 
     def ends(self, topic: str = "ingress") -> dict[int, int]:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
         wanted = [TopicPartition(f"{self.name}.{topic}", n) for n in range(self.pipeline.spec.partitions)]
-        found = {place.partition: consumer.get_watermark_offsets(place, timeout=10)[1] for place in wanted}
+        found = {place.partition: consumer.get_watermark_offsets(place, timeout=60)[1] for place in wanted}
         consumer.close()
         return found
 
@@ -203,7 +203,7 @@ class Reader:
         got = [first, *self.consumer.consume(1000, 0)] if first is not None else []
         self.messages += [message for message in got if message.error() is None]
 
-    def wait(self, count: int, seconds: float = 60.0) -> list[Any]:
+    def wait(self, count: int, seconds: float = 120.0) -> list[Any]:
         """Wait until there are so many messages."""
         deadline = time.monotonic() + seconds
         while len(self.messages) < count:
@@ -255,7 +255,7 @@ def stage(broker, unique_name, tmp_path):
 def until():
     """Poll a condition until it holds, at most so many seconds; return what it gave."""
 
-    def wait(condition, seconds=60.0):
+    def wait(condition, seconds=120.0):
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, "the condition did not come to hold in time"

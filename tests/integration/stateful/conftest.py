@@ -86,7 +86,7 @@ class States:
         for label in labels:
             self.await_ready(label)
 
-    def await_ready(self, label: str, seconds: float = 60.0) -> None:
+    def await_ready(self, label: str, seconds: float = 120.0) -> None:
         def ready() -> bool:
             assert self.processes[label].poll() is None, self.log(label)
             try:
@@ -157,9 +157,9 @@ class States:
             if left > 0:
                 time.sleep(left)
             self.send(f"q{first + number}", {"x": first + number})
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(90) == 0
 
-    def await_all(self, seconds: float = 60.0) -> None:
+    def await_all(self, seconds: float = 120.0) -> None:
         """Wait until every query has an outcome."""
         until(lambda: len(self.outcomes) >= len(self.sent), seconds, self._missing)
 

@@ -50,7 +50,7 @@ class Told:
     def of(self, kind):
         return [call for call in self.calls if call[0] == kind]
 
-    def until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
         """Deliver what is posted until a condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -71,7 +71,7 @@ class Bench:
         wanted = [NewTopic(name, count, 1, config=_COMPACT) for name, count in topics.items()]
         wanted += [NewTopic(f"{pipeline}.control", 1, 1, config=_COMPACT), NewTopic(f"{pipeline}.beat", 1, 1)]
         for future in admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(90)
         self.closing: list = []
 
     def keep(self, what):
@@ -86,7 +86,7 @@ class Bench:
         )
         consumer.assign([TopicPartition(f"{self.pipeline}.{STAGE}.{kind}", partition, 0)])
         found = []
-        while (message := consumer.poll(20.0)) is not None:
+        while (message := consumer.poll(90.0)) is not None:
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 break

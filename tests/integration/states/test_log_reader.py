@@ -93,8 +93,8 @@ def test_tombstones_are_told_of(bench):
     writer.write(manifest)
     writer.write(None, "manifest/1/1", b"")  # an empty value is none of ours, and no tombstone either
     writer.producer.produce(writer.topic, None, "manifest/1/1", 0)
-    writer.producer.flush(10)
-    told.until(lambda: len(told.of("record")) == 2, 10)
+    writer.producer.flush(90)
+    told.until(lambda: len(told.of("record")) == 2, 120)
     assert [call[2] for call in told.of("record")] == [manifest, None]
 
 
@@ -185,8 +185,8 @@ def test_reading_goes_on_when_the_broker_is_back(own_broker, unique_name):
         told.mailbox.deliver()
         time.sleep(0.01)
     own_broker.start()
-    told.until(lambda: len(told.of("caught_up")) == 2 and done, 60)
-    told.until(lambda: len(told.of("record")) == 6, 60)
+    told.until(lambda: len(told.of("caught_up")) == 2 and done, 120)
+    told.until(lambda: len(told.of("record")) == 6, 120)
     assert [call[2] for call in told.of("record")] == [*REIGN, *appended]
     kinds = [call[0] for call in told.calls]
     assert kinds.index("fell_behind") == 3  # behind what came before the gap, before what came after it

@@ -94,7 +94,7 @@ def test_a_shard_without_versions_is_handed_over_too(reign):
 def damage(bench, key, value):
     producer = Producer({"bootstrap.servers": bench.settings.bootstrap})
     producer.produce(f"{bench.pipeline}.{STAGE}.state", value, key, 0)
-    producer.flush(10)
+    producer.flush(90)
 
 
 @pytest.mark.parametrize("value", [None, b"\0" * 1_024], ids=["missing", "damaged"])
@@ -104,13 +104,13 @@ def test_a_chunk_that_is_gone_is_reported_and_nothing_older_is_taken(reign, valu
     first = primary.write(state).version
     backup.until_at(first)
     version = primary.begin({"w": state["w"] + 1})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while not any(key == b"1/2/3" for key, _ in reign.records("state")):
         assert time.monotonic() < deadline
     damage(reign, b"1/2/3", value)
     primary.writer.outputs_acked(version)
     with pytest.raises(AssertionError, match="the chunk 1/2/3"):
-        backup.told.until(lambda: len(backup.applied) > 1, 20)
+        backup.told.until(lambda: len(backup.applied) > 1, 120)
     assert isinstance(backup.told.error, CheckpointError)
     assert len(backup.applied) == 1
 

@@ -130,7 +130,7 @@ def test_contents_that_are_large_are_chunks_too(bench):
 def test_the_manifest_waits_for_the_outputs(bench):
     primary = Primary(bench)
     version = primary.begin({"w": np.zeros(10, np.float32)})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while len(bench.records("state")) < 1:
         assert time.monotonic() < deadline
     time.sleep(0.2)
@@ -197,7 +197,7 @@ def test_a_version_goes_on_when_the_broker_is_back(own_broker, unique_name):
     primary.writer.outputs_acked(version)
     time.sleep(0.5)
     own_broker.start()
-    primary.told.until(lambda: len(primary.complete) == 2, 60)
+    primary.told.until(lambda: len(primary.complete) == 2, 120)
     told = Told()
     bench.keep(LogReader(bench.settings, bench.pipeline, [PLACE], told, told.post))
     told.until(lambda: told.of("caught_up"), 60)

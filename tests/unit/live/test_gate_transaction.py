@@ -7,7 +7,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from agents.live.gate import transaction
 from agents.live.gate.aside import Aside
-from agents.live.gate.transaction import AbortedError, FencedError, Record, SilentError, TransactionalWriter, Turn
+from agents.live.gate.fencing import FencedError
+from agents.live.gate.transaction import AbortedError, Record, SilentError, TransactionalWriter, Turn
 from producers.connection import ClientSettings
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
@@ -29,6 +30,7 @@ class FakeProducer:
         self.calls = []
         self.deliveries = []
         self.report = (None, Stored())  # None: nobody reports
+        self.first_reports = []  # before it
         self.unsent = 0
 
     def _answer(self, call):
@@ -49,8 +51,9 @@ class FakeProducer:
 
     def flush(self, _seconds):
         for on_delivery in self.deliveries:
-            if self.report is not None:
-                on_delivery(*self.report)
+            report = self.first_reports.pop(0) if self.first_reports else self.report
+            if report is not None:
+                on_delivery(*report)
         self.deliveries.clear()
         self.unsent -= self.unsent > 0
         return self.unsent
@@ -227,3 +230,11 @@ def test_who_has_lost_its_place_hears_it(made):
     with pytest.raises(FencedError):
         gate.hold("t", 1.0)
     assert len(made.producers) == 1
+
+
+def test_who_asks_for_its_place_in_vain_asks_again(made):
+    gate = writer()
+    gate.open(1.0)
+    made.producers[0].first_reports = [(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS, "not now"), None)]
+    gate.hold("t", 5.0)
+    assert made.producers[0].calls.count("abort") == 2

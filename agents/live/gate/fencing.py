@@ -1,0 +1,57 @@
+"""Two gates under one name: how the one that must stop learns of it, and what it says.
+
+The broker tells a gate by its transactional id, and by its place in its group. The first is certain; the second may be
+the gate's own earlier self.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from lineage.errors import BrokerError
+
+_FENCED_CODES = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001 (librdkafka's local codes have underscores)
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+
+
+class FencedError(BrokerError):
+    """Another gate runs under this one's ids: this one must stop."""
+
+
+class OustedError(BrokerError):
+    """The group has another member under this gate's name: its successor, or this gate itself, heard twice.
+
+    A client that joins anew after an outage may ask twice, and the broker then takes the second for a successor of the
+    first. Only the transactional id tells: a real successor has taken that as well (`TransactionalWriter.hold`).
+    """
+
+
+def fenced(who: str, cause: KafkaError) -> FencedError:
+    """Say that `who` was replaced, and what to look at."""
+    return FencedError(
+        f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is right "
+        "when that gate replaced this one; otherwise two gates were started with the same replica number"
+    )
+
+
+def ousted(who: str, cause: KafkaError) -> OustedError:
+    """Say that the group has another member called `who`."""
+    return OustedError(f"gate {who} has lost its place in its group: {cause.str()}")
+
+
+def is_fencing(cause: KafkaError) -> bool:
+    """Whether this error says that another instance runs under the same ids."""
+    return cause.code() in _FENCED_CODES or "fenced" in cause.str().lower()
+
+
+def judge(who: str, cause: KafkaError) -> BrokerError:
+    """What a failed write of `who` comes to: a fencing, or what else librdkafka says."""
+    if is_fencing(cause):
+        return fenced(who, cause)
+    return BrokerError(f"gate {who} cannot write: {cause.str()} ({cause.name()})")
