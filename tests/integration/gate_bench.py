@@ -55,7 +55,7 @@ class GateBench:
         self.admin = AdminClient({**self.settings.confluent(), "log_level": 2})
         ensure(self.settings, topics.topic_plan(self.pipeline.spec))
         self.connect()
-        self.gates: list[subprocess.Popen[str]] = []
+        self.gates: list[subprocess.Popen[bytes]] = []
 
     def connect(self) -> None:
         """Let the stages have a producer; a new one after an outage, which may have cost the old one a partition."""
@@ -80,11 +80,20 @@ class GateBench:
         self.producer.produce(topics.outcomes(self.name), value, key, partition=partition, headers=pairs)
         self.producer.poll(0)
 
-    def gate(self, replica=0) -> subprocess.Popen[str]:
+    def gate(self, replica=0) -> subprocess.Popen[bytes]:
         arguments = [str(self.file), self.settings.bootstrap, str(self.folder / "run"), str(replica)]
-        process = subprocess.Popen([sys.executable, "-c", GATE, *arguments], stderr=subprocess.PIPE, text=True)
+        # To a file: nobody reads a pipe while the test goes on, and a gate that fills one stands still.
+        with self._log(len(self.gates)).open("wb") as log:
+            process = subprocess.Popen([sys.executable, "-c", GATE, *arguments], stderr=log)
         self.gates.append(process)
         return process
+
+    def _log(self, number: int) -> Path:
+        return self.folder / f"gate-{number}.log"
+
+    def said(self, process) -> str:
+        """What a gate has logged, or printed, so far."""
+        return self._log(self.gates.index(process)).read_text()
 
     def released(self, topic=topics.egress) -> list:
         """Everything on the egress (or another topic) that is committed now."""
@@ -103,17 +112,19 @@ class GateBench:
     def stop(self, process) -> None:
         """Stop a gate as an orchestrator does, and see it end well."""
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
-        assert "Traceback" not in said
+        process.wait(120)
+        assert process.returncode == 0, self.said(process)
+        assert "Traceback" not in self.said(process)
 
     def close(self):
         for process in self.gates:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
-            _, said = process.communicate()
-            print(f"gate {process.pid} ended with {process.returncode}: {said}")  # seen where a test fails
+            process.wait()
+            print(
+                f"gate {process.pid} ended with {process.returncode}: {self.said(process)}"
+            )  # seen where a test fails
 
 
 def until(condition, within):

@@ -1,5 +1,7 @@
 """The broker restarts under a gate at work: the gate goes on, or is started anew, and nothing is lost or doubled."""
 
+import time
+
 import pytest
 
 from agents.broker import EmbeddedBroker
@@ -17,15 +19,15 @@ class Supervised:
 
     def heed(self):
         if self.process.poll() is not None:
-            said = self.process.stderr.read()
+            said = self._bench.said(self.process)
             assert self.process.returncode == 1, said
             assert "Traceback" not in said
             print("the gate has ended and is started again:", said)  # seen where the test fails
             self.process = self._bench.gate()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_gate_goes_on_when_the_broker_is_back(tmp_path, unique_name, seed):
+@pytest.mark.parametrize(("seed", "away"), [(1, 0.0), (2, 12.0)])  # 12 s: longer than a session and a transaction
+def test_the_gate_goes_on_when_the_broker_is_back(tmp_path, unique_name, seed, away):
     with EmbeddedBroker(tmp_path / "kafka") as broker:
         bench = GateBench(broker.bootstrap, unique_name, tmp_path, '  - {name: a, model: "m:M"}')
         try:
@@ -36,6 +38,7 @@ def test_the_gate_goes_on_when_the_broker_is_back(tmp_path, unique_name, seed):
             for _ in range(seed * 5):
                 stream.go_on(10)
             broker.stop()
+            time.sleep(away)
             broker.start()
             bench.connect()
             stream.go_on(100)

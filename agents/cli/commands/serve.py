@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agents.cli import log
 from agents.cli.options import (
     bootstrap_option,
     broker_dir_option,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from topology.spec import StageSpec
 
 INTERRUPTED = 130
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # A stage uses more cores by replicas and instances; without these, each process starts a thread per core for itself.
 ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -105,7 +103,7 @@ def serve(
             _refuse_journal(loaded, loaded.graph.order)
         return _supervise(loaded, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
-    _log_to_stderr()
+    log.to_stderr()
     loaded = load_fresh(pipeline) if parent is None else load(pipeline)  # a parent has looked
     if parent is None:
         _ensure_topics(loaded, settings)
@@ -235,7 +233,8 @@ def _supervise(
             on_ready=display.ready,
         )
 
-        _log_to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")
+        # What the Kafka client has to say would spoil the table; what a person should know is said there anyway.
+        log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")
 
         def interrupt(*_: object) -> None:
             if stop.is_set():
@@ -254,12 +253,3 @@ def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:
     from topology.topics import topic_plan  # noqa: PLC0415
 
     ensure(settings, topic_plan(pipeline.spec))
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_LOG_FORMAT)
-
-
-def _log_to_file(path: Path) -> None:
-    """What the Kafka client has to say would spoil the table; what a person should know is said there anyway."""
-    logging.basicConfig(filename=path, filemode="w", level=logging.INFO, format=_LOG_FORMAT)

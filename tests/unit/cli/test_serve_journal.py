@@ -26,7 +26,7 @@ stages:
 )
 def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, options, said):
     monkeypatch.setattr("agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("agents.cli.commands.serve._log_to_stderr", lambda: None)
+    monkeypatch.setattr("agents.cli.log.to_stderr", lambda: None)
     file = tmp_path / "p.yaml"
     file.write_text(SPEC)
     arguments = [str(file), "--journal", str(tmp_path / "journals"), "--bootstrap", "127.0.0.1:1", *options]

@@ -1,0 +1,65 @@
+"""How a process logs: where to, in which form, and what its Kafka clients repeat once in a while.
+
+A client that finds no broker says so at each attempt, which is some twenty times a second for each of its connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_CLIENTS = "%s [%s] %s"  # facility, client, text: how confluent-kafka hands on what librdkafka logs
+_FAILURE = "FAIL"  # the facility of lost and refused connections
+_EVERY_SECONDS = 10.0
+_MOST_KEPT = 1000
+
+
+class Repetitions(logging.Filter):
+    """Lets a client's failure pass once in `every` seconds, with how many like it there have been since.
+
+    Failures are alike that the same client had with the same broker for the same reason. All else passes.
+    """
+
+    def __init__(self, every: float = _EVERY_SECONDS) -> None:
+        super().__init__()
+        self._every = every
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # client, reason: when one passed, how many have not
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is to be logged."""
+        if record.msg != _CLIENTS or not isinstance(record.args, tuple) or record.args[0] != _FAILURE:
+            return True
+        _, client, text = map(str, record.args)
+        key = client, text.partition(" (after ")[0]
+        passed, withheld = self._seen.get(key, (0.0, 0))
+        if record.created - passed < self._every:
+            self._seen[key] = passed, withheld + 1
+            return False
+        if len(self._seen) >= _MOST_KEPT:
+            self._seen.clear()
+        self._seen[key] = record.created, 0
+        if withheld:
+            record.args = (_FAILURE, client, f"{text}; and {withheld} times before this")
+        return True
+
+
+def to_stderr() -> None:
+    """Log to the standard error."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
+    _heed_repetitions()
+
+
+def to_file(path: Path) -> None:
+    """Log to a file, begun anew."""
+    logging.basicConfig(filename=path, filemode="w", level=logging.INFO, format=_FORMAT)
+    _heed_repetitions()
+
+
+def _heed_repetitions() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Repetitions())
