@@ -36,7 +36,7 @@ def test_start_use_stop_and_reset(spillway, tmp_path):
     port = free_port()
     bootstrap = spillway("start", "--print-bootstrap", "--port", str(port))
     assert bootstrap.stdout == f"127.0.0.1:{port}\n", bootstrap.stderr
-    assert AdminClient({"bootstrap.servers": bootstrap.stdout.strip()}).list_topics(timeout=20).brokers
+    assert AdminClient({"bootstrap.servers": bootstrap.stdout.strip()}).list_topics(timeout=90).brokers
     assert spillway("start", "--print-bootstrap").stdout == bootstrap.stdout
     assert spillway("start", "--port", str(free_port(but_not=port))).returncode == 2
     status = spillway("status", "--json")

@@ -132,7 +132,7 @@ def test_replay_takes_a_recording(served, tmp_path):
         assert served("replay", trace, *arguments).returncode == 0
     finally:
         recorder.send_signal(signal.SIGTERM)
-        recorder.wait(30)
+        recorder.wait(90)
     done = served("replay", recording, "--attach", "--speed", 2, "--json")
     assert done.returncode == 0, done.stderr
     report = Report.model_validate_json(done.stdout)

@@ -100,7 +100,7 @@ def gone(pid):
 
 
 def ask(settings, name):
-    with Client(name, settings, slo=20.0) as client:
+    with Client(name, settings, slo=60.0) as client:
         outcome = client.predict({"name": "Ada"})
     assert outcome.kind == PREDICTION
     return outcome.outputs["greeting"]

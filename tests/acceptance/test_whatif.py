@@ -61,7 +61,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
             until(lambda: len(read_recording(taken).outcomes()) == report["requests"], 20, "all outcomes recorded")
         finally:
             recorder.send_signal(signal.SIGTERM)
-            recorder.wait(30)
+            recorder.wait(90)
     assert report["policy"] == "expired"  # as served, too
     assert (tmp_path / "replay.html").read_text().count("<svg") == 7
 

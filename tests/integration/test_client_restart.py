@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from concurrent.futures import wait
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -50,7 +51,11 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
         finally:
             stop.set()
             asking.join()
-        assert [future.result(60).outputs["n"] for future in futures] == list(range(len(futures)))
+        wait(futures, 90)
+        silent = {n for n, future in enumerate(futures) if future.exception(0) is not None}
+        heard = {int(headers.request_id.rpartition("-")[2]) for headers, _, _ in pipeline.heard}
+        assert not silent, f"never answered: {silent & heard}; never heard: {silent - heard}"
+        assert [future.result(0).outputs["n"] for future in futures] == list(range(len(futures)))
     assert len({headers.request_id for headers, _, _ in pipeline.heard}) == len(pipeline.heard) == len(futures)
 
 

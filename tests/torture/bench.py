@@ -174,7 +174,7 @@ class Run:
 
     def base(self, stage: str) -> Base:
         """The newest reign of a stage's first shard; the first is waited for."""
-        until(lambda: self._bases(stage), 30, f"somebody begins to reign over {stage}")
+        until(lambda: self._bases(stage), 60, f"somebody begins to reign over {stage}")
         return max(self._bases(stage), key=lambda base: base.epoch)
 
     def _bases(self, stage: str) -> list[Base]:
@@ -210,7 +210,7 @@ class Run:
         assert not self.pipeline.graph.successors[stage]
         return len(self.recorder.recording.topics[topics.outcomes(self.name)])
 
-    def until(self, condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    def until(self, condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
         """Wait for a condition."""
         until(condition, seconds, what)
 
@@ -219,15 +219,15 @@ class Run:
         self._answers.update(record.key for record in self._news(topics.egress(self.name)))
         return len(self._answers)
 
-    def answered(self, count: int, seconds: float = 30.0) -> None:
+    def answered(self, count: int, seconds: float = 60.0) -> None:
         """Wait until so many outcomes have left."""
         until(lambda: self.count() >= count, seconds, f"{count} outcomes of {self.name}, where {self.count()} are out")
 
-    def go_on(self, count: int = 40, seconds: float = 30.0) -> None:
+    def go_on(self, count: int = 40, seconds: float = 60.0) -> None:
         """Wait for so many more outcomes."""
         self.answered(self.count() + count, seconds)
 
-    def reigns_anew(self, stage: str, than: int, seconds: float = 30.0) -> None:
+    def reigns_anew(self, stage: str, than: int, seconds: float = 60.0) -> None:
         """Wait for a newer reign."""
         until(lambda: self.base(stage).epoch > than, seconds, f"a reign over {stage} after epoch {than}")
 
@@ -249,7 +249,7 @@ class Run:
 
     def ordered(self) -> tuple[str, int]:
         """The process that was told to die at a crash point: its name and id."""
-        until(lambda: who_took(self.orders), 10, "a process takes its order")
+        until(lambda: who_took(self.orders), 60, "a process takes its order")
         taken = who_took(self.orders)
         assert taken is not None
         stage, replica = taken[0].split(".")
@@ -265,7 +265,7 @@ class Run:
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def dies(self, label: str, of: int, seconds: float = 20.0) -> None:
+    def dies(self, label: str, of: int, seconds: float = 60.0) -> None:
         """Wait for the process `of` to end, which was told to at a crash point."""
         until(lambda: not psutil.pid_exists(of), seconds, f"{label} comes by its crash point")
 

@@ -170,7 +170,7 @@ class Stage:
         """Scrape a replica: the sum over labels by sample name, or nothing while it is not there."""
         try:
             entry = json.loads((self.folder / "run" / self.name / f"{stage}.{replica}.json").read_text())
-            with urllib.request.urlopen(f"http://127.0.0.1:{entry['port']}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{entry['port']}/metrics", timeout=30) as answer:
                 text = answer.read().decode()
         except OSError:
             return {}

@@ -99,7 +99,7 @@ class States:
     def log(self, label: str) -> str:
         return (self.folder / f"{label}.log").read_text()
 
-    def primary(self, stage: str, shard: int = 0, seconds: float = 30.0) -> str:
+    def primary(self, stage: str, shard: int = 0, seconds: float = 90.0) -> str:
         """The label of the shard's primary: whose log says so last."""
         members = range(self.pipeline.spec.stage(stage).members)
 
@@ -120,7 +120,7 @@ class States:
         process = self.processes.pop(label)
         at = time.monotonic()
         process.send_signal(how)
-        process.wait(30)
+        process.wait(90)
         names = re.findall(rf"{re.escape(self.name)}\.{re.escape(label)}@\d+", self.log(label))
         if report and names:
             stage, shard, _ = label.split(".")
