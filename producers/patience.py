@@ -42,10 +42,14 @@ _PASSING = frozenset(
 )
 
 
+class UnansweredError(BrokerError):
+    """Nothing but errors that pass came for as long as one was ready to wait."""
+
+
 def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
     """Return `call(timeout)`, asked again while it fails with an error that passes, for at most `within` seconds.
 
-    Raises `BrokerError`, saying that one could not `what`.
+    Raises `BrokerError`, saying that one could not `what`; where the time was over, an `UnansweredError`.
     """
     until = time.monotonic() + within
     while True:
@@ -56,7 +60,7 @@ def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
             if not passes(cause):
                 raise BrokerError(f"could not {what}: {cause.str()} ({cause.name()})") from error
             if time.monotonic() >= until:
-                raise BrokerError(f"could not {what} within {within:.0f} s: {cause.str()}") from error
+                raise UnansweredError(f"could not {what} within {within:.0f} s: {cause.str()}") from error
             time.sleep(_PAUSE_SECONDS)
 
 

@@ -14,13 +14,30 @@ from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
 
 # A loaded machine is no failure: properties are judged by what they say, not by how long an example takes.
 settings.register_profile("spillway", deadline=None)
 settings.load_profile("spillway")
 
 _COUNTER = itertools.count()
+_LINES_OF_A_LOG = 60
+_REPEATED = re.compile("Connect to .* failed|connection to .* closed")  # what a client says while a broker is away
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the ends of the logs that a failed test's processes wrote below its `tmp_path`."""
+    report = yield
+    folder: Path | None = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and folder is not None:
+        for log in sorted(folder.rglob("*.log")):
+            if log.stem.isdigit():  # a broker's data
+                continue
+            lines = [line for line in log.read_text(errors="replace").splitlines() if not _REPEATED.search(line)]
+            report.sections.append((str(log.relative_to(folder)), "\n".join(lines[-_LINES_OF_A_LOG:])))
+    return report
 
 
 @pytest.fixture(scope="session")

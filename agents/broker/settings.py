@@ -32,8 +32,9 @@ _FIXED: dict[str, str | int] = {
     # Members join at once, and a dead one is noticed soon where it asks for that.
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
-    # After a crash, Kafka waits for the session of its earlier self to end before it serves again.
-    "broker.session.timeout.ms": 3000,
+    # The broker's session is Kafka's 9 s: one that stands still for longer, as on a machine that is much too busy,
+    # leads nothing until its controller has heard of it again, and every client has to find its way anew. (After a
+    # crash, Kafka waits for the session of its earlier self to end before it serves again.)
     "broker.heartbeat.interval.ms": 500,
     # The same work in less memory, with fewer threads, for one machine.
     "num.network.threads": 2,

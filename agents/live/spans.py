@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from lineage.errors import BrokerError
-from producers.patience import passes, patiently
+from producers.patience import passes, patiently, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,11 +53,14 @@ def offsets(
     def ask(seconds: float) -> dict[int, int]:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=seconds)
         try:
-            return {place.partition: future.result().offset for place, future in futures.items()}
+            found = {place.partition: future.result().offset for place, future in futures.items()}
+            if min(found.values(), default=0) < 0:  # said of a partition that has no leader, without an error
+                raise unanswered()
         except KafkaException:
             # Else librdkafka asks with the leader epochs of before a restart, for ever.
             admin.list_topics(timeout=seconds)
             raise
+        return found
 
     return patiently(ask, f"list the offsets of {topic}", within)
 

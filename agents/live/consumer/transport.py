@@ -31,6 +31,8 @@ from faust.types import TP, ConsumerMessage
 
 from agents.live.consumer.assignor import InstanceAssignor
 from agents.live.consumer.fetching import Drain, Drained
+from agents.live.consumer.metadata import keep_known, look_up_patiently
+from lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -87,12 +89,12 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     leave_on_stop = True
     handed = 0  # chunks given to the application's loop
+    _beside: tuple[asyncio.Task[None], ...] = ()
     _idle = False
-    _pulling: asyncio.Task[None] | None = None
 
     def _create_worker_consumer(self, transport: StageTransport) -> AIOKafkaConsumer:
         member = transport.membership
-        return AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             **{
                 "client_id": member.instance,
                 "group_id": member.group,
@@ -109,20 +111,31 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                 **member.connection,
             }
         )
+        look_up_patiently(consumer._client)
+        return consumer
 
     async def on_start(self) -> None:
-        """Start the consumer, then take over its fetcher's output."""
+        """Start the consumer, then take over its fetcher's output and look after its group."""
         await super().on_start()
+        consumer = self._ensure_consumer()
+        consumer._coordinator._coordination_task.add_done_callback(self._out_of_group)
         self._woken = asyncio.Event()
-        self._pulling = asyncio.create_task(self._pull())
+        keeping = keep_known(consumer._client, consumer.subscription)
+        self._beside = asyncio.create_task(self._pull()), asyncio.create_task(keeping)
+
+    def _out_of_group(self, coordination: asyncio.Task[None]) -> None:
+        """Tell the owner that nothing will be assigned any more; aiokafka says so to those who poll it alone."""
+        if not coordination.cancelled() and (error := coordination.exception()) is not None:
+            lost = BrokerError(f"{self.transport.membership.group}: cannot be a member of the group: {error}")
+            self.parent_loop.call_soon_threadsafe(self.consumer.owner.crashed, lost)
 
     async def on_thread_stop(self) -> None:
         """Leave the group first where this replica stops for good: its partitions move on at once."""
         if self.leave_on_stop and self._consumer is not None and self._consumer._coordinator is not None:
             # aiokafka sends no LeaveGroup for a static member, and asks for this name in that place only
             self._consumer._coordinator._group_instance_id = None
-        if self._pulling is not None:
-            self._pulling.cancel()
+        for task in self._beside:
+            task.cancel()
         await super().on_thread_stop()
 
     async def _pull(self) -> None:
@@ -187,6 +200,7 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         self._starts: Mapping[int, int] = {}  # where to read on, if that is not where the group's commit is
         self._active_snapshot: frozenset[TopicPartition] = frozenset()
         self.taken = 0  # chunks that the agent has picked up, or that were void
+        self._waiting = 0  # chunks in the agent's channel
         super().__init__(transport, *args, **kwargs)
         self.flow_active = False  # until the first assignment has been sought to its committed offsets
 
@@ -201,7 +215,12 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         super().stop_flow()
 
     def resume_flow(self) -> None:
-        """Take records again, from the positions that were sought meanwhile."""
+        """Take records again, from the positions that were sought meanwhile.
+
+        Faust has emptied the agent's channel before this, untold; what waited there makes room for what comes now.
+        """
+        self.taken += self._waiting
+        self._waiting = 0
         self._active_snapshot = frozenset(
             TopicPartition(tp.topic, tp.partition) for tp in self._get_active_partitions()
         )
@@ -227,7 +246,8 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         first = next(iter(drained))
         channels = self.app.topics._tp_index.get(TP(*first), ())
         if epoch != self.epoch or not channels:
-            self.picked_up()
+            self.taken += 1
+            self._thread.wake()
             return
         record = drained[first][0]
         message = ConsumerMessage(
@@ -237,12 +257,14 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         )
         message.tracked = True  # acks are the tracker's affair
         chunk = Chunk(epoch, [(tp.partition, records) for tp, records in drained.items()])
+        self._waiting += 1
         for channel in channels:
             event = Event(self.app, None, chunk, {}, message)
             channel.queue.put_nowait_enhanced(event, on_pressure_high=_nothing, on_pressure_drop=_nothing)
 
     def picked_up(self) -> None:
         """Let the next chunk come. The agent calls it when it takes one."""
+        self._waiting -= 1
         self.taken += 1
         self._thread.wake()
 

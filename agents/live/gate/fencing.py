@@ -32,6 +32,13 @@ class OustedError(BrokerError):
     """
 
 
+class UnheardError(OustedError):
+    """Nobody has answered this gate's consumer for its group: librdkafka may have lost the way to the coordinator.
+
+    It has been seen to, where the only broker was fenced for some seconds; a new consumer finds it at once.
+    """
+
+
 def fenced(who: str, cause: KafkaError) -> FencedError:
     """Say that `who` was replaced, and what to look at."""
     return FencedError(

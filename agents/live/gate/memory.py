@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
+from agents.live.gate.fencing import UnheardError
 from agents.live.spans import Span, bounds, read_spans
 from lineage.errors import BrokerError
-from producers.patience import patiently
+from producers.patience import UnansweredError, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONE = -1
+_GROUP_SECONDS = 20.0  # for the group's word; a transaction that is open withholds it for at most half of that
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,9 +73,13 @@ class Memory:
         self._wire = wire
 
     def load(self, core: GateCore, partitions: Sequence[int], within: float) -> list[Place]:
-        """Assign `partitions` to `core`, memory and all, and return where each one is to be read from."""
+        """Assign `partitions` to `core`, memory and all, and return where each one is to be read from.
+
+        Raises `UnheardError` where the group does not answer, after which another consumer may do it, and another
+        `BrokerError` where something else does not come `within` seconds.
+        """
         until = time.monotonic() + within
-        places = committed_places(self.consumer, self._outcomes, partitions, within)
+        places = self._committed(partitions, min(within, _GROUP_SECONDS))
         inputs = bounds(self._admin, self._outcomes, partitions, within)
         released = bounds(self._admin, self._egress, partitions, within)
         starts: list[Place] = []
@@ -94,6 +100,12 @@ class Memory:
                 if delivery is not None:
                     core.remember(delivery)
         return starts
+
+    def _committed(self, partitions: Sequence[int], within: float) -> list[Place]:
+        try:
+            return committed_places(self.consumer, self._outcomes, partitions, within)
+        except UnansweredError as error:
+            raise UnheardError(str(error)) from error
 
     def _start(self, place: Place, there: Span) -> int:
         if place.offset == NONE:

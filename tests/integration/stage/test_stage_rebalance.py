@@ -84,6 +84,33 @@ def test_replicas_join_and_leave_under_load(stage, until, how):
     assert one.stop(third) == 0
 
 
+FULL = """
+partitions: 4
+stages:
+  - {name: step, emulated: {alpha: 10ms, beta: 1ms}, batch: 8, queue: 8, replicas: 2}
+"""
+
+
+def test_a_stage_that_had_no_room_when_its_group_changed_goes_on(stage, until):
+    """What waits for room when the partitions are dealt anew is read again, as often as that happens."""
+    one = stage(FULL)
+    first = one.start("step", 0)
+    until(lambda: one.metrics("step", 0))
+    sent = one.send_many(6000)
+    out = one.reader("outcomes")
+    out.wait(100)
+    for round_ in range(2):  # twice, as it is two chunks that may wait
+        second = one.start("step", 1)
+        until(lambda: one.metrics("step", 1).get("spillway_emitted_total", 0) > 20)
+        assert one.stop(second) == 0
+        out.wait(len(out.messages) + 100)
+        assert len(out.messages) < len(sent), f"all was through before round {round_} was over"
+    until(lambda: one.committed("step") == one.ends())
+    out.settle()
+    assert sorted(fresh(out.messages)) == sorted(sent)
+    assert one.stop(first) == 0
+
+
 def test_the_journal_of_a_live_run_replays_to_the_same_decisions(stage, until):
     one = stage(
         """

@@ -1,0 +1,77 @@
+"""A broker that can be cut off from its controller: it answers its clients, but leads nothing and coordinates nobody.
+
+That is what becomes of the only broker of a cluster that stands still for longer than its session. Its metadata name
+no broker then, and every client has to find its way again although no connection broke.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agents.broker import EmbeddedBroker
+from agents.broker.ports import free_port
+from agents.broker.settings import HOST
+from tests.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_SESSION_MS = 2000
+_WITHIN = 60.0
+
+
+class FencedBroker:
+    """`broker`, and the link by which it is heard by its controller."""
+
+    def __init__(self, broker: EmbeddedBroker, link: Throttle) -> None:
+        self.broker = broker
+        self._link = link
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients start."""
+        return self.broker.bootstrap
+
+    def fence(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Cut it off until its controller has given it up; do something as often as there is time until then."""
+        fenced = self._said("Fencing broker")
+        self._link.shape(held=True)
+
+        def happened() -> bool:
+            meanwhile()
+            return self._said("Fencing broker") > fenced
+
+        self._await(happened)
+
+    def unfence(self) -> None:
+        """Let it be heard again, until it leads again what it has led."""
+        unfenced = self._said("handleBrokerUnfenced")
+        self._link.reset()
+        self._await(lambda: self._said("handleBrokerUnfenced") > unfenced)
+
+    def _said(self, words: str) -> int:
+        return self.broker.folder.log.read_text().count(words)
+
+    def _await(self, happened: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _WITHIN
+        while not happened():
+            assert time.monotonic() < deadline, "the controller has not noticed"
+            time.sleep(0.05)
+
+
+@contextmanager
+def fenced_broker(folder: Path) -> Iterator[FencedBroker]:
+    """Start one that is not fenced yet."""
+    port = free_port()
+    controller = free_port(but_not=port)
+    with Throttle(controller) as link:
+        extra = {
+            "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+            "controller.quorum.voters": f"1@{HOST}:{link.port}",
+            "broker.session.timeout.ms": str(_SESSION_MS),
+        }
+        with EmbeddedBroker(folder, port=port, strict_port=True, extra=extra) as broker:
+            yield FencedBroker(broker, link)

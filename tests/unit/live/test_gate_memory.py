@@ -1,0 +1,50 @@
+"""What a gate reads of a cluster that does not answer, or answers with nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka.admin import OffsetSpec
+
+from agents.live.gate import memory
+from agents.live.gate.fencing import OustedError, UnheardError
+from agents.live.spans import offsets
+
+
+def test_a_group_that_does_not_answer_is_left_to_another_consumer(monkeypatch):
+    """librdkafka has lost the way to the coordinator: a new consumer finds it, this one never does."""
+    monkeypatch.setattr(memory, "_GROUP_SECONDS", 0.05)
+    asked = []
+
+    def committed(_partitions, timeout):
+        asked.append(timeout)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    gate = memory.Memory({}, SimpleNamespace(committed=committed), None, outcomes="o", egress="e", wire=None)
+    with pytest.raises(UnheardError, match="could not read its committed offsets within 0 s"):
+        gate.load(None, [0], 120.0)
+    assert asked
+    assert issubclass(UnheardError, OustedError)  # which is what a gate joins anew after
+
+
+class Admin:
+    """Says what it was told of a partition's end, one after the other."""
+
+    def __init__(self, *ends):
+        self.ends = list(ends)
+        self.refreshed = 0
+
+    def list_offsets(self, wanted, **_options):
+        end = self.ends.pop(0)
+        return {place: SimpleNamespace(result=lambda: SimpleNamespace(offset=end)) for place in wanted}
+
+    def list_topics(self, timeout):
+        self.refreshed += 1
+
+
+def test_a_partition_without_a_leader_has_no_end_below_its_beginning():
+    """The broker, or librdkafka, says -1001 of it, and no error: that a topic had lost its records was read of it."""
+    admin = Admin(-1001, -1001, 38)
+    found = offsets(admin, "t", [0], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, 30.0)
+    assert found == {0: 38}
+    assert admin.refreshed == 2
