@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from aiokafka import TopicPartition
     from aiokafka.structs import OffsetAndMetadata
 
-    from agents.live.consumer.transport import Chunk, Owner, StageConsumer, StageConsumerThread
+    from agents.live.consumer.thread import StageConsumerThread
+    from agents.live.consumer.transport import Chunk, Owner, StageConsumer
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]

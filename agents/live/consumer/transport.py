@@ -18,33 +18,23 @@ it has taken already.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
+from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from faust.events import Event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from agents.live.consumer.assignor import InstanceAssignor
-from agents.live.consumer.fetching import Drain, Drained
-from agents.live.consumer.metadata import keep_known, look_up_patiently
-from lineage.errors import BrokerError
+from agents.live.consumer.thread import StageConsumerThread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from aiokafka.structs import ConsumerRecord
 
+    from agents.live.consumer.fetching import Drained
     from agents.live.consumer.membership import Membership
-
-log = logging.getLogger(__name__)
-
-_POLL = 0.25  # seconds that one wait for records lasts
-_AHEAD = 2  # chunks that may wait for the agent
 
 
 class Chunk(NamedTuple):
@@ -82,112 +72,6 @@ class Owner(Protocol):
     def crashed(self, error: BaseException) -> None:
         """Learn that the consumer cannot go on."""
         ...
-
-
-class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    """The thread that fetches, heartbeats and commits."""
-
-    leave_on_stop = True
-    handed = 0  # chunks given to the application's loop
-    _beside: tuple[asyncio.Task[None], ...] = ()
-    _idle = False
-
-    def _create_worker_consumer(self, transport: StageTransport) -> AIOKafkaConsumer:
-        member = transport.membership
-        consumer = AIOKafkaConsumer(
-            **{
-                "client_id": member.instance,
-                "group_id": member.group,
-                "group_instance_id": member.instance,
-                "partition_assignment_strategy": [InstanceAssignor(member.instance, member.reads)],
-                "enable_auto_commit": False,
-                "auto_offset_reset": "earliest",
-                "max_poll_interval_ms": 24 * 3600 * 1000,  # stuck stages are noticed from outside, by their lag
-                "max_partition_fetch_bytes": member.fetch_bytes,
-                "fetch_max_wait_ms": int(member.fetch_wait * 1000),
-                "session_timeout_ms": int(member.session * 1000),
-                "heartbeat_interval_ms": int(member.heartbeat * 1000),
-                "rebalance_timeout_ms": int(member.rebalance * 1000),
-                **member.connection,
-            }
-        )
-        look_up_patiently(consumer._client)
-        return consumer
-
-    async def on_start(self) -> None:
-        """Start the consumer, then take over its fetcher's output and look after its group."""
-        await super().on_start()
-        consumer = self._ensure_consumer()
-        consumer._coordinator._coordination_task.add_done_callback(self._out_of_group)
-        self._woken = asyncio.Event()
-        keeping = keep_known(consumer._client, consumer.subscription)
-        self._beside = asyncio.create_task(self._pull()), asyncio.create_task(keeping)
-
-    def _out_of_group(self, coordination: asyncio.Task[None]) -> None:
-        """Tell the owner that nothing will be assigned any more; aiokafka says so to those who poll it alone."""
-        if not coordination.cancelled() and (error := coordination.exception()) is not None:
-            lost = BrokerError(f"{self.transport.membership.group}: cannot be a member of the group: {error}")
-            self.parent_loop.call_soon_threadsafe(self.consumer.owner.crashed, lost)
-
-    async def on_thread_stop(self) -> None:
-        """Leave the group first where this replica stops for good: its partitions move on at once."""
-        if self.leave_on_stop and self._consumer is not None and self._consumer._coordinator is not None:
-            # aiokafka sends no LeaveGroup for a static member, and asks for this name in that place only
-            self._consumer._coordinator._group_instance_id = None
-        for task in self._beside:
-            task.cancel()
-        await super().on_thread_stop()
-
-    async def _pull(self) -> None:
-        """Hand over what is fetched, chunk by chunk, for as long as the thread lives."""
-        consumer: StageConsumer = self.consumer
-        drain = Drain(self._ensure_consumer(), self.transport.membership.chunk_records)
-        try:
-            while True:
-                epoch = consumer.epoch
-                if self.handed - consumer.taken >= _AHEAD or not consumer.active_in(epoch):
-                    self._idle = True
-                    if self.handed - consumer.taken >= _AHEAD or not consumer.active_in(consumer.epoch):
-                        await self._woken.wait()
-                    self._idle = False
-                    self._woken.clear()
-                    continue
-                drained = await drain.take(lambda epoch=epoch: consumer.active_in(epoch), _POLL)  # type: ignore[misc]
-                if drained:
-                    self.handed += 1
-                    self.parent_loop.call_soon_threadsafe(consumer.receive, epoch, drained)
-        except ConsumerStoppedError:
-            pass
-        except Exception as error:  # noqa: BLE001 - whatever it is, the stage is deaf now and must end
-            self.parent_loop.call_soon_threadsafe(consumer.owner.crashed, error)
-
-    def wake(self) -> None:
-        """Look again whether anything may be handed over. Called from the application's loop."""
-        if self._idle:
-            self.thread_loop.call_soon_threadsafe(self._woken.set)
-
-    async def commit_metadata(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Commit; False when the group has moved on, so that the offsets were not ours to commit any more."""
-        return await self.call_thread(self._commit_metadata, offsets)  # type: ignore[no-any-return]
-
-    async def _commit_metadata(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        try:
-            await self._ensure_consumer().commit(dict(offsets))
-        except (CommitFailedError, IllegalStateError) as error:
-            log.info("Not committed, as the group is rebalancing: %s", error)
-            return False
-        return True
-
-    async def committed_metadata(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Read the group's committed offsets with their metadata; a partition without one is missing."""
-        return await self.call_thread(self._committed_metadata, list(partitions))  # type: ignore[no-any-return]
-
-    async def _committed_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        coordinator = self._ensure_consumer()._coordinator
-        return await coordinator.fetch_committed_offsets(partitions)  # type: ignore[no-any-return]
-
-    def verify_event_path(self, now: float, tp: TP) -> None:
-        """Faust's guesses at a stalled stream do not fit chunks; the supervisor watches lag and progress instead."""
 
 
 class StageConsumer(driver.Consumer):  # type: ignore[misc]
@@ -332,4 +216,4 @@ class StageTransport(driver.Transport):  # type: ignore[misc]
 
 
 def _nothing() -> None:
-    """Pressure is what `_AHEAD` bounds."""
+    """Pressure is what the thread's `_AHEAD` bounds."""

@@ -8,7 +8,7 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from agents.live.consumer.metadata import keep_known, look_up_patiently
-from agents.live.consumer.transport import StageConsumerThread
+from agents.live.consumer.thread import StageConsumerThread
 from lineage.errors import BrokerError
 
 
