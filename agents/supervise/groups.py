@@ -87,7 +87,7 @@ class KafkaGroups:
                     # A position that was never committed, or was deleted by retention, is the beginning.
                     p: PartitionSight(max(committed[group].get(p, -1), begin), ends[group, p], owners[group].get(p))
                     for p in self._watched[group].partitions
-                    if (begin := begins[group, p]) >= 0
+                    if (begin := begins[group, p]) >= 0 <= ends[group, p]  # below it while there is no leader
                 },
                 frozenset(owners[group].members),
             )
