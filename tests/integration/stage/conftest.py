@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
@@ -97,14 +97,18 @@ class Stage:
             "run_dir": str(self.folder / "run"), **options,
         }  # fmt: skip
         log = (self.folder / f"{stage}.{replica}.log").open("ab")
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("run_stage.py")), json.dumps(told)],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-            stdout=log,
-            stderr=log,
-        )
-        log.close()
+        return self._spawn([str(Path(__file__).with_name("run_stage.py")), json.dumps(told)], log)
+
+    def gate(self) -> subprocess.Popen[bytes]:
+        """Start the gate, as `spillway serve` does."""
+        command = ["-P", "-m", "agents.cli.main", "serve", str(self.file), "--gate"]
+        command += ["--bootstrap", self.bootstrap, "--run-dir", str(self.folder / "run")]
+        return self._spawn(command, (self.folder / "gate.log").open("ab"))
+
+    def _spawn(self, arguments: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        with log:
+            process = subprocess.Popen([sys.executable, *arguments], cwd=self.folder, env=env, stdout=log, stderr=log)
         self.processes.append(process)
         return process
 

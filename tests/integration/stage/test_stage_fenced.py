@@ -1,10 +1,6 @@
 """The only broker loses its controller for a while: a pipeline at work goes on afterwards, and answers every query."""
 
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 from lineage.message import PREDICTION
 from producers.client import Client
@@ -24,15 +20,10 @@ AWAY = 6.0
 def test_a_pipeline_answers_all_when_the_broker_leads_again(tmp_path, unique_name, until):
     with fenced_broker(tmp_path / "kafka") as broker:
         chain = Stage(broker.bootstrap, unique_name, tmp_path, CHAIN)
-        command = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(chain.file), "--gate"]
-        command += ["--bootstrap", chain.bootstrap, "--run-dir", str(tmp_path / "run")]
         try:
             chain.start("one")
             chain.start("two")
-            with (tmp_path / "gate.log").open("wb") as log:
-                root = str(Path(__file__).parents[3])
-                env = {**os.environ, "PYTHONPATH": root}
-                chain.processes.append(subprocess.Popen(command, cwd=tmp_path, env=env, stderr=log))
+            chain.gate()
             until(lambda: all(chain.metrics(name) for name in ("one", "two", "gate")))
             with Client(chain.name, chain.settings, slo=100.0) as client:
                 futures = [client.submit({"x": number}) for number in range(40)]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -106,24 +102,14 @@ def chain(stage):
 @pytest.fixture
 def gated(chain, until):
     """The whole chain under a policy: both stages and the gate."""
-    processes = []
 
     def start(policy):
         for name in ("one", "two"):
             chain.start(name, policy=policy, plan_period=PERIOD)
-        command = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(chain.file), "--gate"]
-        command += ["--bootstrap", chain.bootstrap, "--run-dir", str(chain.folder / "run")]
-        root = str(Path(__file__).parents[3])
-        with (chain.folder / "gate.log").open("wb") as log:
-            processes.append(
-                subprocess.Popen(command, cwd=chain.folder, env={**os.environ, "PYTHONPATH": root}, stderr=log)
-            )
+        chain.gate()
         until(lambda: all(chain.metrics(name) for name in ("one", "two", "gate")))
 
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
+    return start
 
 
 @pytest.mark.parametrize("shift", [HOUR - 30, 30 - HOUR, -2.0], ids=["ahead", "behind", "two seconds behind"])
