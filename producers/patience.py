@@ -12,6 +12,8 @@ from lineage.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from confluent_kafka import Producer
+
 _T = TypeVar("_T")
 
 _SLICE_SECONDS = 1.0  # how long one call may block before the clock is looked at again
@@ -72,3 +74,12 @@ def passes(cause: KafkaError) -> bool:
 def unanswered() -> KafkaException:
     """What librdkafka raises of a call in a transaction whose time is over: it may be tried again."""
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))  # noqa: SLF001
+
+
+def flush(producer: Producer, seconds: float) -> None:
+    """Have the broker answer for all that was produced. Raises `KafkaException`, to be tried again, where it does not.
+
+    The records' reports say which of them it has.
+    """
+    if producer.flush(seconds):
+        raise unanswered()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.errors import SpecError
+from topology.problems import InvalidPipelineError, Problem
 from topology.reading.document import MAX_BYTES, Document
 from topology.reading.fields import read_fields
 from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
-from topology.rules.problems import InvalidPipelineError, Problem
 from topology.rules.structure import check_structure
 from topology.sizing import durations_of, planned, profiles_of
 from topology.spec import OF_STATES
@@ -20,9 +20,9 @@ from topology.spec import OF_STATES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from topology.problems import Finding
+    from topology.problems import Path as FieldPath
     from topology.profiles import StageProfile
-    from topology.rules.problems import Finding
-    from topology.rules.problems import Path as FieldPath
     from topology.spec import PipelineSpec
 
 

@@ -25,8 +25,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from lineage.errors import SpecError
+from topology.problems import InvalidPipelineError
 from topology.reading.document import MAX_BYTES, Document
-from topology.rules.problems import InvalidPipelineError
 from topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from lineage.errors import SpecError
 from topology.names import meant
 from topology.planning import TooSlowError, plan_batches
+from topology.problems import Problem
 from topology.profiles import read_profiles
-from topology.rules.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from confluent_kafka.admin import AdminClient
 
+from agents.live.admin import Admin
 from agents.live.spans import bounds, read_spans
 from agents.whatif.gaps import filled
 from lineage import headers
@@ -106,6 +106,6 @@ def _note(way: Way, head: headers.Headers, at: float) -> None:
 
 def _records(settings: ClientSettings, topic: str, partitions: int) -> Iterator[tuple[headers.Headers, float]]:
     options: dict[str, Any] = settings.confluent()
-    spans = bounds(AdminClient(options), topic, range(partitions), _READ_SECONDS)
+    spans = bounds(Admin(options), topic, range(partitions), _READ_SECONDS)
     for message in read_spans(options, topic, spans, _READ_SECONDS):
         yield headers.decode(message.headers()), message.timestamp()[1] / 1000

@@ -8,7 +8,7 @@ import click
 
 from agents.core.policies import POLICIES, selected
 from lineage.errors import UsageError
-from topology.rules.problems import InvalidPipelineError
+from topology.problems import InvalidPipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from topology.load import Pipeline
-    from topology.rules.problems import Finding
-    from topology.rules.problems import Path as FieldPath
+    from topology.problems import Finding
+    from topology.problems import Path as FieldPath
 
 
 class PolicySetting(click.ParamType):

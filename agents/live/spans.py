@@ -7,16 +7,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from agents.live.admin import ANSWER_SECONDS
 from lineage.errors import BrokerError
-from producers.patience import passes, patiently, unanswered
+from producers.patience import passes, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka.admin import AdminClient
+
+    from agents.live.admin import Admin
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ class Span:
     end: int
 
 
-def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:
+def bounds(admin: Admin, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:
     """The first offset of each partition and its end, with records of open transactions counted in."""
     either = IsolationLevel.READ_UNCOMMITTED
     first = offsets(admin, topic, partitions, OffsetSpec.earliest(), either, within)
@@ -40,7 +43,7 @@ def bounds(admin: AdminClient, topic: str, partitions: Iterable[int], within: fl
 
 
 def offsets(
-    admin: AdminClient,
+    admin: Admin,
     topic: str,
     partitions: Iterable[int],
     spec: OffsetSpec,
@@ -50,19 +53,14 @@ def offsets(
     """The offset of each partition that `spec` names. Raises `BrokerError` when nobody says within `within` seconds."""
     wanted = {TopicPartition(topic, partition): spec for partition in partitions}
 
-    def ask(seconds: float) -> dict[int, int]:
-        futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=seconds)
-        try:
-            found = {place.partition: future.result().offset for place, future in futures.items()}
-            if min(found.values(), default=0) < 0:  # said of a partition that has no leader, without an error
-                raise unanswered()
-        except KafkaException:
-            # Else librdkafka asks with the leader epochs of before a restart, for ever.
-            admin.list_topics(timeout=seconds)
-            raise
+    def question(client: AdminClient) -> dict[int, int]:
+        futures = client.list_offsets(wanted, isolation_level=isolation, request_timeout=ANSWER_SECONDS)
+        found = {place.partition: future.result().offset for place, future in futures.items()}
+        if min(found.values(), default=0) < 0:  # said of a partition that has no leader, without an error
+            raise unanswered()
         return found
 
-    return patiently(ask, f"list the offsets of {topic}", within)
+    return admin.ask(question, f"list the offsets of {topic}", within)
 
 
 def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Span], within: float) -> Iterator[Any]:

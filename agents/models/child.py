@@ -10,7 +10,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from agents.models.loading import limit_torch_threads, load_model
+from agents.models.loading import load_model
+from agents.models.torch_threads import limit_torch_threads
 from lineage.errors import ModelError, SpillwayError
 
 if TYPE_CHECKING:

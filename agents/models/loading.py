@@ -70,13 +70,6 @@ def load_function(stage: str, role: str, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def limit_torch_threads(threads: int) -> None:
-    """Let torch, if a model has imported it, use this many threads for one operation."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(threads)
-
-
 def construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
     """What `module:Name` makes of the arguments, whatever it is. Raises ModelError that begins with `place`."""
     factory = _find(place, name)

@@ -14,20 +14,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agents.models.torch_threads import TORCH_THREADS
 from agents.profiling.sources import source_hash
 from lineage.errors import SpecError
+from topology.problems import InvalidPipelineError
 from topology.profiles import Conditions
-from topology.rules.problems import InvalidPipelineError
 from topology.sizing import profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from topology.load import Pipeline
-    from topology.rules.problems import Finding
+    from topology.problems import Finding
     from topology.spec import StageSpec
 
-TORCH_THREADS: Final = 1  # a stage uses more cores by replicas and instances
 _WHOLE: Final = 64 << 20  # bytes of a file of weights that are hashed whole; of a larger one, its ends and its size
 _GPUS: Final = Path("/proc/driver/nvidia/gpus")
 _CPU: Final = Path("/proc/cpuinfo")

@@ -20,8 +20,8 @@ from agents.live.stage.user_functions import UserFunctions
 from agents.models.bare import BareModel
 from agents.models.child import ChildModel
 from agents.models.declared import load_declared
-from agents.models.loading import limit_torch_threads, load_model
-from agents.profiling.conditions import TORCH_THREADS
+from agents.models.loading import load_model
+from agents.models.torch_threads import TORCH_THREADS, limit_torch_threads
 from agents.profiling.measuring import Effort, Memory, measure, timed
 from agents.profiling.samples import own_samples
 from lineage.errors import ModelError, SpillwayError, WireError

@@ -7,13 +7,13 @@ commits the durable position that it follows, so that one which hangs is seen as
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
+from agents.live.admin import ANSWER_SECONDS, Admin
 from agents.live.groups import group_id, member_label, member_of, replica_of
 from agents.supervise.child import GATE
 from agents.supervise.watchdog import GroupSight, PartitionSight
@@ -23,11 +23,10 @@ from topology.topics import ingress, outcomes, stage_input
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from confluent_kafka.admin import AdminClient
+
     from producers.connection import ClientSettings
     from topology.load import Pipeline
-
-log = logging.getLogger(__name__)
-_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +56,25 @@ def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
 
 
 class KafkaGroups:
-    """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's.
-
-    An admin request that times out may end the whole process in librdkafka (its issue 4605: an assertion, when the
-    answer comes after all). So nothing is asked before the broker has given its metadata, which is no such request, and
-    a client that has failed once is not used again.
-    """
+    """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's."""
 
     def __init__(self, settings: ClientSettings, pipeline: str, watched: Mapping[str, Watched]) -> None:
-        self._settings = settings
-        self._admin = self._client()
+        self._admin = Admin(settings.confluent())
         self._pipeline = pipeline
         self._watched = watched
 
     def look(self, groups: Sequence[str]) -> dict[str, GroupSight]:
         """Every group now. Raises `BrokerError` where the broker does not say."""
         try:
-            self._admin.list_topics(timeout=_SECONDS)
-            owners = self._owners(groups)
-            committed = {group: self._committed(group) for group in groups}
-            ends = self._offsets(groups, OffsetSpec.latest())
-            begins = self._offsets(groups, OffsetSpec.earliest())
+            return self._admin.once(lambda client: self._look(client, groups))
         except KafkaException as error:
-            self._admin = self._client()
             raise BrokerError(error.args[0].str()) from error
+
+    def _look(self, client: AdminClient, groups: Sequence[str]) -> dict[str, GroupSight]:
+        owners = self._owners(client, groups)
+        committed = {group: self._committed(client, group) for group in groups}
+        ends = self._offsets(client, groups, OffsetSpec.latest())
+        begins = self._offsets(client, groups, OffsetSpec.earliest())
         return {
             group: GroupSight(
                 {
@@ -94,30 +88,27 @@ class KafkaGroups:
             for group in groups
         }
 
-    def _client(self) -> AdminClient:
-        return AdminClient(self._settings.confluent(), logger=log)
-
-    def _committed(self, group: str) -> dict[int, int]:
+    def _committed(self, client: AdminClient, group: str) -> dict[int, int]:
         watched = self._watched[group]
         asked = ConsumerGroupTopicPartitions(
             group_id(self._pipeline, group), [TopicPartition(watched.topic, p) for p in watched.partitions]
         )
-        (future,) = self._admin.list_consumer_group_offsets([asked], request_timeout=_SECONDS).values()
+        (future,) = client.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS).values()
         return {part.partition: part.offset for part in future.result().topic_partitions}
 
-    def _offsets(self, groups: Sequence[str], spec: Any) -> dict[tuple[str, int], int]:
+    def _offsets(self, client: AdminClient, groups: Sequence[str], spec: OffsetSpec) -> dict[tuple[str, int], int]:
         places = [(group, self._watched[group].topic, p) for group in groups for p in self._watched[group].partitions]
         asked = {TopicPartition(topic, p): spec for _, topic, p in places}
-        answers = self._admin.list_offsets(asked, request_timeout=_SECONDS)
+        answers = client.list_offsets(asked, request_timeout=ANSWER_SECONDS)
         by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
         return {(group, p): by_topic[topic, p] for group, topic, p in places}
 
-    def _owners(self, groups: Sequence[str]) -> dict[str, _Owners]:
+    def _owners(self, client: AdminClient, groups: Sequence[str]) -> dict[str, _Owners]:
         alone = {group: watched for group in groups if (watched := self._watched[group]).only is not None}
         found = {group: _Owners.alone(watched) for group, watched in alone.items()}
         names = {group_id(self._pipeline, group): group for group in groups if group not in found}
         if names:
-            described = self._admin.describe_consumer_groups(list(names), request_timeout=_SECONDS)
+            described = client.describe_consumer_groups(list(names), request_timeout=ANSWER_SECONDS)
             found |= {names[name]: _Owners(future.result().members) for name, future in described.items()}
         return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
+from agents.live.admin import Admin
 from agents.live.spans import bounds, read_spans
 from agents.live.topics import ensure
 from lineage import headers
@@ -53,6 +54,7 @@ class GateBench:
         self.folder = folder
         self.settings = ClientSettings(bootstrap=broker)
         self.admin = AdminClient({**self.settings.confluent(), "log_level": 2})
+        self.asking = Admin({**self.settings.confluent(), "log_level": 2})
         ensure(self.settings, topics.topic_plan(self.pipeline.spec))
         self.connect()
         self.gates: list[subprocess.Popen[bytes]] = []
@@ -98,7 +100,7 @@ class GateBench:
     def released(self, topic=topics.egress) -> list:
         """Everything on the egress (or another topic) that is committed now."""
         name = topic(self.name)
-        spans = bounds(self.admin, name, range(PARTITIONS), 90)
+        spans = bounds(self.asking, name, range(PARTITIONS), 90)
         return list(read_spans(self.settings.confluent(), name, spans, 90))
 
     def await_released(self, count, within=120.0, topic=topics.egress) -> list:

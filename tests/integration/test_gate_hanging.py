@@ -67,7 +67,7 @@ def skipped_by_a_stop(broker, names):
 
 
 def ends(bench, isolation):
-    return offsets(bench.admin, topics.egress(bench.name), range(PARTITIONS), OffsetSpec.latest(), isolation, 30)
+    return offsets(bench.asking, topics.egress(bench.name), range(PARTITIONS), OffsetSpec.latest(), isolation, 30)
 
 
 def hangs(bench):

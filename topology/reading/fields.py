@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from topology import names
+from topology.problems import Problem
 from topology.quantities import shown
-from topology.rules.problems import Problem
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from topology.rules.problems import Path
+    from topology.problems import Path
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

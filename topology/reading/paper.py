@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from topology import names
+from topology.problems import Problem
 from topology.quantities import shown
-from topology.rules.problems import Problem
 from topology.spec import DEFAULT_MAX_BATCH
 
 if TYPE_CHECKING:
-    from topology.rules.problems import Path
+    from topology.problems import Path
 
     Origins = dict[Path, Path]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lineage.paths import MAX_PATH_BYTES
 from topology import dag
-from topology.rules.problems import Problem
+from topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from lineage.errors import UsageError
 from topology.limits import merge
+from topology.problems import Problem
 from topology.quantities import show_duration
-from topology.rules.problems import Problem
 from topology.rules.state_rules import check_state
 from topology.spec import LimitsSpec
 

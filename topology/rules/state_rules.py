@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from topology.rules.problems import Problem
+from topology.problems import Problem
 from topology.spec import StageSpec
 
 if TYPE_CHECKING:

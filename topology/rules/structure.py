@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topology import dag, names
+from topology.problems import Problem
 from topology.rules.choices import check_choices
-from topology.rules.problems import Problem
 from topology.rules.stage_rules import check_limits, check_stage
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from agents.bench.hams.shard import Primary, make_topics
 from agents.bench.pard.output import Table, median_spread
 from agents.broker.folder import DataFolder
 from agents.models.declared import load_declared
-from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine
+from agents.models.torch_threads import limit_torch_threads
 from checkpoint.blocks import digest_of
 from lineage.errors import SpillwayError
 from topology.load import load

@@ -13,9 +13,9 @@ from agents.profiling.conditions import stale_profiles
 from lineage.errors import ModelError, SpecError
 from topology.drawing import dot, text
 from topology.load import load
+from topology.problems import InvalidPipelineError
 from topology.quantities import show_duration
-from topology.rules.problems import InvalidPipelineError
-from topology.rules.remarks import remarks
+from topology.remarks import remarks
 from topology.topics import topic_plan
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from topology.load import Pipeline
-    from topology.rules.problems import Finding
+    from topology.problems import Finding
 
 BAD_INPUT = 2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
@@ -25,12 +25,38 @@ if TYPE_CHECKING:
     from aiokafka.structs import OffsetAndMetadata
     from faust.types import TP
 
-    from agents.live.consumer.transport import StageConsumer, StageTransport
+    from agents.live.consumer.fetching import Drained
+    from agents.live.consumer.membership import Membership
 
 log = logging.getLogger(__name__)
 
 _POLL = 0.25  # seconds that one wait for records lasts
 _AHEAD = 2  # chunks that may wait for the agent
+
+
+class Joining(Protocol):
+    """The transport, as far as the thread needs it."""
+
+    membership: Membership
+
+
+class Receiver(Protocol):
+    """The consumer's half on the application's loop. The thread reads of it, and calls it there."""
+
+    epoch: int
+    taken: int
+
+    def active_in(self, epoch: int) -> frozenset[TopicPartition]:
+        """Say which partitions may be taken from; none once the epoch is over."""
+        ...
+
+    def receive(self, epoch: int, drained: Drained) -> None:
+        """Take a chunk, unless the epoch is over."""
+        ...
+
+    def crashed(self, error: BaseException) -> None:
+        """Learn that the thread cannot go on."""
+        ...
 
 
 class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -41,7 +67,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     _beside: tuple[asyncio.Task[None], ...] = ()
     _idle = False
 
-    def _create_worker_consumer(self, transport: StageTransport) -> AIOKafkaConsumer:
+    def _create_worker_consumer(self, transport: Joining) -> AIOKafkaConsumer:
         member = transport.membership
         consumer = AIOKafkaConsumer(
             **{
@@ -76,7 +102,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         """Tell the owner that nothing will be assigned any more; aiokafka says so to those who poll it alone."""
         if not coordination.cancelled() and (error := coordination.exception()) is not None:
             lost = BrokerError(f"{self.transport.membership.group}: cannot be a member of the group: {error}")
-            self.parent_loop.call_soon_threadsafe(self.consumer.owner.crashed, lost)
+            self.parent_loop.call_soon_threadsafe(self.consumer.crashed, lost)
 
     async def on_thread_stop(self) -> None:
         """Leave the group first where this replica stops for good: its partitions move on at once."""
@@ -89,7 +115,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def _pull(self) -> None:
         """Hand over what is fetched, chunk by chunk, for as long as the thread lives."""
-        consumer: StageConsumer = self.consumer
+        consumer: Receiver = self.consumer
         drain = Drain(self._ensure_consumer(), self.transport.membership.chunk_records)
         try:
             while True:
@@ -108,7 +134,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         except ConsumerStoppedError:
             pass
         except Exception as error:  # noqa: BLE001 - whatever it is, the stage is deaf now and must end
-            self.parent_loop.call_soon_threadsafe(consumer.owner.crashed, error)
+            self.parent_loop.call_soon_threadsafe(consumer.crashed, error)
 
     def wake(self) -> None:
         """Look again whether anything may be handed over. Called from the application's loop."""

@@ -152,6 +152,10 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         self.taken += 1
         self._thread.wake()
 
+    def crashed(self, error: BaseException) -> None:
+        """Tell the owner that nothing will come any more."""
+        self.owner.crashed(error)
+
     # -- rebalance -------------------------------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:

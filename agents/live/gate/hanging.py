@@ -23,14 +23,17 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
+from agents.live.admin import ANSWER_SECONDS, Admin
 from agents.live.gate.transaction import AbortedError, Record, Turn
 from agents.live.spans import offsets
-from producers.patience import patiently
+from producers.patience import unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from confluent_kafka.admin import AdminClient
 
     from agents.live.gate.transaction import Writer
 
@@ -66,8 +69,7 @@ class Mender:
         """
         until = time.monotonic() + within
         # A new one: one that saw the group's coordinator go may wait for it for good (`agents.live.gate.aside`).
-        admin = AdminClient({**self._settings}, logger=log)
-        sight = _Sight(admin, self._group, self._outcomes, self._outputs)
+        sight = _Sight(Admin(self._settings), self._group, self._outcomes, self._outputs)
         while hanging := sight.persisting():
             places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
             if time.monotonic() >= until:
@@ -97,7 +99,7 @@ class Mender:
 class _Sight:
     """What hangs, by an admin client's answers."""
 
-    def __init__(self, admin: AdminClient, group: str, outcomes: str, outputs: Sequence[str]) -> None:
+    def __init__(self, admin: Admin, group: str, outcomes: str, outputs: Sequence[str]) -> None:
         self._admin = admin
         self._group = group
         self._outcomes = outcomes
@@ -128,11 +130,11 @@ class _Sight:
         places = [TopicPartition(self._outcomes, partition) for partition in self._partitions(self._outcomes)]
         asked = [ConsumerGroupTopicPartitions(self._group, places)]
 
-        def ask(seconds: float) -> Any:
-            answers = self._admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=seconds)
+        def question(client: AdminClient) -> Any:
+            answers = client.list_consumer_group_offsets(asked, require_stable=True, request_timeout=ANSWER_SECONDS)
             return answers[self._group].result()
 
-        answer = patiently(ask, f"list the offsets of the group {self._group}", _ASK_SECONDS)
+        answer = self._admin.ask(question, f"list the offsets of the group {self._group}", _ASK_SECONDS)
         return frozenset(
             Hang(place.topic, place.partition, -1)
             for place in answer.topic_partitions
@@ -140,7 +142,10 @@ class _Sight:
         )
 
     def _partitions(self, topic: str) -> list[int]:
-        listed = patiently(
-            lambda seconds: self._admin.list_topics(topic, seconds), f"list the partitions of {topic}", _ASK_SECONDS
-        )
-        return sorted(listed.topics[topic].partitions)
+        def question(client: AdminClient) -> list[int]:
+            listed = client.list_topics(topic, ANSWER_SECONDS).topics[topic]
+            if listed.error is not None:  # as a broker that starts says of one that it has not read yet
+                raise unanswered()
+            return sorted(listed.partitions)
+
+        return self._admin.ask(question, f"list the partitions of {topic}", _ASK_SECONDS)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
 
     from agents.core.gate import GateCore
+    from agents.live.admin import Admin
     from agents.live.gate.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Memory:
         self,
         settings: Mapping[str, Any],
         consumer: Consumer,
-        admin: AdminClient,
+        admin: Admin,
         *,
         outcomes: str,
         egress: str,

@@ -26,9 +26,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import AdminClient
-
 from agents.core.gate import GateCore
+from agents.live.admin import Admin
 from agents.live.gate import group as gate_group
 from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
@@ -180,7 +179,7 @@ def build(
     memory = Memory(
         settings.confluent(),
         consumer,
-        AdminClient(settings.confluent(), logger=log),
+        Admin(settings.confluent()),
         outcomes=names.outcomes,
         egress=names.egress,
         wire=wire,

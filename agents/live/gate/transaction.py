@@ -26,7 +26,7 @@ from agents.live.gate.aside import Aside
 from agents.live.gate.fencing import judge, ousted
 from lineage.errors import BrokerError
 from producers.connection import TRANSACTIONAL
-from producers.patience import unanswered
+from producers.patience import flush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -183,7 +183,7 @@ class TransactionalWriter:
 
         librdkafka says that a commit does as much. But commits are known that left out what was not delivered.
         """
-        self._patiently(self._flush, "write its records", until - time.monotonic())
+        self._patiently(partial(flush, self._producer), "write its records", until - time.monotonic())
         lost = [record for record in turn.records if record.offset < 0]
         if not lost:
             return
@@ -192,10 +192,6 @@ class TransactionalWriter:
         left = max(until - time.monotonic(), _SLICE_SECONDS)
         self._patiently(self._producer.abort_transaction, "abort its transaction", left)  # or learn of a successor
         raise SilentError(text) if any(_given_up_here(record) for record in lost) else AbortedError(text)
-
-    def _flush(self, seconds: float) -> None:
-        if self._producer.flush(seconds):
-            raise unanswered()
 
     def hold(self, topic: str, within: float) -> None:
         """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.

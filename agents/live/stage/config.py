@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from agents.profiling.conditions import TORCH_THREADS
+from agents.models.torch_threads import TORCH_THREADS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,8 @@ from agents.models.bare import BareModel
 from agents.models.child import ChildModel
 from agents.models.declared import load_declared
 from agents.models.emulated import EmulatedModel
-from agents.models.loading import limit_torch_threads, load_model
+from agents.models.loading import load_model
+from agents.models.torch_threads import limit_torch_threads
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from agents.live.stage.beginning import as_failure, look_through_rarely, nothing
 from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stateful.building import Built, put_together
 from agents.models.declared import load_declared
-from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine
+from agents.models.torch_threads import limit_torch_threads
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
 from producers.schema_log import SchemaLog

@@ -20,7 +20,7 @@ from checkpoint.manifests import describe, seal
 from lineage.values.replication import encode
 from producers.cluster import idempotent_producer
 from producers.connection import TRANSACTIONAL
-from producers.patience import unanswered
+from producers.patience import flush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,7 +100,7 @@ class TransactionalSending:
 
         Commits are known that succeed and leave out what was not delivered: it counts what the broker says to have.
         """
-        self._call(self._flush, "send")
+        self._call(lambda: flush(self._producer, _SLICE), "send")
         if self._lost:
             raise DeliveryError(f"the transaction of {self._id}", f"{len(self._lost)} records: {self._lost[0]}")
         self._call(lambda: self._producer.commit_transaction(_SLICE), "commit")
@@ -109,10 +109,6 @@ class TransactionalSending:
     def serve(self, seconds: float = 0.005) -> None:
         """Serve what was acknowledged."""
         self._producer.poll(seconds)
-
-    def _flush(self) -> None:
-        if self._producer.flush(_SLICE):
-            raise unanswered()
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None or message.offset() < 0:

@@ -60,10 +60,9 @@ def test_a_topic_that_is_not_known_is_asked_for_until_it_is():
 @pytest.mark.parametrize("failure", [AssertionError("no broker"), None])
 def test_an_owner_hears_that_its_replica_is_out_of_its_group(failure):
     heard = []
-    owner = SimpleNamespace(crashed=heard.append)
     thread = SimpleNamespace(
         transport=SimpleNamespace(membership=SimpleNamespace(group="g")),
-        consumer=SimpleNamespace(owner=owner),
+        consumer=SimpleNamespace(crashed=heard.append),
         parent_loop=SimpleNamespace(call_soon_threadsafe=lambda call, *told: call(*told)),
     )
 

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
+from agents.live import admin
 from agents.live.gate import memory
 from agents.live.gate.fencing import OustedError, UnheardError
 from agents.live.spans import offsets
@@ -27,24 +28,23 @@ def test_a_group_that_does_not_answer_is_left_to_another_consumer(monkeypatch):
     assert issubclass(UnheardError, OustedError)  # which is what a gate joins anew after
 
 
-class Admin:
-    """Says what it was told of a partition's end, one after the other."""
+class Client:
+    """Says what it was told of a partition's end."""
 
-    def __init__(self, *ends):
-        self.ends = list(ends)
-        self.refreshed = 0
-
-    def list_offsets(self, wanted, **_options):
-        end = self.ends.pop(0)
-        return {place: SimpleNamespace(result=lambda: SimpleNamespace(offset=end)) for place in wanted}
+    def __init__(self, end):
+        self.end = end
 
     def list_topics(self, timeout):
-        self.refreshed += 1
+        """Answer."""
+
+    def list_offsets(self, wanted, **_options):
+        return {place: SimpleNamespace(result=lambda: SimpleNamespace(offset=self.end)) for place in wanted}
 
 
-def test_a_partition_without_a_leader_has_no_end_below_its_beginning():
+def test_a_partition_without_a_leader_has_no_end_below_its_beginning(monkeypatch):
     """The broker, or librdkafka, says -1001 of it, and no error: that a topic had lost its records was read of it."""
-    admin = Admin(-1001, -1001, 38)
-    found = offsets(admin, "t", [0], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, 30.0)
+    ends = iter([-1001, -1001, 38])
+    monkeypatch.setattr(admin, "AdminClient", lambda *_settings, **_options: Client(next(ends)))
+    found = offsets(admin.Admin({}), "t", [0], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, 30.0)
     assert found == {0: 38}
-    assert admin.refreshed == 2
+    assert next(ends, None) is None  # each with a client of its own

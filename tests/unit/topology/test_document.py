@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lineage.errors import SpecError
 from topology.load import parse
+from topology.problems import InvalidPipelineError, Place
 from topology.reading.document import MAX_VALUES, Document
-from topology.rules.problems import InvalidPipelineError, Place
 
 
 def value(text: str):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from topology.load import parse
 from topology.planning import TooSlowError, plan_batches
-from topology.rules.problems import InvalidPipelineError
+from topology.problems import InvalidPipelineError
 
 
 def durations_of(pipeline):

@@ -11,7 +11,7 @@ import pytest
 
 from lineage.errors import SpecError
 from topology.load import load, parse
-from topology.rules.problems import InvalidPipelineError
+from topology.problems import InvalidPipelineError
 
 HEAD = "name: p\nslo: 1s\nstages:\n"
 

@@ -6,8 +6,8 @@ import pytest
 
 from lineage.errors import SpecError
 from topology.load import load
+from topology.problems import InvalidPipelineError
 from topology.profiles import Conditions, Measured, StageProfile, read_profiles, write_profiles
-from topology.rules.problems import InvalidPipelineError
 
 CONDITIONS = Conditions(
     model="m:M",

@@ -13,7 +13,7 @@ from lineage.limits import DEFAULT_LIMITS, Limits
 from topology.limits import merge
 from topology.load import load, parse
 from topology.quantities import duration, show_duration, size
-from topology.rules.remarks import remarks
+from topology.remarks import remarks
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, StageSpec
 
 FULL = """

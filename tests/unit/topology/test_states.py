@@ -6,8 +6,8 @@ import pytest
 
 from checkpoint.leases import LEASE_SECONDS, Lease
 from topology.load import parse
+from topology.remarks import remarks
 from topology.routing import Graph
-from topology.rules.remarks import remarks
 from topology.spec import LEAST_LEASE, PipelineSpec, StageSpec
 
 FIELDS = """
