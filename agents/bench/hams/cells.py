@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from agents.bench.hams.services import replication
+from agents.bench.stolen import StolenMeter
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
 from lineage.errors import SpillwayError
@@ -63,6 +64,7 @@ class Measured:
     p99: float
     throughput: float
     interval: float  # seconds between two bursts
+    stolen: float  # of the processors' time, by the machine's host
 
 
 def variant(cell: Cell, folder: Path, run: int, gather: float = _GATHER) -> Pipeline:
@@ -153,15 +155,16 @@ def measure(
     with served(ServiceSettings(pipeline, settings, folder / "run", environment=environment), say=say):
         sender = Sender(cell, settings, pipeline.spec.name)
         try:
+            meter = StolenMeter()
             sender.send(bursts(_WARM_UP, cell.batch, 1.0))
             finished = np.sort(sender.send(bursts(count, cell.batch, 0.0)).finished)
             rest = finished[cell.batch :] if len(finished) > cell.batch else finished
             throughput = len(rest) / max(1e-9, float(rest[-1] - finished[min(cell.batch, len(finished)) - 1]))
             every = interval if interval is not None else _interval(sender, cell.batch)
             result = sender.send(bursts(count, cell.batch, every))
+            stolen = meter.share()
         finally:
             sender.close()
     latency = (result.finished - result.due) * 1e3
-    return Measured(
-        round(float(np.median(latency)), 3), round(float(np.quantile(latency, 0.99)), 3), round(throughput, 2), every
-    )
+    p50, p99 = (round(float(np.quantile(latency, share)), 3) for share in (0.5, 0.99))
+    return Measured(p50, p99, round(throughput, 2), every, stolen)

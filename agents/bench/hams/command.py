@@ -28,6 +28,7 @@ from agents.bench.hams.progress import Progress
 from agents.bench.hams.services import MODES, SERVICES
 from agents.bench.hams.setting import Section, Setting
 from agents.bench.pard.output import fill_in, read_section, write_section
+from agents.bench.stolen import StolenMeter, with_note
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir, json_option
 from lineage.errors import UsageError
@@ -133,7 +134,7 @@ def hams(
             result = read_section(output, name) if setting is None else _measured(section, setting)
             if result is not None:
                 found[name] = result
-                made = section.tables(result)
+                made = with_note(section.tables(result), result)
                 write_section(output, name, result, made)
                 tables[name] = "\n".join(table.markdown() for table in made)
     if not found:
@@ -144,6 +145,6 @@ def hams(
 
 
 def _measured(section: Section, setting: Setting) -> dict[str, Any]:
-    began = time.monotonic()
+    began, meter = time.monotonic(), StolenMeter()
     result = section.measure(setting)
-    return result | {"took_seconds": round(time.monotonic() - began, 1)}
+    return result | {"took_seconds": round(time.monotonic() - began, 1), "stolen": meter.share()}

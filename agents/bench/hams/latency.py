@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agents.bench.hams.cells import Cell, Measured, measure
 from agents.bench.hams.services import SERVICES, label
 from agents.bench.hams.warm import warm
 from agents.bench.pard.output import Table, median_spread
+from agents.bench.stolen import MUCH
 
 if TYPE_CHECKING:
     from agents.bench.hams.setting import Setting
@@ -85,10 +87,11 @@ def _row(setting: Setting, cell: Cell, repeat: int, interval: float | None) -> d
     setting.say(
         f"{repeat + 1}/{setting.repeats} {cell.name}: p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms, "
         f"{found.throughput:.1f}/s"
+        + (f"; the host took {found.stolen:.0%} of the processors" if found.stolen > MUCH else "")
     )
     about = {"service": cell.service.name, "mode": cell.mode, "batch": cell.batch, "repeat": repeat}
-    figures = {"p50": found.p50, "p99": found.p99, "throughput": found.throughput, "interval": found.interval}
-    return about | {"emulated": cell.emulated, "bursts": setting.bursts, "warm": "served"} | figures
+    how = {"emulated": cell.emulated, "bursts": setting.bursts, "warm": "served"}
+    return about | how | asdict(found)
 
 
 def tables(result: dict[str, Any]) -> list[Table]:

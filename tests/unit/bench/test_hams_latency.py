@@ -39,7 +39,7 @@ class Runs:
         if len(self.cells) == self.fails_at:
             raise BrokerError("gone")
         base = 100.0 if cell.mode == "none" else 150.0 if cell.mode == "nspb" else 200.0
-        return Measured(base, 2 * base, 1e5 / base, interval or 0.5)
+        return Measured(base, 2 * base, 1e5 / base, interval or 0.5, stolen=0.0)
 
 
 def test_all_modes_of_a_size_stand_together_and_share_the_bare_ones_interval(setting, monkeypatch):
