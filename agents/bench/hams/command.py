@@ -70,6 +70,13 @@ SECTIONS = {
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
+@click.option(
+    "--again",
+    type=click.IntRange(0),
+    default=0,
+    metavar="TIMES",
+    help="Make a run of latency, emulated and sizes again if the machine's host took a tenth of the processors.",
+)
 @click.option("--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; else each service's own.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
 @click.option("--go-on", is_flag=True, help="Keep what there is of latency, emulated, sizes and recovery.")
@@ -90,6 +97,7 @@ def hams(
     repeats: int,
     bursts: int,
     minutes: float,
+    again: int,
     rate: float | None,
     output: Path,
     go_on: bool,
@@ -128,6 +136,7 @@ def hams(
                 minutes,
                 Progress(output, go_on=go_on),
                 rate,
+                again,
             )
         for name in names:
             section = SECTIONS[name]

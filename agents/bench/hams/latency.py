@@ -83,12 +83,17 @@ def _run(setting: Setting, cell: Cell, interval: float | None) -> Measured:
 
 
 def _row(setting: Setting, cell: Cell, repeat: int, interval: float | None) -> dict[str, Any]:
-    found = _run(setting, cell, interval)
-    setting.say(
-        f"{repeat + 1}/{setting.repeats} {cell.name}: p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms, "
-        f"{found.throughput:.1f}/s"
-        + (f"; the host took {found.stolen:.0%} of the processors" if found.stolen > MUCH else "")
-    )
+    """One run; where the machine's host took much of it, the best of those that were made again."""
+    runs: list[Measured] = []
+    while len(runs) <= setting.again and all(run.stolen > MUCH for run in runs):
+        found = _run(setting, cell, interval)
+        runs.append(found)
+        setting.say(
+            f"{repeat + 1}/{setting.repeats} {cell.name}: p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms, "
+            f"{found.throughput:.1f}/s"
+            + (f"; the host took {found.stolen:.0%} of the processors" if found.stolen > MUCH else "")
+        )
+    found = min(runs, key=lambda run: run.stolen)
     about = {"service": cell.service.name, "mode": cell.mode, "batch": cell.batch, "repeat": repeat}
     how = {"emulated": cell.emulated, "bursts": setting.bursts, "warm": "served"}
     return about | how | asdict(found)

@@ -31,6 +31,7 @@ class Setting:
     minutes: float  # of full load without a fault
     progress: Progress
     rate: float | None = None  # queries a second while processes are killed; None for each service's own
+    again: int = 0  # times that a run which lost much to the machine's host is made again
     _runs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self) -> int:

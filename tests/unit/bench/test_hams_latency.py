@@ -28,10 +28,11 @@ def setting(tmp_path, monkeypatch):
 class Runs:
     """Runs that are not made: each takes longer than the one before, and one of them may fail."""
 
-    def __init__(self, fails_at=0):
+    def __init__(self, fails_at=0, stolen=()):
         self.cells = []
         self.intervals = []
         self.fails_at = fails_at
+        self.stolen = list(stolen)
 
     def __call__(self, cell, *_args, interval, **_rest):
         self.cells.append((cell.mode, cell.batch))
@@ -39,7 +40,7 @@ class Runs:
         if len(self.cells) == self.fails_at:
             raise BrokerError("gone")
         base = 100.0 if cell.mode == "none" else 150.0 if cell.mode == "nspb" else 200.0
-        return Measured(base, 2 * base, 1e5 / base, interval or 0.5, stolen=0.0)
+        return Measured(base, 2 * base, 1e5 / base, interval or 0.5, stolen=self.stolen.pop(0) if self.stolen else 0.0)
 
 
 def test_all_modes_of_a_size_stand_together_and_share_the_bare_ones_interval(setting, monkeypatch):
@@ -50,6 +51,15 @@ def test_all_modes_of_a_size_stand_together_and_share_the_bare_ones_interval(set
     assert runs.cells == [("nspb", 8)] + [(mode, size) for modes in turns for size in (8, 64) for mode in modes]
     assert runs.intervals == [None, *[None, 0.5, 0.5] * 4]
     assert len(found["rows"]) == 12
+
+
+def test_a_run_that_its_host_has_disturbed_is_made_again(setting, monkeypatch):
+    """At most as often as is said, and then the one that was disturbed least counts."""
+    runs = Runs(stolen=[0.0, 0.2, 0.05, 0.4, 0.3, 0.5])  # the first is made for nothing
+    monkeypatch.setattr(latency, "measure", runs)
+    rows = latency.measure_sizes(replace(setting, again=2, sizes=(8,), repeats=1))["rows"]
+    assert runs.cells == [(mode, 8) for mode in ("nspb", "none", "none", "nspb", "nspb", "nspb", "remus")]
+    assert [row["stolen"] for row in rows] == [0.05, 0.3, 0.0]
 
 
 def test_what_was_measured_before_a_failure_is_kept_and_gone_on_from(setting, monkeypatch, tmp_path):
