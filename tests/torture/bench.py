@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from tests.state_topics import Recording, Written
     from tests.torture.shapes import Shape
 
-PATIENCE_SECONDS = 180.0  # hosts are known that take nine tenths of the processors for a minute
-
 
 @dataclass
 class Verdict:
@@ -212,7 +210,7 @@ class Run:
         assert not self.pipeline.graph.successors[stage]
         return len(self.recorder.recording.topics[topics.outcomes(self.name)])
 
-    def until(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    def until(self, condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
         """Wait for a condition."""
         until(condition, seconds, what)
 
@@ -221,15 +219,15 @@ class Run:
         self._answers.update(record.key for record in self._news(topics.egress(self.name)))
         return len(self._answers)
 
-    def answered(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
+    def answered(self, count: int, seconds: float = 60.0) -> None:
         """Wait until so many outcomes have left."""
         until(lambda: self.count() >= count, seconds, f"{count} outcomes of {self.name}, where {self.count()} are out")
 
-    def go_on(self, count: int = 40, seconds: float = PATIENCE_SECONDS) -> None:
+    def go_on(self, count: int = 40, seconds: float = 60.0) -> None:
         """Wait for so many more outcomes."""
         self.answered(self.count() + count, seconds)
 
-    def reigns_anew(self, stage: str, than: int, seconds: float = PATIENCE_SECONDS) -> None:
+    def reigns_anew(self, stage: str, than: int, seconds: float = 60.0) -> None:
         """Wait for a newer reign."""
         until(lambda: self.base(stage).epoch > than, seconds, f"a reign over {stage} after epoch {than}")
 
@@ -267,7 +265,7 @@ class Run:
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def dies(self, label: str, of: int, seconds: float = PATIENCE_SECONDS) -> None:
+    def dies(self, label: str, of: int, seconds: float = 60.0) -> None:
         """Wait for the process `of` to end, which was told to at a crash point."""
         until(lambda: not psutil.pid_exists(of), seconds, f"{label} comes by its crash point")
 
