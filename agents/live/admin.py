@@ -33,21 +33,23 @@ class Admin:
         self._settings = {**settings}
         self._client: AdminClient | None = None
 
-    def once(self, question: Callable[[AdminClient], _T], within: float = ANSWER_SECONDS) -> _T:
-        """Return `question(client)`, if the broker answers at all `within` seconds.
+    def once(self, question: Callable[[AdminClient], _T]) -> _T:
+        """Return `question(client)`, if the broker answers at all within `ANSWER_SECONDS`.
 
         Raises `KafkaException` where it does not, or where `question` does.
         """
         client = self._client or AdminClient(self._settings, logger=log)
         self._client = None
-        client.list_topics(timeout=within)
+        client.list_topics(timeout=ANSWER_SECONDS)
         answer = question(client)
         self._client = client
         return answer
 
     def ask(self, question: Callable[[AdminClient], _T], what: str, within: float) -> _T:
-        """The same, asked again while nobody answers, for at most `within` seconds.
+        """The same, asked again while nobody answers, for at most `within` seconds and the last try's own.
 
-        Raises `BrokerError`, saying that one could not `what`.
+        Each try has all of its time, however short `patiently` would have it: a broker that takes longer than that
+        would never be heard, by a new connection each time. Raises `BrokerError`, saying that one
+        could not `what`.
         """
-        return patiently(lambda seconds: self.once(question, seconds), what, within)
+        return patiently(lambda _slice: self.once(question), what, within)

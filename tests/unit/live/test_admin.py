@@ -17,8 +17,9 @@ class Client:
         cluster.clients.append(self)
 
     def list_topics(self, timeout):
-        assert timeout > 0
         self.cluster.asked.append("metadata")
+        if timeout < self.cluster.takes:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if self.cluster.away:
             self.cluster.away -= 1
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -35,6 +36,7 @@ class Cluster:
         self.clients = []
         self.asked = []
         self.away = 0
+        self.takes = 0.1  # seconds for its metadata
         self.refusals = []
 
 
@@ -55,6 +57,12 @@ def test_nothing_is_asked_of_a_broker_that_does_not_give_its_metadata(cluster):
     cluster.away = 2
     assert admin.Admin({}).ask(Client.answer, "ask", 30.0) == 2
     assert cluster.asked == ["metadata"] * 3 + ["answer"]
+
+
+def test_a_broker_that_takes_seconds_is_heard(cluster):
+    """Asked in slices of a second, by a client of its own each time, it never was."""
+    cluster.takes = 3.0
+    assert admin.Admin({}).ask(Client.answer, "ask", 0.2) == 0
 
 
 def test_a_client_that_has_failed_is_not_asked_again(cluster):
