@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_SLICE_SECONDS = 1.0  # how long one call may block before the clock is looked at again
+_FIRST_SECONDS = 1.0  # what a broker that is well is given for an answer
+_LONGEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 
 # Errors that pass by themselves, beyond those that librdkafka marks as retriable (it does so in transactions only).
@@ -48,21 +49,44 @@ class UnansweredError(BrokerError):
     """Nothing but errors that pass came for as long as one was ready to wait."""
 
 
+class AnswerTime:
+    """How long to wait for the next answer: `seconds`.
+
+    librdkafka throws away an answer that comes later than it was told to wait, so a broker that always takes longer
+    than that would never be heard: each `late` doubles the time, up to `_LONGEST_SECONDS`.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = _FIRST_SECONDS
+
+    def late(self) -> None:
+        """Note that no answer came in time."""
+        self.seconds = min(2 * self.seconds, _LONGEST_SECONDS)
+
+    def answered(self, took: float) -> None:
+        """Note that one came, in so many seconds."""
+        self.seconds = min(max(2 * took, _FIRST_SECONDS), _LONGEST_SECONDS)
+
+
 def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
     """Return `call(timeout)`, asked again while it fails with an error that passes, for at most `within` seconds.
 
-    Raises `BrokerError`, saying that one could not `what`; where the time was over, an `UnansweredError`.
+    Time-outs grow, as `AnswerTime` has them, up to what is left. Raises `BrokerError`, saying that one could not
+    `what`; where the time was over, an `UnansweredError`.
     """
     until = time.monotonic() + within
+    given = AnswerTime()
     while True:
         try:
-            return call(_SLICE_SECONDS)
+            return call(min(given.seconds, max(until - time.monotonic(), _FIRST_SECONDS)))
         except KafkaException as error:
             cause = error.args[0]
             if not passes(cause):
                 raise BrokerError(f"could not {what}: {cause.str()} ({cause.name()})") from error
             if time.monotonic() >= until:
                 raise UnansweredError(f"could not {what} within {within:.0f} s: {cause.str()}") from error
+            if cause.code() == KafkaError._TIMED_OUT:  # noqa: SLF001
+                given.late()
             time.sleep(_PAUSE_SECONDS)
 
 

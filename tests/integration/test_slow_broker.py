@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
 
 from agents.cli.options import cache_dir
+from agents.live.states.partition_reading import PartitionReading
+from producers.connection import ClientSettings
 from tests.slow_broker import slow_broker
 
 from .conftest import make_topics
@@ -45,3 +48,15 @@ def test_a_client_whose_links_are_cut_comes_back(slow):
         producer.produce("t", b"x")
         assert producer.flush(30) == 0
         assert slow.link.cut(lambda link: link.client == "cut") >= 1
+
+
+def test_an_end_is_heard_from_a_broker_whose_every_answer_takes_longer_than_it_is_first_given(slow):
+    slow.link.shape()
+    settings, deadline = ClientSettings(bootstrap=slow.bootstrap), time.monotonic() + 90
+    with closing(PartitionReading(settings, [("t", 0)], {"client.id": "late"})) as reading:
+        while reading.end(("t", 0)) is None:  # connections are made, leaders known
+            assert time.monotonic() < deadline
+        slow.link.shape(lambda link: link.client == "late", delay=1.5, direction="down")
+        while reading.end(("t", 0)) is None:
+            assert time.monotonic() < deadline
+        slow.link.reset()

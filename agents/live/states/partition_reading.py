@@ -8,13 +8,14 @@ Not for use from several threads.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from lineage.errors import BrokerError, CheckpointError
 from producers.cluster import Reader
-from producers.patience import passes
+from producers.patience import AnswerTime, passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,6 @@ log = logging.getLogger(__name__)
 
 Slot = tuple[str, int]  # a topic and a partition of it
 AT_ONCE: Final = 500
-_ASK_SECONDS: Final = 1.0
 PROPERTIES: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,  # says how far reading has come where the last offsets hold no records
     "auto.offset.reset": "error",  # a log never ends before where it was read to
@@ -61,6 +61,7 @@ class PartitionReading:
         self.consumer = self._reader.consumer
         self._slots = tuple(slots)
         self._start = start
+        self._given = AnswerTime()
         self.rewind()
 
     def rewind(self) -> None:
@@ -89,16 +90,23 @@ class PartitionReading:
         return records, positions
 
     def end(self, slot: Slot) -> int | None:
-        """Where a partition ends now; None while the broker does not say."""
+        """Where a partition ends now; None while the broker does not say. Nothing is read meanwhile."""
+        asked_at = time.monotonic()
         try:
-            answer = self.consumer.get_watermark_offsets(TopicPartition(*slot), timeout=_ASK_SECONDS)
+            answer = self.consumer.get_watermark_offsets(TopicPartition(*slot), timeout=self._given.seconds)
         except KafkaException as error:
             cause = error.args[0]
             if not _heals(cause):
                 raise BrokerError(f"cannot ask where {slot[0]}[{slot[1]}] ends: {cause.str()}") from error
+            if cause.code() == KafkaError._TIMED_OUT:  # noqa: SLF001
+                self._given.late()
             self._refresh(slot[0])
             return None
-        return None if answer is None else int(answer[1])
+        if answer is None:
+            self._given.late()
+            return None
+        self._given.answered(time.monotonic() - asked_at)
+        return int(answer[1])
 
     def close(self) -> None:
         """Let the consumer go."""
@@ -107,7 +115,7 @@ class PartitionReading:
     def _refresh(self, topic: str) -> None:
         """Learn the leaders anew: after a restart librdkafka else asks with the leader epochs of before."""
         try:
-            self.consumer.list_topics(topic, timeout=_ASK_SECONDS)
+            self.consumer.list_topics(topic, timeout=self._given.seconds)
         except KafkaException as error:
             log.debug("no metadata of %s: %s", topic, error)
 

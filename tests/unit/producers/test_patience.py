@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from lineage.errors import BrokerError
-from producers.patience import patiently
+from producers.patience import AnswerTime, patiently
 
 
 class Broker:
@@ -13,10 +13,12 @@ class Broker:
     def __init__(self, monkeypatch, *codes):
         self.codes = list(codes)
         self.now = 0.0
+        self.given = []
         monkeypatch.setattr("producers.patience.time.monotonic", lambda: self.now)
         monkeypatch.setattr("producers.patience.time.sleep", lambda seconds: None)
 
     def ask(self, seconds):
+        self.given.append(seconds)
         self.now += seconds
         if self.codes:
             raise KafkaException(KafkaError(self.codes.pop(0)))
@@ -49,3 +51,22 @@ def test_patience_ends(monkeypatch):
     with pytest.raises(BrokerError, match="could not ask within 3 s"):
         patiently(broker.ask, "ask", 3)
     assert broker.now == 3
+
+
+def test_who_answers_late_is_given_more_time_for_the_next_answer_but_not_beyond_the_end(monkeypatch):
+    broker = Broker(monkeypatch, *[KafkaError._TIMED_OUT] * 100)
+    with pytest.raises(BrokerError, match="could not ask within 14 s"):
+        patiently(broker.ask, "ask", 14)
+    assert broker.given == [1, 2, 4, 5, 2]
+
+
+def test_what_an_answer_took_is_what_the_next_is_expected_to_take():
+    given = AnswerTime()
+    assert given.seconds == 1
+    for _ in range(3):
+        given.late()
+    assert given.seconds == 5
+    given.answered(1.5)
+    assert given.seconds == 3
+    given.answered(0.001)
+    assert given.seconds == 1
