@@ -25,6 +25,7 @@ _FAST_RECOVERY: Final[dict[str, Any]] = {
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.fast.interval.ms": 100,
 }
+DEAF_SECONDS: Final = 10.0
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - time does not heal these
@@ -33,14 +34,17 @@ _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF
 class Reader:
     """A consumer that reads partitions it is told to, belongs to no group and leaves nothing behind on the cluster.
 
-    `properties` are librdkafka's, beyond `settings`. Raises `BrokerError` where the cluster cannot be reached or lets
-    nobody in, `TopicError` where a topic is missing.
+    librdkafka may be left without a broker to connect to, for good, where the only one restarts (its issue 5301 tells
+    of a way there). So whoever reads for long looks with `heed` whether the cluster still answers, or says so of its
+    own questions (`answered`, `unanswered`): after `DEAF_SECONDS` without an answer there is another `consumer`, which
+    goes on at the same place. Options are librdkafka's. Raises `UsageError` for what cannot be used. For one thread.
     """
 
     def __init__(self, settings: ClientSettings, properties: Mapping[str, Any]) -> None:
+        self._settings = settings
         self._bootstrap = settings.bootstrap
         self._trouble: list[KafkaError] = []
-        options = {
+        self._options = {
             "group.id": "spillway-reader",  # librdkafka wants one; without a subscription or a commit it is never used
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -49,7 +53,56 @@ class Reader:
             **_FAST_RECOVERY,
             **properties,
         }
-        self.consumer: Any = _made(Consumer, settings, options)
+        self._starts: dict[tuple[str, int], int] = {}
+        self._heard_at = time.monotonic()
+        self._deaf_since: float | None = None
+        self.consumer: Any = _made(Consumer, settings, self._options)
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions, each from its offset on."""
+        self._starts = {(place.topic, place.partition): place.offset for place in places}
+        self.consumer.assign(list(places))
+
+    def read(self, seconds: float, at_once: int) -> list[Any]:
+        """The messages that are there, errors among them, waiting for the first."""
+        first = self.consumer.poll(seconds)
+        if first is None:
+            return []
+        self._heard_at = time.monotonic()
+        return [first, *self.consumer.consume(at_once, 0)]
+
+    def heed(self, quiet: float, within: float) -> None:
+        """Ask whether the cluster is there, if nothing was heard for `quiet` seconds; blocks for `within` at most."""
+        if time.monotonic() - self._heard_at < quiet:
+            return
+        try:
+            there = bool(self.consumer.list_topics(next(iter(self._starts))[0], timeout=within).brokers)
+        except KafkaException as error:
+            log.debug("%s does not answer: %s", self._bootstrap, error)
+            there = False
+        self._heard_at = time.monotonic()  # or asked
+        (self.answered if there else self.unanswered)()
+
+    def answered(self) -> None:
+        """Note that the cluster has answered."""
+        self._deaf_since = None
+
+    def unanswered(self) -> None:
+        """Note that it has not; after `DEAF_SECONDS` of that, take another consumer."""
+        now = time.monotonic()
+        if self._deaf_since is None:
+            self._deaf_since = now
+        elif now - self._deaf_since >= DEAF_SECONDS:
+            self._renew()
+            self._deaf_since = None
+
+    def _renew(self) -> None:
+        log.warning("%s was not heard for %.0f s: connecting anew", self._bootstrap, DEAF_SECONDS)
+        read = self.consumer.position([TopicPartition(*slot) for slot in self._starts])
+        offsets = {(place.topic, place.partition): place.offset for place in read if place.offset >= 0}
+        self.consumer.close()
+        self.consumer = _made(Consumer, self._settings, self._options)
+        self.assign([TopicPartition(*slot, offset) for slot, offset in {**self._starts, **offsets}.items()])
 
     def partitions(self, topic: str, timeout: float) -> int:
         """How many partitions `topic` has, asked until the cluster answers or `timeout` seconds have passed."""

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 NO_ROOM = "too many queries wait for their outcomes, and this one's time is over"
 _POLL_SECONDS = 0.05
 _BATCH = 1000
+_QUIET_SECONDS = 1.0  # without an outcome, though somebody waits, after which the broker is asked whether it is there
+_ANSWER_SECONDS = 0.2  # short, as no expiry is told meanwhile
 _QUEUED_QUERIES = 1_000_000  # librdkafka's own bound; ours, on what is in flight, comes first
 _QUEUED_KBYTES = 1 << 20
 _ENVELOPE_BYTES = 64 << 10  # headers, key and framing around a value of the largest size
@@ -163,13 +165,12 @@ class Exchange:
             self._end(error)
 
     def _take_replies(self) -> None:
-        first = self._reader.consumer.poll(self._poll_seconds())
-        if first is None:
-            return
+        messages = self._reader.read(self._poll_seconds(), _BATCH)
         at = time.monotonic()
-        self._take(first, at)
-        for message in self._reader.consumer.consume(_BATCH, 0):
+        for message in messages:
             self._take(message, at)
+        if self._waiting:
+            self._reader.heed(_QUIET_SECONDS, _ANSWER_SECONDS)
 
     def _poll_seconds(self) -> float:
         if not self._expiries:
@@ -257,7 +258,7 @@ def _reply_reader(settings: ClientSettings, topic: str, timeout: float) -> Reade
     }
     reader = Reader(settings, options)
     try:
-        reader.consumer.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
+        reader.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
     except SpillwayError:
         reader.close()
         raise

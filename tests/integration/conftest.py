@@ -81,14 +81,21 @@ class EchoPipeline:
         consumer = Consumer({**self._quick, "group.id": "echo", "enable.auto.commit": False})
         consumer.assign([TopicPartition(f"{self.name}.ingress", n, 0) for n in range(self.partitions)])
         producer = self._connect()
+        ended = True
         while not self._stop.is_set():
             messages = [first, *consumer.consume(500, 0)] if (first := consumer.poll(0.05)) is not None else []
             answers = [answer for message in messages if message.error() is None for answer in self._take(message)]
             if answers:
-                producer = self._stand(producer, answers)
+                producer, ended = self._stand(producer, answers), not self.transactional
+            elif not messages and not ended:
+                producer, ended = self._stand(producer, self._nobodys()), True
             producer.poll(0)
         producer.flush(10)
         consumer.close()
+
+    def _nobodys(self) -> list[Answer]:
+        """What ends a transaction that hangs, as gates do: a broker that starts may forget partitions (KAFKA-20734)."""
+        return [(b"", b"", partition, []) for partition in range(self.partitions)]
 
     def _connect(self) -> Producer:
         if not self.transactional:

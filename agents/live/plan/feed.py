@@ -32,6 +32,7 @@ _AT_ONCE = 500
 _POLL = 0.25
 _AGAIN = 2.0
 _CONNECT = 10.0
+_QUIET = 5.0  # seconds without a word after which the broker is asked whether it is there
 _MOST_BYTES = 256 * 1024  # of one fetch: who floods the topic fills nobody's memory
 
 
@@ -92,11 +93,12 @@ class PlanFeed:
         try:
             reader.partitions(self._topic, _CONNECT)
             since = TopicPartition(self._topic, 0, int(1000 * (time.time() - _SINCE)))
-            reader.consumer.assign(reader.consumer.offsets_for_times([since], _CONNECT))
+            reader.assign(reader.consumer.offsets_for_times([since], _CONNECT))
             while not self._stop.is_set():
-                first = reader.consumer.poll(_POLL)
-                if first is not None:
-                    self._give([first, *reader.consumer.consume(_AT_ONCE, 0)])
+                messages = reader.read(_POLL, _AT_ONCE)
+                if messages:
+                    self._give(messages)
+                reader.heed(_QUIET, _AGAIN)
         finally:
             reader.close()
 

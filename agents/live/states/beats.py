@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 _MICROSECONDS: Final = 1_000_000
 _ROUND: Final = 0.05  # seconds after which a thread looks whether it is to end
 _SILENT_SECONDS: Final = 3.0  # without a delivery, after which a producer is replaced
+_ANSWER_SECONDS: Final = 1.0  # what the broker is given to say that it is there, when beats are not heard
 _REPORT_SECONDS: Final = 5.0
 _BEATS: Final = {"acks": "1", "retries": 0, "message.timeout.ms": 1_000}  # what counts is that a beat comes back
 _REPORTS: Final = {"acks": "all", "message.timeout.ms": int(_REPORT_SECONDS * 1_000)}
@@ -149,6 +150,7 @@ class Beats:
         try:
             while not self._receiver.stopped:
                 records, _ = reading.poll(_ROUND)
+                reading.heed(_SILENT_SECONDS, _ANSWER_SECONDS)
                 at = time.monotonic()
                 for message in records:
                     self._take(message, at)

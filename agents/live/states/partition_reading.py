@@ -58,26 +58,27 @@ class PartitionReading:
     ) -> None:
         self._bootstrap = settings.bootstrap
         self._reader = Reader(settings, {**PROPERTIES, **properties})
-        self.consumer = self._reader.consumer
         self._slots = tuple(slots)
         self._start = start
         self._given = AnswerTime()
         self.rewind()
 
+    @property
+    def consumer(self) -> Any:
+        """librdkafka's, which is another one once it did not hear the cluster for long."""
+        return self._reader.consumer
+
     def rewind(self) -> None:
         """Read from the start (again)."""
-        self.consumer.assign([TopicPartition(topic, partition, self._start) for topic, partition in self._slots])
+        self._reader.assign([TopicPartition(topic, partition, self._start) for topic, partition in self._slots])
 
     def poll(self, seconds: float, at_once: int = AT_ONCE) -> tuple[list[Any], dict[Slot, int]]:
         """The records that are there, waiting for the first; and up to which offset the partitions were read.
 
         Raises BrokerError for what time does not heal, CheckpointError where a log ends before where it was read to.
         """
-        first = self.consumer.poll(seconds)
-        if first is None:
-            return [], {}
         records, positions = [], {}
-        for message in [first, *self.consumer.consume(at_once, 0)]:
+        for message in self._reader.read(seconds, at_once):
             slot = (message.topic(), message.partition())
             error = message.error()
             if error is None:
@@ -101,12 +102,19 @@ class PartitionReading:
             if cause.code() == KafkaError._TIMED_OUT:  # noqa: SLF001
                 self._given.late()
             self._refresh(slot[0])
+            self._reader.unanswered()
             return None
         if answer is None:
             self._given.late()
+            self._reader.unanswered()
             return None
         self._given.answered(time.monotonic() - asked_at)
+        self._reader.answered()
         return int(answer[1])
+
+    def heed(self, quiet: float, within: float) -> None:
+        """For who asks for no ends: look whether the cluster still answers (`producers.cluster.Reader`)."""
+        self._reader.heed(quiet, within)
 
     def close(self) -> None:
         """Let the consumer go."""
