@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import Counter
 from concurrent.futures import wait
 
 import pytest
@@ -52,9 +53,12 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
             stop.set()
             asking.join()
         wait(futures, 90)
-        silent = {n for n, future in enumerate(futures) if future.exception(0) is not None}
+        failures = {n: failure for n, future in enumerate(futures) if (failure := future.exception(0)) is not None}
         heard = {int(headers.request_id.rpartition("-")[2]) for headers, _, _ in pipeline.heard}
-        assert not silent, f"never answered: {silent & heard}; never heard: {silent - heard}"
+        why = Counter(
+            f"{type(failure).__name__}, {'heard' if n in heard else 'unheard'}" for n, failure in failures.items()
+        )
+        assert not failures, f"{why} of {len(futures)}: {failures}"
         assert [future.result(0).outputs["n"] for future in futures] == list(range(len(futures)))
     assert len({headers.request_id for headers, _, _ in pipeline.heard}) == len(pipeline.heard) == len(futures)
 
