@@ -17,6 +17,9 @@ from producers.client import Client
 from producers.connection import ClientSettings
 from producers.schema_log import SchemaLog
 
+# What is asked while the broker is away is worked off behind it: on a machine with other work that took 70 s.
+LONG = 300.0
+
 
 @pytest.fixture
 def own_broker(tmp_path):
@@ -29,7 +32,7 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
     pipeline = echo_pipeline(bootstrap=own_broker.bootstrap, transactional=transactional)
     futures = []
     stop = threading.Event()
-    with Client(pipeline.name, ClientSettings.load(own_broker.bootstrap), slo=60.0) as client:
+    with Client(pipeline.name, ClientSettings.load(own_broker.bootstrap), slo=LONG) as client:
 
         def ask():
             while not stop.is_set():
@@ -52,7 +55,7 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
         finally:
             stop.set()
             asking.join()
-        wait(futures, 90)
+        wait(futures, LONG)
         failures = {n: failure for n, future in enumerate(futures) if (failure := future.exception(0)) is not None}
         heard = {int(headers.request_id.rpartition("-")[2]) for headers, _, _ in pipeline.heard}
         why = Counter(
