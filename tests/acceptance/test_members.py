@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,7 +36,7 @@ class Count:
         state["seen"][0] += len(batch)
         return state
 """
-LEASE_SECONDS = 30.0
+LEASE_SECONDS = 3_600.0  # no wait in this test is as long
 
 
 def status(run_dir: Path, name: str) -> dict:
@@ -71,10 +70,8 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_n
             primary = next(name for name, state in states.items() if state["role"] == "primary")
             assert states[primary]["epoch"] == 1
             victim = next(entry for entry in entries(served.run_dir, unique_name) if entry.name == primary)
-            killed = time.monotonic()
             os.kill(victim.pid, signal.SIGKILL)
             ask(50)
-            assert time.monotonic() - killed < LEASE_SECONDS / 2, served.logs()
             until(lambda: len(status(served.run_dir, unique_name)["states"]) == 2, 60.0, "the dead one's successor")
             switched = subprocess.run(
                 [SPILLWAY, "failover", path, "learn", "--bootstrap", broker, "--json"],
@@ -86,7 +83,6 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_n
             assert switched.returncode == 0, switched.stderr
             told = json.loads(switched.stdout)
             assert (told["old_epoch"], told["epoch"]) == (2, 3)
-            assert told["seconds"] < LEASE_SECONDS / 2
             assert max(ask(50)) == 150  # every query is in the state once
         assert served.stop() == 0, served.logs()
     egress = read_egress(broker, f"{unique_name}.egress", "n")
