@@ -93,19 +93,8 @@ class PartitionReading:
     def end(self, slot: Slot) -> int | None:
         """Where a partition ends now; None while the broker does not say. Nothing is read meanwhile."""
         asked_at = time.monotonic()
-        try:
-            answer = self.consumer.get_watermark_offsets(TopicPartition(*slot), timeout=self._given.seconds)
-        except KafkaException as error:
-            cause = error.args[0]
-            if not _heals(cause):
-                raise BrokerError(f"cannot ask where {slot[0]}[{slot[1]}] ends: {cause.str()}") from error
-            if cause.code() == KafkaError._TIMED_OUT:  # noqa: SLF001
-                self._given.late()
-            self._refresh(slot[0])
-            self._reader.unanswered()
-            return None
+        answer = self._watermarks(slot)
         if answer is None:
-            self._given.late()
             self._reader.unanswered()
             return None
         self._given.answered(time.monotonic() - asked_at)
@@ -119,6 +108,21 @@ class PartitionReading:
     def close(self) -> None:
         """Let the consumer go."""
         self._reader.close()
+
+    def _watermarks(self, slot: Slot) -> Any:
+        try:
+            answer = self.consumer.get_watermark_offsets(TopicPartition(*slot), timeout=self._given.seconds)
+        except KafkaException as error:
+            cause = error.args[0]
+            if not _heals(cause):
+                raise BrokerError(f"cannot ask where {slot[0]}[{slot[1]}] ends: {cause.str()}") from error
+            if cause.code() == KafkaError._TIMED_OUT:  # noqa: SLF001
+                self._given.late()
+            self._refresh(slot[0])
+            return None
+        if answer is None:
+            self._given.late()
+        return answer
 
     def _refresh(self, topic: str) -> None:
         """Learn the leaders anew: after a restart librdkafka else asks with the leader epochs of before."""
