@@ -54,7 +54,7 @@ def test_a_drop_tells_every_term_of_its_estimate(chain, until):
         )
         terms = {name: float(value) for name, value in told.groupdict(default="0").items()}
         terms["left"] -= terms["past"]
-        assert terms["needs"] > terms["left"]
+        assert terms["needs"] >= terms["left"]  # of 65.72 and 65.68 both are told as 65.7
         assert terms["left"] + terms["spent"] == pytest.approx(150, abs=0.2)
         parts = [terms[name] for name in ("wait", "execution", "queueing", "later", "waits", "transfers")]
         assert terms["needs"] == pytest.approx(sum(parts), abs=0.4)
