@@ -207,18 +207,26 @@ class Throttle:
             except OSError:  # it was closed
                 return
             try:
-                server = socket.create_connection((HOST, self.target), 5)
-            except OSError:  # the server is not there: the client is told as it would be without us
+                link = self._linked(client)
+            except OSError:  # the server is not there, or the client has gone: it is told as it would be without us
                 client.close()
                 continue
-            server.settimeout(None)
-            for end in (client, server):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._made += 1
-            link = Link(client, server, self._made)
             with self._lock:
                 self._links.append(link)
             link.start(self._seen)
+
+    def _linked(self, client: socket.socket) -> Link:
+        server = socket.create_connection((HOST, self.target), 5)
+        try:
+            server.settimeout(None)
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(client, server, self._made + 1)
+        except OSError:
+            server.close()
+            raise
+        self._made += 1
+        return link
 
     def _seen(self, link: Link, data: bytes) -> None:
         """A link says something: before its first bytes pass it gets its shape, and watchers see every request."""

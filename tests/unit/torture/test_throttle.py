@@ -172,6 +172,24 @@ def test_a_cut_ends_both_sides_and_leaves_the_others(server):
         assert [link.name for link in proxy.links] == [first + 1]
 
 
+def test_a_client_that_has_gone_before_it_was_taken_on_costs_nobody_else_the_way(server, monkeypatch):
+    gone, create = threading.Event(), socket.create_connection
+
+    def late(*where):
+        assert gone.wait(60)
+        return create(*where)
+
+    with Throttle(server) as proxy:
+        hasty = create((HOST, proxy.port), 10)
+        monkeypatch.setattr("tests.throttle.socket.create_connection", late)
+        hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        hasty.close()  # with a reset: whom the proxy has then has no name any more
+        gone.set()
+        with create((HOST, proxy.port), 10) as connection:
+            connection.sendall(b"hello")
+            assert receive(connection, 5) == b"hello"
+
+
 def test_a_link_knows_its_process(server):
     with Throttle(server) as proxy, connect(proxy) as connection:
         receive(connection, 5)
