@@ -14,6 +14,7 @@ from agents.broker import EmbeddedBroker
 from agents.broker.ports import free_port
 from agents.broker.settings import HOST
 from tests.throttle import Throttle
+from tests.waiting import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,9 +57,9 @@ class FencedBroker:
         return self.broker.folder.log.read_text().count(words)
 
     def _await(self, happened: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _WITHIN
+        bound = Bound(_WITHIN)
         while not happened():
-            assert time.monotonic() < deadline, "the controller has not noticed"
+            assert not bound.over, "the controller has not noticed"
             time.sleep(0.05)
 
 

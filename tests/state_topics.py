@@ -7,7 +7,6 @@ committed is read: what a transaction has given up was never there.
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.waiting import Bound
 from topology import topics
 
 if TYPE_CHECKING:
@@ -130,14 +130,14 @@ class Recorder:
 
     def _read_ends(self, within: float) -> dict[tuple[str, int], int]:
         admin = AdminClient(self._settings)
-        until = time.monotonic() + within
+        bound = Bound(within)
         while True:
             wanted = {TopicPartition(topic, p): OffsetSpec.latest() for topic, p in self._places}
             try:
                 futures = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=5.0)
                 return {(place.topic, place.partition): f.result().offset for place, f in futures.items()}
             except KafkaException:  # a broker that is not back yet
-                assert time.monotonic() < until, f"the ends of the topics could not be asked within {within:g} s"
+                assert not bound.over, f"the ends of the topics could not be asked within {within:g} s"
 
 
 def gather(bootstrap: str, pipeline: Pipeline, *, whole: bool = True) -> Recording:

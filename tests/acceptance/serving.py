@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,23 +19,15 @@ from lineage.message import PREDICTION
 from lineage.schemas import SchemaBook
 from lineage.values.codec import Decoder
 from tests.oracle import Answer
+from tests.waiting import Bound, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
 STOP_SECONDS = 60.0
-
-
-def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Poll until `condition` holds; fails the test after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(0.02)
 
 
 class Served:
@@ -73,7 +64,8 @@ class Served:
     def stop(self) -> int:
         """SIGTERM; returns the exit code once all is drained."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_SECONDS)
+        until(lambda: self.process.poll() is not None, STOP_SECONDS, f"{self.pipeline} drained and ended")
+        return self.process.wait()
 
     def logs(self) -> str:
         """What the supervisor and its processes said, for a failed test's message."""
@@ -92,7 +84,11 @@ def serving(
         process = subprocess.Popen([*command, "--quiet", *options], stdout=out, stderr=out, cwd=cwd or folder)
     served = Served(process, run_dir, name, output)
     try:
-        until(lambda: ready.exists() or process.poll() is not None, READY_SECONDS, f"{name} ready\n{served.logs()}")
+        until(
+            lambda: ready.exists() or process.poll() is not None,
+            READY_SECONDS,
+            lambda: f"{name} ready\n{served.logs()}",
+        )
         assert process.poll() is None, f"serve ended with {process.returncode}\n{served.logs()}"
         yield served
     finally:
@@ -118,9 +114,9 @@ def read_egress(bootstrap: str, topic: str, value: str) -> list[Answer]:
         partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         ended: set[int] = set()
-        deadline = time.monotonic() + 60
+        bound = Bound(60)
         while len(ended) < len(partitions):
-            assert time.monotonic() < deadline, f"{topic}: not read to its end within 60 s"
+            assert not bound.over, f"{topic}: not read to its end within 60 s"
             for message in consumer.consume(1000, 0.2):
                 if message.error():
                     ended.add(message.partition())

@@ -12,14 +12,14 @@ import psutil
 import pytest
 
 from examples.plates.training import ensure_trained
-from tests.acceptance.serving import ROOT, until
+from tests.acceptance.serving import ROOT
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
     ensure_trained()
     output = tmp_path / "demo.out"

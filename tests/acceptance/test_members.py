@@ -15,8 +15,9 @@ from agents.supervise.registry import entries
 from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
-from tests.acceptance.serving import SPILLWAY, read_egress, serving, until
+from tests.acceptance.serving import SPILLWAY, read_egress, serving
 from tests.oracle import outcome_problems
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,6 @@ def status(run_dir: Path, name: str) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_name: str, tmp_path: Path) -> None:
     module = "counting_of_" + unique_name.replace("-", "_")
     (tmp_path / f"{module}.py").write_text(MODEL)

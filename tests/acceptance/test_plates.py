@@ -35,7 +35,6 @@ def test_no_digit_is_in_two_splits():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_the_pipeline_reads_held_out_plates(broker: str, unique_name: str, tmp_path: Path):
     ensure_trained()
     spec = yaml.safe_load(PLATES.read_text())

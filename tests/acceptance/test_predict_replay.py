@@ -12,7 +12,8 @@ import pytest
 
 from producers.recording import read_recording
 from producers.report import Report
-from tests.acceptance.serving import SPILLWAY, serving, until
+from tests.acceptance.serving import SPILLWAY, serving
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

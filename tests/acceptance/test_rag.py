@@ -62,7 +62,6 @@ def test_an_answer_follows_the_better_passage_and_ends_with_it():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_the_rewriter_keeps_what_is_worth_looking_up():
     net = trained(Rewriter(), "rewrite")
     kept = net.rewrite(["how do i join paths?", "what is the greatest common divisor?"])
@@ -72,7 +71,6 @@ def test_the_rewriter_keeps_what_is_worth_looking_up():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_the_pipeline_answers_questions_from_the_documentation(broker: str, unique_name: str, tmp_path: Path):
     ensure_trained()
     spec = yaml.safe_load(RAG.read_text())

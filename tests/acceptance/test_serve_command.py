@@ -19,6 +19,7 @@ from agents.supervise.registry import ServeEntry, entries
 from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
+from tests.waiting import until
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
 MODEL = """
@@ -88,13 +89,6 @@ def spillway(project, *arguments):
     return subprocess.run([SPILLWAY, *arguments], cwd=project, capture_output=True, text=True, timeout=60, check=False)
 
 
-def await_(condition, what, seconds=60.0):
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, what
-        time.sleep(0.05)
-
-
 def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -139,7 +133,7 @@ def test_a_killed_supervisor_leaves_nothing_behind(project, unique_name):
         os.kill(serve.entry("greet").pid, signal.SIGSTOP)
         serve.process.kill()
         for pid in pids:
-            await_(lambda pid=pid: gone(pid), f"process {pid} outlived the supervisor")
+            until(lambda pid=pid: gone(pid), 60, f"process {pid} outlived the supervisor")
     status = spillway(project, "status")
     assert status.returncode == 1
     assert status.stdout.count(": gone") == 2
@@ -152,7 +146,7 @@ def test_a_wedged_stage_is_restarted_and_answers_what_waited(project, unique_nam
         os.kill(wedged, signal.SIGSTOP)
         with Client(unique_name, serve.settings(), slo=60.0) as client:
             waiting = client.submit({"name": "Ada"})
-            await_(lambda: (now := serve.entry("greet")) is not None and now.pid != wedged, serve.said())
+            until(lambda: (now := serve.entry("greet")) is not None and now.pid != wedged, 60, serve.said)
             assert waiting.result(60.0).outputs == {"greeting": "Hello, Ada!"}
         assert gone(wedged)
         assert "made no progress for 3 s" in serve.said()
@@ -185,7 +179,7 @@ def test_an_orchestrators_processes_make_a_pipeline_without_a_supervisor(project
     gate = Serve(project, unique_name, "--bootstrap", broker, "--gate")
     stage = Serve(project, unique_name, "--bootstrap", broker, "--stage", "greet", "--replica", "0")
     with gate, stage:
-        await_(lambda: gate.entry("gate") and gate.entry("greet"), "both ready")
+        until(lambda: gate.entry("gate") and gate.entry("greet"), 60, "both ready")
         settings = find_cluster(broker, None)
         assert ask(settings, unique_name) == "Hello, Ada!"
         assert stage.end() == 0, stage.said()

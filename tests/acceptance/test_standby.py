@@ -15,8 +15,9 @@ from agents.supervise.registry import entries
 from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, read_egress, serving, until
+from tests.acceptance.serving import ROOT, read_egress, serving
 from tests.oracle import outcome_problems
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,6 @@ def ready(run_dir: Path, name: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_killed_replicas_partitions_move_to_the_standby(broker: str, unique_name: str, tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump({"name": unique_name, "slo": 60, "partitions": 12, "stages": [STAGE]}))

@@ -9,7 +9,8 @@ import subprocess
 import pytest
 
 from producers.recording import read_recording
-from tests.acceptance.serving import SPILLWAY, serving, until
+from tests.acceptance.serving import SPILLWAY, serving
+from tests.waiting import until
 
 SPEC = """
 name: {name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,7 @@ from lineage.headers import decode
 from lineage.message import PREDICTION, Outcome, StageTiming
 from lineage.values.codec import Decoder, encode_outcome
 from producers.connection import TRANSACTIONAL
+from tests.waiting import until
 
 from .gate_bench import GateBench
 
@@ -165,10 +165,7 @@ def await_true() -> Callable[..., None]:
     """Polls a condition until it holds, at most so many seconds."""
 
     def await_it(condition: Callable[[], object], seconds: float = 90.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come to hold in time"
-            time.sleep(0.01)
+        until(condition, seconds)
 
     return await_it
 

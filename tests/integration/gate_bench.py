@@ -19,6 +19,7 @@ from lineage.hops import Hop
 from lineage.message import PREDICTION, Outcome
 from lineage.values import codec
 from producers.connection import ClientSettings
+from tests.waiting import until
 from topology import topics
 from topology.load import load
 
@@ -127,16 +128,6 @@ class GateBench:
             print(
                 f"gate {process.pid} ended with {process.returncode}: {self.said(process)}"
             )  # seen where a test fails
-
-
-def until(condition, within):
-    deadline = time.monotonic() + within
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def ids(messages):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -17,6 +16,7 @@ from agents.broker.folder import DataFolder
 from agents.broker.ports import free_port
 from agents.cli.options import cache_dir
 from lineage.errors import BrokerError, UsageError
+from tests.waiting import until
 
 
 def make(folder, **kwargs):
@@ -47,10 +47,10 @@ def read(bootstrap, topic):
 
 
 def await_gone(pid, seconds=90.0):
-    give_up = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < give_up, f"process {pid} is still there"
-        time.sleep(0.05)
+    def gone():
+        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    until(gone, seconds, f"the end of process {pid}")
 
 
 def test_the_sessions_broker_serves(broker, unique_name):

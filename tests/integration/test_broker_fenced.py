@@ -5,8 +5,9 @@ import time
 import pytest
 
 from tests.fenced_broker import fenced_broker
+from tests.waiting import until
 
-from .gate_bench import PARTITIONS, GateBench, ids, until
+from .gate_bench import PARTITIONS, GateBench, ids
 from .test_gate_broker_restart import Supervised
 
 AWAY = 12.0  # longer than the group's session, and the gate's transaction

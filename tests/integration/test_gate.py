@@ -11,9 +11,10 @@ from lineage import headers, hops, reasons
 from lineage.hops import Hop
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
 from lineage.values import codec
+from tests.waiting import until
 from topology import topics
 
-from .gate_bench import PARTITIONS, ids, until
+from .gate_bench import PARTITIONS, ids
 
 
 def test_an_outcome_goes_through_unchanged_and_only_once(make_gate):

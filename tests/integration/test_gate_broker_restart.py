@@ -5,8 +5,9 @@ import time
 import pytest
 
 from agents.broker import EmbeddedBroker
+from tests.waiting import until
 
-from .gate_bench import GateBench, ids, until
+from .gate_bench import GateBench, ids
 from .test_gate_crash import Stream
 
 

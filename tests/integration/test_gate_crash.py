@@ -13,9 +13,10 @@ from agents.live.gate import group as gate_group
 from agents.live.gate.process import GateProcessConfig, build
 from agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
 from agents.live.metrics import GateMetrics
+from tests.waiting import until
 from topology import topics
 
-from .gate_bench import PARTITIONS, ids, until
+from .gate_bench import PARTITIONS, ids
 
 
 class Stream:

@@ -13,10 +13,11 @@ from confluent_kafka.admin import OffsetSpec
 from agents.broker import EmbeddedBroker
 from agents.live.spans import offsets
 from producers.connection import TRANSACTIONAL
+from tests.waiting import until
 from topology import topics
 
 from .conftest import make_topics
-from .gate_bench import PARTITIONS, GateBench, ids, until
+from .gate_bench import PARTITIONS, GateBench, ids
 
 GATES = 32  # whose transactions end one after the other while the broker stops
 STOPPING = (0.04, 0.24)  # seconds after the signal, from the first to the last: it knows no leaders for some 30 ms

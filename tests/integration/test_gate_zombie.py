@@ -12,8 +12,9 @@ from agents.live.gate.process import GateProcessConfig, build
 from agents.live.gate.transaction import AbortedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
+from tests.waiting import until
 
-from .gate_bench import PARTITIONS, ids, until
+from .gate_bench import PARTITIONS, ids
 
 TWO_SINKS = '  - {name: a, model: "m:M"}\n  - {name: b, model: "m:M", after: a}\n  - {name: c, model: "m:M", after: a}'
 HURRY = {"session.timeout.ms": 2_000, "max.poll.interval.ms": 2_500, "heartbeat.interval.ms": 200}

@@ -13,13 +13,14 @@ from agents.broker.ports import free_port, kafka_answers
 from agents.cli.options import cache_dir
 from agents.supervise.kept_broker import kept_broker
 from lineage.errors import BrokerError
+from tests.waiting import Bound
 
 
 def crash(pid):
     os.kill(pid, signal.SIGKILL)
-    give_up = time.monotonic() + 20.0
+    bound = Bound(20.0)
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < give_up
+        assert not bound.over
         time.sleep(0.02)
 
 

@@ -17,6 +17,7 @@ from lineage.errors import BrokerError
 from producers.connection import ClientSettings
 from producers.recording import About, RecordingWriter, read_recording
 from producers.recording.tap import Tap
+from tests.waiting import Bound
 
 
 @pytest.fixture
@@ -98,9 +99,9 @@ def test_a_killed_recorder_leaves_what_is_older_than_its_last_block(broker, pair
         assert recorder.stdout.readline() == b"recording\n"
         producer = Producer({"bootstrap.servers": broker})
         acknowledged = []
-        deadline = time.monotonic() + 60
+        bound = Bound(60)
         while len(list(directory.iterdir())) < 3:
-            assert time.monotonic() < deadline
+            assert not bound.over
             for number in range(len(acknowledged), len(acknowledged) + 50):
                 produce(producer, pair[0], number, partition=0)
             producer.flush()

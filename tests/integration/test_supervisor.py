@@ -19,6 +19,7 @@ from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.registry import Entry, entries
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
 from agents.supervise.watchdog import GroupSight, PartitionSight
+from tests import waiting
 
 FAKE = Path(__file__).with_name("fake_child.py")
 QUICK = RestartPolicy(max_deaths=3, window=30.0, first_delay=0.05, longest_delay=0.2, start_timeout=20.0, grace=10.0)
@@ -30,10 +31,7 @@ def plan(run_dir, stage, mode="good", replica=0, role="stage", parent=()):
 
 
 def await_(condition, seconds=90.0):
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "did not come true in time"
-        time.sleep(0.02)
+    waiting.until(condition, seconds)
 
 
 class Run:

@@ -30,12 +30,13 @@ from lineage.errors import WireError
 from lineage.replication import Base
 from lineage.values.replication import ReplicationDecoder
 from producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, serving, until
+from tests.acceptance.serving import ROOT, serving
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
 from tests.torture.arming import give_order, who_took
 from tests.torture.compaction import compact_fiercely, left_problems
 from tests.torture.load import ANSWER_SECONDS, PARTITIONS, SLO, Load
+from tests.waiting import until
 from topology import topics
 from topology.load import load
 

@@ -51,7 +51,6 @@ def reigns(recording: Recording) -> list[Base]:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("tombstone", [True, False], ids=["tombstoned", "other-bytes"])
 def test_a_damaged_state_stops_the_shard(
     slow_bench: SlowBroker, unique_name: str, tmp_path: Path, tombstone: bool

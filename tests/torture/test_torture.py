@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.slow_broker import SlowBroker
     from tests.torture.suite import Case
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.torture
 
 
 @pytest.fixture(scope="session", autouse=True)

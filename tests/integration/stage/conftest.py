@@ -23,6 +23,7 @@ from lineage.keys import partition_for
 from lineage.message import Query
 from lineage.values import codec
 from producers.connection import ClientSettings
+from tests import waiting
 from topology.load import load
 from topology.topics import topic_plan
 
@@ -209,9 +210,9 @@ class Reader:
 
     def wait(self, count: int, seconds: float = 120.0) -> list[Any]:
         """Wait until there are so many messages."""
-        deadline = time.monotonic() + seconds
+        bound = waiting.Bound(seconds)
         while len(self.messages) < count:
-            assert time.monotonic() < deadline, f"{len(self.messages)} of {count} messages came"
+            assert not bound.over, f"{len(self.messages)} of {count} messages came"
             self.poll()
         return self.messages
 
@@ -259,14 +260,7 @@ def stage(broker, unique_name, tmp_path):
 def until():
     """Poll a condition until it holds, at most so many seconds; return what it gave."""
 
-    def wait(condition, seconds=120.0):
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < deadline, "the condition did not come to hold in time"
-            time.sleep(0.02)
-        return found
-
-    return wait
+    return lambda condition, seconds=120.0: waiting.until(condition, seconds)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from lineage.values import codec
 from producers.connection import ClientSettings
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
+from tests.waiting import until
 from topology.load import load
 from topology.topics import topic_plan
 
@@ -202,15 +203,6 @@ class States:
                 line for line in log.read_text().splitlines() if not re.search(r" (faust|aiokafka|mode)| INFO \[", line)
             ]
             print(f"-- {log.name}", *told[-40:], sep="\n")
-
-
-def until(condition: Any, seconds: float, said: Any = lambda: "the condition did not come to hold in time") -> Any:
-    """Poll a condition until it holds, at most so many seconds; return what it gave."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from agents.live.states.mailbox import Mailbox
 from producers.connection import ClientSettings
+from tests.waiting import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,10 +53,10 @@ class Told:
 
     def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
         """Deliver what is posted until a condition holds."""
-        deadline = time.monotonic() + seconds
+        bound = Bound(seconds)
         while not condition():
             assert self.error is None, self.error
-            assert time.monotonic() < deadline, self.calls[-5:]
+            assert not bound.over, self.calls[-5:]
             if not self.mailbox.deliver():
                 time.sleep(0.001)
 

@@ -19,6 +19,7 @@ from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Version
 from lineage.replication import Batch, InputPlace, Manifest, Record
 from lineage.values.replication import ReplicationDecoder
+from tests.waiting import Bound
 
 from .conftest import PLACE, Bench, Told
 
@@ -130,9 +131,9 @@ def test_contents_that_are_large_are_chunks_too(bench):
 def test_the_manifest_waits_for_the_outputs(bench):
     primary = Primary(bench)
     version = primary.begin({"w": np.zeros(10, np.float32)})
-    deadline = time.monotonic() + 90
+    bound = Bound(90)
     while len(bench.records("state")) < 1:
-        assert time.monotonic() < deadline
+        assert not bound.over
     time.sleep(0.2)
     primary.told.mailbox.deliver()
     assert not bench.records("versions")
