@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
+from tests.waiting import BROKER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -43,7 +44,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(scope="session")
 def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """The session's Kafka, started when the first test asks; it ends with the session, even a killed one."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), cache_dir=cache_dir()) as broker:
+    with EmbeddedBroker(
+        tmp_path_factory.mktemp("kafka"), cache_dir=cache_dir(), start_timeout=BROKER_SECONDS
+    ) as broker:
         yield broker
 
 

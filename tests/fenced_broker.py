@@ -14,7 +14,7 @@ from agents.broker import EmbeddedBroker
 from agents.broker.ports import free_port
 from agents.broker.settings import HOST
 from tests.throttle import Throttle
-from tests.waiting import Bound
+from tests.waiting import BROKER_SECONDS, Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,5 +74,5 @@ def fenced_broker(folder: Path) -> Iterator[FencedBroker]:
             "controller.quorum.voters": f"1@{HOST}:{link.port}",
             "broker.session.timeout.ms": str(_SESSION_MS),
         }
-        with EmbeddedBroker(folder, port=port, strict_port=True, extra=extra) as broker:
+        with EmbeddedBroker(folder, port=port, strict_port=True, extra=extra, start_timeout=BROKER_SECONDS) as broker:
             yield FencedBroker(broker, link)

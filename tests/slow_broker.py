@@ -9,6 +9,7 @@ from agents.broker import EmbeddedBroker
 from agents.broker.ports import free_port
 from agents.broker.settings import HOST
 from tests.throttle import Throttle
+from tests.waiting import BROKER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,8 @@ def slow_broker(folder: Path, cache_dir: Path | str | None = None, **settings: s
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
-        broker = EmbeddedBroker(folder, port=port, strict_port=True, cache_dir=cache_dir, extra=extra)
+        broker = EmbeddedBroker(
+            folder, port=port, strict_port=True, cache_dir=cache_dir, extra=extra, start_timeout=BROKER_SECONDS
+        )
         with broker:
             yield SlowBroker(broker, link)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
+BROKER_SECONDS = 600.0  # for a broker's start, which counts seconds of the clock: a net, as the suite's own timeout
 _LOOK_SECONDS = 1.0  # what was stolen is told in hundredths of a second: of less than this a share says little
 _PAUSE_SECONDS = 0.02
 

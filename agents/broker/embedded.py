@@ -30,7 +30,6 @@ DEFAULT_CACHE_DIR = Path("~/.cache/spillway")
 _GUARD = Path(__file__).with_name("guard.py")
 _POLL_SECONDS = 0.02
 _PORT_TRIES = 3
-_FORMAT_SECONDS = 60.0
 
 
 class EmbeddedBroker:
@@ -126,7 +125,13 @@ class EmbeddedBroker:
         def train(options: list[str]) -> None:
             with (
                 tempfile.TemporaryDirectory(prefix="spillway-") as scratch,
-                EmbeddedBroker(scratch, cache_dir=self._cache_dir, heap=self._heap, java_options=options),
+                EmbeddedBroker(
+                    scratch,
+                    cache_dir=self._cache_dir,
+                    heap=self._heap,
+                    start_timeout=self._start_timeout,
+                    java_options=options,
+                ),
             ):
                 pass  # what it loads until it answers is what every start loads
 
@@ -167,7 +172,13 @@ class EmbeddedBroker:
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c"]
         with self.folder.readable_errors(), self.folder.log.open("ab") as log:
             command = [*java, *tool, str(self.folder.properties)]
-            made = subprocess.run(command, stdout=log, stderr=log, timeout=_FORMAT_SECONDS, check=False)
+            try:
+                made = subprocess.run(command, stdout=log, stderr=log, timeout=self._start_timeout, check=False)
+            except subprocess.TimeoutExpired as error:
+                raise BrokerError(
+                    f"Kafka did not make its storage in {self.folder.data} within {self._start_timeout:g} s: "
+                    "is the machine busy with other work?"
+                ) from error
         if made.returncode:
             raise BrokerError(f"Kafka cannot make its storage in {self.folder.data}: {diagnose(self.folder.log)}")
 

@@ -8,7 +8,8 @@ error. The repository that they come from is jgo's default, or those that the us
 from __future__ import annotations
 
 import fcntl
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ LOCK_FILE = Path(__file__).with_name("kafka.lock")
 KAFKA = ("org.apache.kafka", "kafka_2.13")
 _DOWNLOADS_AT_ONCE = 8
 _HTTP_SECONDS = 30
+_TRIES = 3  # of one jar: among the dozens of a first start, one that fails is no rare thing
+_PAUSE_SECONDS = 1.0
 
 
 def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Path = LOCK_FILE) -> tuple[Path, ...]:
@@ -78,13 +81,27 @@ def _fetch(wanting: Sequence[tuple[Any, Path]], repository: Path) -> None:
     context = MavenContext(repo_cache=repository, remote_repos=remotes, timeout=_HTTP_SECONDS)
 
     def fetch(dependency: Any, path: Path) -> None:
-        path.unlink(missing_ok=True)  # damaged or cut short: jgo takes whatever file is there for the jar
         component = context.project(dependency.groupId, dependency.artifactId).at_version(dependency.version)
-        component.artifact(packaging=dependency.packaging).resolve()
+        for last_try in (False,) * (_TRIES - 1) + (True,):
+            path.unlink(missing_ok=True)  # damaged or cut short: jgo takes whatever file is there for the jar
+            try:
+                component.artifact(packaging=dependency.packaging).resolve()
+            except (RequestException, RuntimeError):
+                if last_try:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     try:
         with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
-            list(pool.map(lambda wanted: fetch(*wanted), wanting))
+            fetching = [pool.submit(fetch, *wanted) for wanted in wanting]
+            try:
+                for each in as_completed(fetching):
+                    each.result()
+            except BaseException:  # Ctrl-C too: what has not begun is not worth a wait
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     except (RequestException, RuntimeError) as error:
         raise BrokerError(
             f"cannot fetch Kafka's jars, which the first start needs the network for: {error}\n"

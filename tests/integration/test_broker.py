@@ -16,11 +16,11 @@ from agents.broker.folder import DataFolder
 from agents.broker.ports import free_port
 from agents.cli.options import cache_dir
 from lineage.errors import BrokerError, UsageError
-from tests.waiting import until
+from tests.waiting import BROKER_SECONDS, until
 
 
 def make(folder, **kwargs):
-    return EmbeddedBroker(folder, cache_dir=cache_dir(), **kwargs)
+    return EmbeddedBroker(folder, **{"cache_dir": cache_dir(), "start_timeout": BROKER_SECONDS} | kwargs)
 
 
 def create(bootstrap, topic):
@@ -51,6 +51,11 @@ def await_gone(pid, seconds=90.0):
         return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
     until(gone, seconds, f"the end of process {pid}")
+
+
+def test_a_start_that_takes_too_long_is_said_so(tmp_path):
+    with pytest.raises(BrokerError, match=r"did not make its storage in .* within 0\.01 s"):
+        make(tmp_path / "kafka", start_timeout=0.01).start()
 
 
 def test_the_sessions_broker_serves(broker, unique_name):

@@ -16,7 +16,7 @@ from lineage.values.codec import encode_outcome
 from producers.client import Client
 from producers.connection import ClientSettings
 from producers.schema_log import SchemaLog
-from tests.waiting import Bound
+from tests.waiting import BROKER_SECONDS, Bound
 
 # What is asked while the broker is away is worked off behind it, within an SLO that says nothing of the machine's pace:
 # thousands, as many as fit into the time that it is away, took a machine with other work 70 s.
@@ -25,7 +25,7 @@ IN_FLIGHT = 500
 
 @pytest.fixture
 def own_broker(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
+    with EmbeddedBroker(tmp_path / "kafka", start_timeout=BROKER_SECONDS) as broker:
         yield broker
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from agents.broker import EmbeddedBroker
-from tests.waiting import until
+from tests.waiting import BROKER_SECONDS, until
 
 from .gate_bench import GateBench, ids
 from .test_gate_crash import Stream
@@ -29,7 +29,7 @@ class Supervised:
 
 @pytest.mark.parametrize(("seed", "away"), [(1, 0.0), (2, 12.0)])  # 12 s: longer than a session and a transaction
 def test_the_gate_goes_on_when_the_broker_is_back(tmp_path, unique_name, seed, away):
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
+    with EmbeddedBroker(tmp_path / "kafka", start_timeout=BROKER_SECONDS) as broker:
         bench = GateBench(broker.bootstrap, unique_name, tmp_path, '  - {name: a, model: "m:M"}')
         try:
             stream = Stream(bench, seed)

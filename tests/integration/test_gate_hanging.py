@@ -13,7 +13,7 @@ from confluent_kafka.admin import OffsetSpec
 from agents.broker import EmbeddedBroker
 from agents.live.spans import offsets
 from producers.connection import TRANSACTIONAL
-from tests.waiting import until
+from tests.waiting import BROKER_SECONDS, until
 from topology import topics
 
 from .conftest import make_topics
@@ -101,7 +101,7 @@ def assert_the_gate_goes_on(bench, expected):
 
 def test_a_gate_ends_what_a_stopping_broker_has_left_hanging(tmp_path, unique_name):
     to_see = {0: ["r0"], 1: ["left", "r0"]}  # by whether only an output hangs: with offsets it falls, else it stands
-    with EmbeddedBroker(tmp_path / "kafka") as broker:
+    with EmbeddedBroker(tmp_path / "kafka", start_timeout=BROKER_SECONDS) as broker:
         for stop in range(STOPS):
             names = [f"{unique_name}.{stop}.{number}" for number in range(GATES)]
             skipped = skipped_by_a_stop(broker, names)

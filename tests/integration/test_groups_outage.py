@@ -10,6 +10,7 @@ import pytest
 
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
+from tests.waiting import BROKER_SECONDS
 
 from .conftest import make_topics
 
@@ -33,7 +34,7 @@ AWAY_SECONDS = 7.0  # longer than a request is waited for
 
 @pytest.mark.slow
 def test_looking_goes_on_after_an_outage(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir()) as broker:
+    with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as broker:
         make_topics(broker.bootstrap, {"t": 3})
         command = [sys.executable, "-c", LOOKER, broker.bootstrap]
         lookers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]

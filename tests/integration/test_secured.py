@@ -13,6 +13,7 @@ from agents.broker.ports import free_port
 from lineage.errors import BrokerError
 from producers.client import Client
 from producers.connection import ClientSettings
+from tests.waiting import BROKER_SECONDS
 
 LOGIN = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="ada" password="a=b#c" user_ada="a=b#c";'
@@ -46,7 +47,9 @@ def secured(tmp_path_factory, tls_files):
         "listener.name.secure.ssl.keystore.type": "PEM",
         "listener.name.secure.ssl.keystore.location": str(tls_files / "broker.pem"),
     }
-    with EmbeddedBroker(tmp_path_factory.mktemp("secured"), port=plain, strict_port=True, extra=extra) as broker:
+    with EmbeddedBroker(
+        tmp_path_factory.mktemp("secured"), port=plain, strict_port=True, extra=extra, start_timeout=BROKER_SECONDS
+    ) as broker:
         yield broker.bootstrap, f"127.0.0.1:{tls}"
 
 

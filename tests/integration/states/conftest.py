@@ -14,7 +14,7 @@ from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from agents.live.states.mailbox import Mailbox
 from producers.connection import ClientSettings
-from tests.waiting import Bound
+from tests.waiting import BROKER_SECONDS, Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,5 +113,5 @@ def bench(broker: str, unique_name: str) -> Iterator[Bench]:
 @pytest.fixture
 def own_broker(tmp_path) -> Iterator[EmbeddedBroker]:
     """A broker that the test may restart."""
-    with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir()) as running:
+    with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as running:
         yield running

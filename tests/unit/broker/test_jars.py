@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections import Counter
+from io import BytesIO
 
 import pytest
 
@@ -81,8 +83,29 @@ def test_no_network_is_said_so(tmp_path, lock_file, monkeypatch):
         raise requests.ConnectionError("no route to host")
 
     monkeypatch.setattr(requests, "request", refuse)
+    monkeypatch.setattr(jars, "_PAUSE_SECONDS", 0)
     with pytest.raises(BrokerError, match=r"first start needs the network(.|\n)*connection"):
         ensure(tmp_path, lock_file)
+
+
+def test_a_jar_that_does_not_come_at_first_is_asked_for_again(tmp_path, lock_file, monkeypatch):
+    import requests
+
+    asked = Counter()
+
+    def late(method, url, **options):
+        response = requests.Response()
+        response.status_code, response.raw = 404, BytesIO()
+        if url.endswith(".jar"):
+            asked[url] += 1
+            if asked[url] < 3:
+                raise requests.ReadTimeout("nothing came")
+            response.status_code, response.raw = 200, BytesIO(GOOD)
+        return response
+
+    monkeypatch.setattr(requests, "request", late)
+    monkeypatch.setattr(jars, "_PAUSE_SECONDS", 0)
+    assert [path.read_bytes() for path in ensure(tmp_path, lock_file)] == [GOOD, GOOD]
 
 
 def test_a_cache_folder_that_cannot_be_made_is_said_so(tmp_path, lock_file):
