@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from agents.live.admin import ANSWER_SECONDS, Admin
+from agents.live.committed import GroupOffsets
 from agents.live.groups import group_id, member_label, member_of, replica_of
 from agents.supervise.child import GATE
 from agents.supervise.watchdog import GroupSight, PartitionSight
@@ -62,6 +63,7 @@ class KafkaGroups:
         self._admin = Admin(settings.confluent())
         self._pipeline = pipeline
         self._watched = watched
+        self._committed = {group: GroupOffsets(settings.confluent(), group_id(pipeline, group)) for group in watched}
 
     def look(self, groups: Sequence[str]) -> dict[str, GroupSight]:
         """Every group now. Raises `BrokerError` where the broker does not say."""
@@ -72,7 +74,7 @@ class KafkaGroups:
 
     def _look(self, client: AdminClient, groups: Sequence[str]) -> dict[str, GroupSight]:
         owners = self._owners(client, groups)
-        committed = {group: self._committed(client, group) for group in groups}
+        committed = {group: self._offsets_of(group) for group in groups}
         ends = self._offsets(client, groups, OffsetSpec.latest())
         begins = self._offsets(client, groups, OffsetSpec.earliest())
         return {
@@ -88,13 +90,9 @@ class KafkaGroups:
             for group in groups
         }
 
-    def _committed(self, client: AdminClient, group: str) -> dict[int, int]:
+    def _offsets_of(self, group: str) -> dict[int, int]:
         watched = self._watched[group]
-        asked = ConsumerGroupTopicPartitions(
-            group_id(self._pipeline, group), [TopicPartition(watched.topic, p) for p in watched.partitions]
-        )
-        (future,) = client.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS).values()
-        return {part.partition: part.offset for part in future.result().topic_partitions}
+        return self._committed[group].once(watched.topic, watched.partitions, ANSWER_SECONDS)
 
     def _offsets(self, client: AdminClient, groups: Sequence[str], spec: OffsetSpec) -> dict[tuple[str, int], int]:
         places = [(group, self._watched[group].topic, p) for group in groups for p in self._watched[group].partitions]

@@ -25,7 +25,7 @@ def spillway(tmp_path):
     def run(*arguments):
         command = [SPILLWAY, "broker", *arguments]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+            command, env=environment, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path
         )
 
     yield run

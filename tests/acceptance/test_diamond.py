@@ -17,6 +17,7 @@ from producers.connection import ClientSettings
 from tests.acceptance.diamond_models import expected
 from tests.acceptance.serving import Served, read_egress, serving
 from tests.oracle import outcome_problems, repetition_problems
+from tests.waiting import PATIENT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def diamond(folder: Path, name: str) -> Path:
 
     spec = {
         "name": name,
-        "slo": 120,
+        "slo": PATIENT_SECONDS,
         "partitions": 6,
         "stages": [
             stage("open", "Open"),
@@ -74,10 +75,10 @@ class Load:
     def finish(self) -> list[str]:
         """Wait for every outcome; returns the accepted ids."""
         self.enough.set()
-        self._thread.join(120)
+        self._thread.join(PATIENT_SECONDS)
         assert not self._thread.is_alive()
         for request_id, future in self.sent:
-            assert future.result(180).kind == PREDICTION, request_id
+            assert future.result(PATIENT_SECONDS).kind == PREDICTION, request_id
         return [request_id for request_id, _ in self.sent]
 
 
@@ -109,7 +110,7 @@ def judge(served: Served, broker: str, folder: Path, accepted: list[str], replac
 def test_ten_thousand_queries_get_one_right_outcome_each(broker: str, unique_name: str, tmp_path: Path) -> None:
     path = diamond(tmp_path, unique_name)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=120) as client:
+        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
             load = Load(client, rate=1000)
             accepted = load.finish()
         judge(served, broker, tmp_path, accepted, replaced=set())
@@ -123,7 +124,7 @@ def test_every_process_may_be_killed_under_load(broker: str, unique_name: str, t
     victims = [*STAGES, "gate"]
     rng.shuffle(victims)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=120) as client:
+        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
             load = Load(client, rate=500)
             for victim in victims:
                 time.sleep(rng.uniform(0.2, 1.5))  # the seeded moment, not a wait for something

@@ -17,7 +17,7 @@ from producers.client import Client
 from producers.connection import ClientSettings
 from tests.acceptance.serving import SPILLWAY, read_egress, serving
 from tests.oracle import outcome_problems
-from tests.waiting import until
+from tests.waiting import PATIENT_SECONDS, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,18 +51,18 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_n
     (tmp_path / f"{module}.py").write_text(MODEL)
     path = tmp_path / "pipeline.yaml"
     path.write_text(
-        f"name: {unique_name}\nslo: 120s\npartitions: 1\nstages:\n"
+        f"name: {unique_name}\nslo: {PATIENT_SECONDS}s\npartitions: 1\nstages:\n"
         f'  - {{name: learn, model: "{module}:Count", state: shared, lease: {LEASE_SECONDS:g}s}}\n'
     )
     sent = []
     with serving(path, unique_name, broker, tmp_path, cwd=tmp_path) as served:
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=120) as client:
+        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
 
             def ask(count: int) -> list[int]:
                 ids = [f"q{len(sent) + n}" for n in range(count)]
                 futures = [client.submit({}, request_id=request_id) for request_id in ids]
                 sent.extend(ids)
-                return [future.result(100).outputs["n"] for future in futures]
+                return [future.result(PATIENT_SECONDS).outputs["n"] for future in futures]
 
             ask(50)
             states = status(served.run_dir, unique_name)["states"]
@@ -78,7 +78,7 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_n
                 capture_output=True,
                 check=False,
                 cwd=tmp_path,
-                timeout=120,
+                timeout=600,
             )
             assert switched.returncode == 0, switched.stderr
             told = json.loads(switched.stdout)

@@ -18,6 +18,7 @@ from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
+from tests.waiting import PATIENT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +76,10 @@ def test_the_pipeline_answers_questions_from_the_documentation(broker: str, uniq
     ensure_trained()
     spec = yaml.safe_load(RAG.read_text())
     path = tmp_path / "pipeline.yaml"
-    path.write_text(yaml.safe_dump({**spec, "name": unique_name, "slo": 60}, sort_keys=False))
+    path.write_text(yaml.safe_dump({**spec, "name": unique_name, "slo": PATIENT_SECONDS}, sort_keys=False))
     with (
         serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served,
-        Client(unique_name, ClientSettings(bootstrap=broker), slo=60) as client,
+        Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client,
     ):
         outcomes = list(client.outcomes([question(index, None) for index in range(60)]))
         assert {outcome.kind for _, outcome in outcomes} == {PREDICTION}, served.logs()

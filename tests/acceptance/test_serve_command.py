@@ -19,7 +19,7 @@ from agents.supervise.registry import ServeEntry, entries
 from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
-from tests.waiting import until
+from tests.waiting import PATIENT_SECONDS, until
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
 MODEL = """
@@ -64,7 +64,7 @@ class Serve:
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(60)
+        self.process.wait(600)
         self.process.stdout.close()
 
     def await_ready(self):
@@ -82,11 +82,11 @@ class Serve:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(600)
 
 
 def spillway(project, *arguments):
-    return subprocess.run([SPILLWAY, *arguments], cwd=project, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([SPILLWAY, *arguments], cwd=project, capture_output=True, text=True, timeout=600, check=False)
 
 
 def gone(pid):
@@ -94,7 +94,7 @@ def gone(pid):
 
 
 def ask(settings, name):
-    with Client(name, settings, slo=60.0) as client:
+    with Client(name, settings, slo=PATIENT_SECONDS) as client:
         outcome = client.predict({"name": "Ada"})
     assert outcome.kind == PREDICTION
     return outcome.outputs["greeting"]
@@ -144,10 +144,10 @@ def test_a_wedged_stage_is_restarted_and_answers_what_waited(project, unique_nam
         serve.await_ready()
         wedged = serve.entry("greet").pid
         os.kill(wedged, signal.SIGSTOP)
-        with Client(unique_name, serve.settings(), slo=60.0) as client:
+        with Client(unique_name, serve.settings(), slo=PATIENT_SECONDS) as client:
             waiting = client.submit({"name": "Ada"})
             until(lambda: (now := serve.entry("greet")) is not None and now.pid != wedged, 60, serve.said)
-            assert waiting.result(60.0).outputs == {"greeting": "Hello, Ada!"}
+            assert waiting.result(PATIENT_SECONDS).outputs == {"greeting": "Hello, Ada!"}
         assert gone(wedged)
         assert "made no progress for 3 s" in serve.said()
         assert serve.end(signal.SIGINT) == 130
@@ -156,7 +156,7 @@ def test_a_wedged_stage_is_restarted_and_answers_what_waited(project, unique_nam
 def test_a_model_that_cannot_be_loaded_ends_the_start_and_says_why(project, unique_name, broker):
     (project / "hello.py").write_text(BROKEN)
     with Serve(project, unique_name, "--with-broker", environment={"SPILLWAY_BOOTSTRAP": "127.0.0.1:1"}) as serve:
-        assert serve.process.wait(120) in {1, 2}
+        assert serve.process.wait(600) in {1, 2}
         assert "the weights are gone" in serve.errors.read_text()
         assert "greet.0 FAILED" in serve.errors.read_text()
 

@@ -301,6 +301,6 @@ def test_a_damaged_chunk_is_named(ask, learn, track):
 def test_the_command_itself_runs(pipeline, learn):
     learn.begin(1).write(weights(1))
     command = [sys.executable, "-m", "agents.cli.main", "state", "list", str(pipeline), "learn"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert "e1.v1" in done.stdout
     assert done.stderr == ""

@@ -34,7 +34,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
 
     def spillway(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         words = [SPILLWAY, command, file, *arguments]
-        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=600, check=False)
 
     taken, run_dir = tmp_path / "taken", str(tmp_path / "run")
     with serving(file, unique_name, broker, tmp_path, "--policy", "expired", "--plan-period", "0.2"):
@@ -62,7 +62,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
             until(lambda: len(read_recording(taken).outcomes()) == report["requests"], 20, "all outcomes recorded")
         finally:
             recorder.send_signal(signal.SIGTERM)
-            recorder.wait(90)
+            recorder.wait(600)
     assert report["policy"] == "expired"  # as served, too
     assert (tmp_path / "replay.html").read_text().count("<svg") == 7
 

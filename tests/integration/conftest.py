@@ -13,7 +13,7 @@ from lineage.headers import decode
 from lineage.message import PREDICTION, Outcome, StageTiming
 from lineage.values.codec import Decoder, encode_outcome
 from producers.connection import TRANSACTIONAL
-from tests.waiting import until
+from tests.waiting import PATIENT_SECONDS, until
 
 from .gate_bench import GateBench
 
@@ -31,7 +31,7 @@ def make_topics(bootstrap: str, partitions: dict[str, int], **config: str) -> No
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
     for future in admin.create_topics(wanted).values():
-        future.result(90)
+        future.result(PATIENT_SECONDS)
 
 
 def echo(query: Query, _headers: Headers) -> list[Outcome]:

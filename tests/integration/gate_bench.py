@@ -8,10 +8,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from agents.live.admin import Admin
+from agents.live.gate.memory import NONE, committed_places
 from agents.live.spans import bounds, read_spans
 from agents.live.topics import ensure
 from lineage import headers
@@ -108,14 +109,18 @@ class GateBench:
         return until(lambda: found if len(found := self.released(topic)) >= count else None, within)
 
     def committed(self) -> dict[int, tuple[int, str]]:
-        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"{self.name}.gate")])
-        places = answer[f"{self.name}.gate"].result().topic_partitions
-        return {place.partition: (place.offset, place.metadata) for place in places}
+        """The gate's group's offsets and their notes, by partition."""
+        asking = Consumer({**self.settings.confluent(), "group.id": f"{self.name}.gate", "log_level": 2})
+        try:
+            places = committed_places(asking, topics.outcomes(self.name), range(PARTITIONS), 90)
+        finally:
+            asking.close()
+        return {place.partition: (place.offset, place.note) for place in places if place.offset != NONE}
 
     def stop(self, process) -> None:
         """Stop a gate as an orchestrator does, and see it end well."""
         process.send_signal(signal.SIGTERM)
-        process.wait(120)
+        process.wait(600)
         assert process.returncode == 0, self.said(process)
         assert "Traceback" not in self.said(process)
 

@@ -118,7 +118,7 @@ def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=90,
+        timeout=600,
     )
     try:
         running = DataFolder(tmp_path / "data").running()

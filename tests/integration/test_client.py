@@ -15,6 +15,9 @@ from lineage.trace import TraceContext
 from lineage.values.codec import encode_outcome
 from producers.client import AsyncClient, Client, ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
 from producers.connection import ClientSettings
+from tests.waiting import PATIENT_SECONDS
+
+PATIENT = {"slo": PATIENT_SECONDS, "timeout": PATIENT_SECONDS}
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def settings(broker):
 
 def test_a_query_gets_its_own_outcome(echo_pipeline, settings):
     pipeline = echo_pipeline()
-    with Client(pipeline.name, settings, slo=60.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         outcome = client.predict({"n": 1, "image": np.arange(6.0).reshape(2, 3)})
     assert outcome.kind == PREDICTION
     assert outcome.outputs["n"] == 1
@@ -35,7 +38,7 @@ def test_a_query_gets_its_own_outcome(echo_pipeline, settings):
 @pytest.mark.parametrize("transactional", [False, True])
 def test_many_in_flight_from_several_threads_are_never_mixed_up(echo_pipeline, settings, transactional):
     pipeline = echo_pipeline(transactional=transactional)
-    with Client(pipeline.name, settings, slo=60.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         answers = {}
 
         def ask(start):
@@ -55,7 +58,7 @@ def test_headers_say_what_the_caller_said(echo_pipeline, settings):
     pipeline = echo_pipeline()
     trace = TraceContext("1" * 32, "2" * 16, 1)
     before = time.time()
-    with Client(pipeline.name, settings, slo=60.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         client.predict({}, request_id="mine", key="user-7", deadline=0.25, trace=trace, headers={"x-tenant": "a"})
         client.predict({})
     (mine, partition, key), (other, _, other_key) = pipeline.heard
@@ -66,13 +69,13 @@ def test_headers_say_what_the_caller_said(echo_pipeline, settings):
     assert (mine.trace.trace_id, mine.trace.span_id, mine.trace.flags) == ("1" * 32, "2" * 16, 1)
     assert ("x-tenant", b"a") in mine.extra
     assert other_key == other.request_id.encode()
-    assert other.deadline_us - other.sent_us == 60_000_000
+    assert other.deadline_us - other.sent_us == PATIENT_SECONDS * 1e6
     assert other.trace.trace_id != "1" * 32
 
 
 def test_partitions_are_those_of_murmur2(echo_pipeline, settings):
     pipeline = echo_pipeline(partitions=7)
-    with Client(pipeline.name, settings, slo=30.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         for future in [client.submit({}, key=f"user-{n}") for n in range(200)]:
             future.result()
     assert all(partition == partition_for(key, 7) for _, partition, key in pipeline.heard)
@@ -80,19 +83,19 @@ def test_partitions_are_those_of_murmur2(echo_pipeline, settings):
 
 def test_the_same_id_in_flight_is_the_same_query(echo_pipeline, settings, await_true):
     release = threading.Event()
-    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(90) else [])
-    with Client(pipeline.name, settings, slo=30.0) as client:
+    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(600) else [])
+    with Client(pipeline.name, settings, **PATIENT) as client:
         first = client.submit({"n": 1}, request_id="same")
         assert client.submit({"n": 2}, request_id="same") is first
         release.set()
-        assert first.result(90).outputs == {"n": 1}
+        assert first.result(PATIENT_SECONDS).outputs == {"n": 1}
     assert [headers.request_id for headers, _, _ in pipeline.heard] == ["same"]
 
 
 def test_outcomes_of_others_and_repetitions_are_passed_over(echo_pipeline, settings, broker):
     pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs), Outcome(DROPPED, reason="late copy")])
     noise = Producer({"bootstrap.servers": broker})
-    with Client(pipeline.name, settings, slo=60.0) as client, Client(pipeline.name, settings, slo=60.0) as other:
+    with Client(pipeline.name, settings, **PATIENT) as client, Client(pipeline.name, settings, **PATIENT) as other:
         for n in range(50):
             for headers in ([("x-request-id", b"stranger")], [("x-request-id", None)], [], [("\u00fc", b"")]):
                 noise.produce(f"{pipeline.name}.egress", encode_outcome(Outcome(DROPPED)), headers=headers)
@@ -104,7 +107,7 @@ def test_outcomes_of_others_and_repetitions_are_passed_over(echo_pipeline, setti
 
 def test_an_outcome_of_an_aborted_transaction_is_not_given(echo_pipeline, settings, broker, await_true):
     pipeline = echo_pipeline(lambda query, headers: [])
-    with Client(pipeline.name, settings, slo=30.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         future = client.submit({}, request_id="q")
         gate = Producer({"bootstrap.servers": broker, "transactional.id": f"{pipeline.name}-gate"})
         gate.init_transactions(30)
@@ -115,7 +118,7 @@ def test_an_outcome_of_an_aborted_transaction_is_not_given(echo_pipeline, settin
             )
             gate.flush()
             end(30)
-        assert future.result(90).kind == PREDICTION
+        assert future.result(PATIENT_SECONDS).kind == PREDICTION
 
 
 def test_without_an_outcome_in_time_there_is_a_timeout(echo_pipeline, settings):
@@ -133,8 +136,8 @@ def test_without_an_outcome_in_time_there_is_a_timeout(echo_pipeline, settings):
 
 def test_a_full_client_blocks_and_then_says_so(echo_pipeline, settings):
     release = threading.Event()
-    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(90) else [])
-    with Client(pipeline.name, settings, slo=60.0, grace=0.0, in_flight=2) as client:
+    pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(600) else [])
+    with Client(pipeline.name, settings, **PATIENT, grace=0.0, in_flight=2) as client:
         waiting = [client.submit({"n": n}) for n in range(2)]
         with pytest.raises(TooManyInFlightError):
             client.submit({}, deadline=0.05)
@@ -146,7 +149,7 @@ def test_a_full_client_blocks_and_then_says_so(echo_pipeline, settings):
 def test_outcomes_stream_as_they_come(echo_pipeline, settings):
     pipeline = echo_pipeline()
     taken = itertools.count()
-    with Client(pipeline.name, settings, slo=30.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         stream = client.outcomes(({"n": next(taken)} for _ in range(500)), window=20)
         first = next(stream)
         assert next(taken) <= 21  # no more was taken than fits the window
@@ -171,7 +174,7 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(echo_pipeline, settings
 
 def test_no_consumer_group_is_left_or_even_made(echo_pipeline, settings, broker):
     pipeline = echo_pipeline()
-    with Client(pipeline.name, settings, slo=60.0) as client:
+    with Client(pipeline.name, settings, **PATIENT) as client:
         client.predict({})
         groups = AdminClient({"bootstrap.servers": broker}).list_consumer_groups(request_timeout=60).result()
     assert not [group.group_id for group in groups.valid if "spillway-reader" in group.group_id]
@@ -180,14 +183,14 @@ def test_no_consumer_group_is_left_or_even_made(echo_pipeline, settings, broker)
 def test_a_client_has_one_thread_of_its_own(echo_pipeline, settings):
     pipeline = echo_pipeline()
     before = threading.active_count()
-    with Client(pipeline.name, settings, slo=60.0):
+    with Client(pipeline.name, settings, **PATIENT):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
 
 
 def test_closing_ends_every_wait(echo_pipeline, settings):
     pipeline = echo_pipeline(lambda query, headers: [])
-    client = Client(pipeline.name, settings, slo=60.0)
+    client = Client(pipeline.name, settings, **PATIENT)
     future = client.submit({})
     client.close()
     client.close()
@@ -210,7 +213,7 @@ def test_asyncio_runs_many_at_a_time(echo_pipeline, settings):
     pipeline = echo_pipeline()
 
     async def scenario():
-        async with AsyncClient(pipeline.name, settings, slo=30.0, in_flight=50) as client:
+        async with AsyncClient(pipeline.name, settings, **PATIENT, in_flight=50) as client:
             outcomes = await asyncio.gather(*(client.predict({"n": n}) for n in range(300)))
             assert [outcome.outputs["n"] for outcome in outcomes] == list(range(300))
             same = await asyncio.gather(*(client.predict({"n": n}, request_id="same") for n in range(3)))
@@ -228,7 +231,7 @@ def test_asyncio_timeouts_cancellation_and_closing(echo_pipeline, settings):
     pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if query.inputs.get("n") else [])
 
     async def scenario():
-        client = AsyncClient(pipeline.name, settings, slo=30.0, grace=0.0, in_flight=2)
+        client = AsyncClient(pipeline.name, settings, **PATIENT, grace=0.0, in_flight=2)
         with pytest.raises(ClientClosedError, match="async with"):
             await client.predict({})
         async with client:

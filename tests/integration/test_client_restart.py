@@ -16,7 +16,7 @@ from lineage.values.codec import encode_outcome
 from producers.client import Client
 from producers.connection import ClientSettings
 from producers.schema_log import SchemaLog
-from tests.waiting import BROKER_SECONDS, Bound
+from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
 
 # What is asked while the broker is away is worked off behind it, within an SLO that says nothing of the machine's pace:
 # thousands, as many as fit into the time that it is away, took a machine with other work 70 s.
@@ -35,7 +35,7 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
     futures = []
     room = threading.Semaphore(IN_FLIGHT)
     stop = threading.Event()
-    with Client(pipeline.name, ClientSettings.load(own_broker.bootstrap), slo=60.0) as client:
+    with Client(pipeline.name, ClientSettings.load(own_broker.bootstrap), slo=PATIENT_SECONDS) as client:
 
         def ask():
             while not stop.is_set():
@@ -100,13 +100,13 @@ def test_a_newer_writer_is_understood_once_it_has_registered(echo_pipeline, brok
 
     pipeline = echo_pipeline(lambda query, headers: [])
     settings = ClientSettings.load(broker)
-    with Client(pipeline.name, settings, slo=60.0) as client:
+    with Client(pipeline.name, settings, slo=PATIENT_SECONDS) as client:
         future = client.submit({}, request_id="q")
         SchemaLog(settings, pipeline.name).open({fingerprint: text})
         producer = Producer({"bootstrap.servers": broker})
         producer.produce(f"{pipeline.name}.egress", body, headers=[("x-request-id", b"q")])
         producer.flush()
-        assert future.result(90).outputs == {"n": 1}
+        assert future.result(PATIENT_SECONDS).outputs == {"n": 1}
 
 
 def test_rubbish_in_the_schema_log_does_no_harm(echo_pipeline, broker, caplog):

@@ -127,7 +127,7 @@ asyncio.run(main())
 """
     environment = {**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"}  # the compiled one takes no such key
     arguments = [sys.executable, "-c", script, bench.settings.bootstrap, topics.outcomes(bench.name)]
-    subprocess.run(arguments, env=environment, check=True, timeout=60)
+    subprocess.run(arguments, env=environment, check=True, timeout=600)
     bench.report("after", 0, 1)
     bench.producer.flush()
     gate = bench.gate()

@@ -63,7 +63,7 @@ def skipped_by_a_stop(broker, names):
         thread.start()
     broker.stop()
     for thread in commits:
-        thread.join(30)
+        thread.join(600)
     return SKIPPED.findall(broker.folder.log.read_text())
 
 

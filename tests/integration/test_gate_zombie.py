@@ -37,7 +37,7 @@ class HeldWriter(TransactionalWriter):
             return
         self.turn = turn
         self.held.set()
-        assert self.go.wait(120)
+        assert self.go.wait(600)
         try:
             super().write(turn, group, within)
         except BrokerError as error:
@@ -100,7 +100,7 @@ def test_what_it_decided_before_is_not_written_after_its_successor_wrote_it(benc
         for partition in range(PARTITIONS):
             both(bench, f"second-{partition}", partition, 2)
         bench.producer.flush()
-        assert zombie.held.wait(120)
+        assert zombie.held.wait(600)
         assert zombie.turn.positions  # if not for progress, then for fencing
         with running(bench, replica):
             bench.await_released(2 * PARTITIONS)

@@ -32,7 +32,7 @@ def settings(**changes):
 def test_a_standby_takes_a_dead_replicas_place_and_another_one_waits(tmp_path):
     plans = [plan(tmp_path, "a"), plan(tmp_path, "a", replica=1), standby(tmp_path, "a"), plan(tmp_path, "b")]
     with running(tmp_path, plans, settings=settings()) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         waiting, other = run.child("a.standby0").pid, run.child("a.0").pid
         os.kill(run.child("a.1").pid, signal.SIGKILL)
         await_(lambda: run.child("a.1").pid == waiting and run.state("a.1") is State.RUNNING)
@@ -48,7 +48,7 @@ def test_a_standby_takes_a_dead_replicas_place_and_another_one_waits(tmp_path):
 def test_without_a_ready_standby_the_replica_itself_comes_back(tmp_path):
     plans = [plan(tmp_path, "a"), standby(tmp_path, "a")]
     with running(tmp_path, plans, settings=settings(lent_delay=60.0)) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         taken = run.child("a.standby0").pid
         os.kill(run.child("a.0").pid, signal.SIGKILL)
         await_(lambda: run.child("a.0").pid == taken and run.state("a.0") is State.RUNNING)
@@ -61,7 +61,7 @@ def test_without_a_ready_standby_the_replica_itself_comes_back(tmp_path):
 
 def test_a_standby_that_dies_is_started_again_and_takes_nobodys_place(tmp_path):
     with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a")], settings=settings()) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         dead, other = run.child("a.standby0").pid, run.child("a.0").pid
         os.kill(dead, signal.SIGKILL)
         await_(lambda: run.child("a.standby0").pid not in {None, dead} and run.state("a.standby0") is State.RUNNING)
@@ -72,7 +72,7 @@ def test_a_standby_that_dies_is_started_again_and_takes_nobodys_place(tmp_path):
 
 def test_a_standby_whose_model_does_not_load_any_more_is_given_up_and_the_rest_serves_on(tmp_path):
     with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a", mode="standby")], settings=settings()) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         (tmp_path / "a.ill").touch()
         os.kill(run.child("a.standby0").pid, signal.SIGKILL)
         await_(lambda: run.state("a.standby0") is State.FAILED)
@@ -83,7 +83,7 @@ def test_a_standby_whose_model_does_not_load_any_more_is_given_up_and_the_rest_s
 
 def test_a_standby_takes_places_of_its_own_stage_only(tmp_path):
     with running(tmp_path, [plan(tmp_path, "b"), standby(tmp_path, "a")], settings=settings()) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         waiting = run.child("a.standby0").pid
         os.kill(run.child("b.0").pid, signal.SIGKILL)
         await_(lambda: run.child("b.0").life.restarts == 1 and run.state("b.0") is State.RUNNING)
@@ -94,7 +94,7 @@ def test_a_standby_takes_places_of_its_own_stage_only(tmp_path):
 def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
     quick = SupervisorSettings(RestartPolicy(first_delay=0.01, lent_delay=60.0))
     with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a")], settings=quick) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         waiting = run.child("a.standby0").pid
         monkeypatch.setattr("agents.supervise.supervisor._TICK_SECONDS", 8.0)
         time.sleep(0.2)  # so that the supervisor is in such a tick
@@ -119,7 +119,7 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
     command = [sys.executable, str(FAKE), str(tmp_path), "s", "3", "stage", "good"]
     member = ChildPlan("s", 3, "member", command, label="s.1.1", shard=1, member="fake.s.1.1")
     with running(tmp_path, [member], settings=settings(), obituaries=told) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         os.kill(run.child("s.1.1").pid, signal.SIGKILL)
         await_(lambda: told.dead)
         await_(lambda: run.child("s.1.1").life.restarts == 1 and run.state("s.1.1") is State.RUNNING)
@@ -137,7 +137,7 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
 def test_the_death_of_a_member_is_reported_while_it_is_being_taken_down(tmp_path, monkeypatch):
     told = Told()
     with running(tmp_path, [member(tmp_path, 0)], settings=settings(), obituaries=told) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         dead = run.child("s.0.0").pid
         poll = subprocess.Popen.poll  # its memory is large: the kernel does not say for a while that it has ended
         with monkeypatch.context() as patch:
@@ -158,7 +158,7 @@ def member(run_dir, number):
 def test_a_dead_member_comes_back_once_the_one_that_follows_it_has_had_its_time(tmp_path):
     slow = SupervisorSettings(RestartPolicy(first_delay=0.01, followed_delay=60.0))
     with running(tmp_path, [member(tmp_path, 0), member(tmp_path, 1)], settings=slow) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         os.kill(run.child("s.0.0").pid, signal.SIGKILL)
         await_(lambda: run.heard("s.0.0 was ended by SIGKILL", "started again in 60.0 s"))
         os.kill(run.child("s.0.1").pid, signal.SIGKILL)  # nobody is left to give way to
@@ -181,7 +181,7 @@ def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, mon
     plans = [replace(plan(tmp_path, "s.0", replica=n), role="member", label=f"s.0.{n}") for n in range(2)]
     quick = SupervisorSettings(QUICK, stall=1.2)
     with running(tmp_path, plans, settings=quick, groups=StandingStill()) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         primary, backup = run.child("s.0.0").pid, run.child("s.0.1").pid
         await_(lambda: run.child("s.0.0").pid not in {None, primary})
         await_(lambda: run.heard("s.0.0", "no progress"))
@@ -198,7 +198,7 @@ def test_backups_stop_before_primaries_and_that_is_told(tmp_path, monkeypatch):
     ]
     told = Told()
     with running(tmp_path, [*plans, plan(tmp_path, "a")], settings=settings(), obituaries=told) as run:
-        assert run.ready.wait(90.0)
+        assert run.ready.wait(600)
         await_(lambda: run.supervisor._observer.figures)
         assert run.end() == 0
     assert (tmp_path / "ends").read_text().split()[-1] == "s.0"

@@ -11,6 +11,7 @@ from lineage.errors import SpillwayError
 from lineage.marks import INITIAL
 from tests.state_history import Histories
 from tests.state_topics import gather
+from tests.waiting import PATIENT_SECONDS
 from topology import topics
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def compact_fiercely(bootstrap: str, pipeline: Pipeline) -> None:
     resources = [ConfigResource(ResourceType.TOPIC, log, incremental_configs=entries) for log in sorted(logs)]
     admin = AdminClient({"bootstrap.servers": bootstrap})  # with a name: it must outlive what it was asked
     for future in admin.incremental_alter_configs(resources).values():
-        future.result(30)
+        future.result(PATIENT_SECONDS)
 
 
 def left_problems(bootstrap: str, recording: Recording) -> list[str]:

@@ -22,13 +22,14 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from agents.live.admin import ANSWER_SECONDS, Admin
+from agents.live.committed import Withheld
 from agents.live.gate.transaction import AbortedError, Record, Turn
 from agents.live.spans import offsets
-from producers.patience import unanswered
+from producers.patience import patiently, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,9 +68,15 @@ class Mender:
         What hangs after `within` seconds is another's, and said in the log. Raises `FencedError` where the id is lost,
         `BrokerError` where nobody answers.
         """
-        until = time.monotonic() + within
-        # A new one: one that saw the group's coordinator go may wait for it for good (`agents.live.gate.aside`).
-        sight = _Sight(Admin(self._settings), self._group, self._outcomes, self._outputs)
+        # New ones: what saw the group's coordinator go may wait for it for good (`agents.live.gate.aside`).
+        withheld = Withheld(self._settings, self._group)
+        try:
+            sight = _Sight(Admin(self._settings), withheld, self._outcomes, self._outputs)
+            self._mend(sight, writer, time.monotonic() + within)
+        finally:
+            withheld.close()
+
+    def _mend(self, sight: _Sight, writer: Writer, until: float) -> None:
         while hanging := sight.persisting():
             places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
             if time.monotonic() >= until:
@@ -97,11 +104,11 @@ class Mender:
 
 
 class _Sight:
-    """What hangs, by an admin client's answers."""
+    """What hangs, by the cluster's answers."""
 
-    def __init__(self, admin: Admin, group: str, outcomes: str, outputs: Sequence[str]) -> None:
+    def __init__(self, admin: Admin, withheld: Withheld, outcomes: str, outputs: Sequence[str]) -> None:
         self._admin = admin
-        self._group = group
+        self._offsets = withheld
         self._outcomes = outcomes
         self._outputs = outputs
 
@@ -127,19 +134,12 @@ class _Sight:
         return offsets(self._admin, topic, partitions, OffsetSpec.latest(), isolation, _ASK_SECONDS)
 
     def _withheld(self) -> frozenset[Hang]:
-        places = [TopicPartition(self._outcomes, partition) for partition in self._partitions(self._outcomes)]
-        asked = [ConsumerGroupTopicPartitions(self._group, places)]
-
-        def question(client: AdminClient) -> Any:
-            answers = client.list_consumer_group_offsets(asked, require_stable=True, request_timeout=ANSWER_SECONDS)
-            return answers[self._group].result()
-
-        answer = self._admin.ask(question, f"list the offsets of the group {self._group}", _ASK_SECONDS)
-        return frozenset(
-            Hang(place.topic, place.partition, -1)
-            for place in answer.topic_partitions
-            if place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+        topic = self._outcomes
+        partitions = self._partitions(topic)
+        found = patiently(
+            lambda seconds: self._offsets.once(topic, partitions, seconds), "see its group's offsets", _ASK_SECONDS
         )
+        return frozenset(Hang(topic, partition, -1) for partition in found)
 
     def _partitions(self, topic: str) -> list[int]:
         def question(client: AdminClient) -> list[int]:

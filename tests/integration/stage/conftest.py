@@ -116,7 +116,7 @@ class Stage:
     def log(self, stage: str, replica: int = 0) -> str:
         return (self.folder / f"{stage}.{replica}.log").read_text()
 
-    def stop(self, process: subprocess.Popen[bytes], how: int = signal.SIGTERM, within: float = 30.0) -> int:
+    def stop(self, process: subprocess.Popen[bytes], how: int = signal.SIGTERM, within: float = 600.0) -> int:
         process.send_signal(how)
         return process.wait(within)
 

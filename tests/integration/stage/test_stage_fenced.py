@@ -5,6 +5,7 @@ import time
 from lineage.message import PREDICTION
 from producers.client import Client
 from tests.fenced_broker import fenced_broker
+from tests.waiting import PATIENT_SECONDS
 
 from .conftest import Stage
 
@@ -25,13 +26,13 @@ def test_a_pipeline_answers_all_when_the_broker_leads_again(tmp_path, unique_nam
             chain.start("two")
             chain.gate()
             until(lambda: all(chain.metrics(name) for name in ("one", "two", "gate")))
-            with Client(chain.name, chain.settings, slo=100.0) as client:
+            with Client(chain.name, chain.settings, slo=PATIENT_SECONDS) as client:
                 futures = [client.submit({"x": number}) for number in range(40)]
                 broker.fence(meanwhile=lambda: futures.append(client.submit({"x": len(futures)})))
                 time.sleep(AWAY)
                 broker.unfence()
                 futures += [client.submit({"x": number}) for number in range(40)]
-                outcomes = [future.result(120) for future in futures]
+                outcomes = [future.result(PATIENT_SECONDS) for future in futures]
             assert [outcome.kind for outcome in outcomes] == [PREDICTION] * len(futures)
             assert [process.poll() for process in chain.processes] == [None] * 3
         finally:

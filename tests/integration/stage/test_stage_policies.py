@@ -13,6 +13,7 @@ from lineage import headers, reasons
 from lineage import metric_names as names
 from lineage.message import DROPPED, PREDICTION
 from producers.client import Client
+from tests.waiting import PATIENT_SECONDS
 
 CHAIN = """
 partitions: 4
@@ -117,9 +118,9 @@ def gated(chain, until):
 def test_a_client_whose_clock_is_off_is_served_as_if_it_were_right(chain, gated, until, monkeypatch, policy, shift):
     gated(policy)
     monkeypatch.setattr("producers.client.queries.time", Shifted(shift))
-    with Client(chain.name, chain.settings, slo=60.0) as client:
+    with Client(chain.name, chain.settings, slo=PATIENT_SECONDS) as client:
         futures = [client.submit({"x": number}) for number in range(40)]
-        outcomes = [future.result(90) for future in futures]
+        outcomes = [future.result(PATIENT_SECONDS) for future in futures]
     assert [outcome.kind for outcome in outcomes] == [PREDICTION] * 40
     until(lambda: chain.metrics("gate").get(names.GOOD_TOTAL, 0) == 40)
     assert chain.metrics("gate")[names.LATE_TOTAL] == 0

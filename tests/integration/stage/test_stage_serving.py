@@ -97,7 +97,7 @@ def test_a_second_sigterm_does_not_wait(stage, until):
     until(lambda: one.metrics("square").get("spillway_queue_depth", 0) >= 8)
     process.send_signal(signal.SIGTERM)
     until(lambda: "stopped with work left" in one.log("square") or not process.send_signal(signal.SIGTERM), 20)
-    assert process.wait(90) == 1
+    assert process.wait(600) == 1
     assert sum(one.committed("square").values()) == 0
 
 
@@ -121,7 +121,7 @@ def test_after_a_kill_a_restarted_replica_repeats_nothing_that_a_client_sends_ag
 
 def test_a_model_that_does_not_load_ends_the_process_with_its_reason(stage):
     one = stage("stages:\n  - {name: bad, model: 'stage_models:Broken'}\n")
-    assert one.start("bad").wait(120) == 1
+    assert one.start("bad").wait(600) == 1
     said = one.log("bad")
     assert "stage 'bad'" in said
     assert "stage_models:Broken" in said

@@ -121,14 +121,14 @@ class States:
         process = self.processes.pop(label)
         at = time.monotonic()
         process.send_signal(how)
-        process.wait(90)
+        process.wait(600)
         names = re.findall(rf"{re.escape(self.name)}\.{re.escape(label)}@\d+", self.log(label))
         if report and names:
             stage, shard, _ = label.split(".")
             report_dead(self.settings, self.name, stage, int(shard), names[-1])
         return at
 
-    def stop(self, label: str, within: float = 40.0) -> int:
+    def stop(self, label: str, within: float = 600.0) -> int:
         process = self.processes.pop(label)
         process.send_signal(signal.SIGTERM)
         return process.wait(within)

@@ -39,6 +39,6 @@ def test_a_primary_dies_amid_its_transaction(states):
     for label in labels:
         pipeline.await_ready(label)
     pipeline.send_many(300, rate=150)
-    assert pipeline.processes["learn.0.0"].wait(90) == -signal.SIGKILL
+    assert pipeline.processes["learn.0.0"].wait(600) == -signal.SIGKILL
     pipeline.await_all()
     assert pipeline.judge() == []

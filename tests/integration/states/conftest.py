@@ -14,7 +14,7 @@ from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from agents.live.states.mailbox import Mailbox
 from producers.connection import ClientSettings
-from tests.waiting import BROKER_SECONDS, Bound
+from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ class Bench:
         wanted = [NewTopic(name, count, 1, config=_COMPACT) for name, count in topics.items()]
         wanted += [NewTopic(f"{pipeline}.control", 1, 1, config=_COMPACT), NewTopic(f"{pipeline}.beat", 1, 1)]
         for future in admin.create_topics(wanted).values():
-            future.result(90)
+            future.result(PATIENT_SECONDS)
         self.closing: list = []
 
     def keep(self, what):

@@ -63,7 +63,7 @@ def test_every_manifest_is_of_a_whole_version(bench, point):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     told = ended.stdout.count("complete")
     assert ended.returncode == (-signal.SIGKILL if point else 0), ended.stderr

@@ -19,7 +19,7 @@ sys.argv = ["spillway", "--version"]
 
 def run(call, module, name):
     script = STUCK.format(module=module, name=name, call=call)
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_command_ends_although_a_client_does_not():

@@ -137,7 +137,9 @@ assert "torch" not in sys.modules
 
 
 def test_a_process_without_torch_never_imports_it():
-    ran = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=600, check=False
+    )
     assert ran.returncode == 0, ran.stderr
 
 

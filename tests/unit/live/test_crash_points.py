@@ -11,7 +11,7 @@ from lineage.errors import UsageError
 
 
 def run(program):
-    return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=600)
 
 
 def test_an_armed_point_ends_the_process_when_it_was_passed_so_often():

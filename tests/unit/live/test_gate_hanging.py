@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import IsolationLevel
 
 from agents.live.gate import hanging
 from agents.live.gate.hanging import Mender
@@ -36,14 +36,13 @@ class Cluster:
         shown = {place: self.open.get((place.topic, place.partition), 10**7) for place in wanted}
         return {place: Done(min(first + moved, 10**6)) for place, first in shown.items()}
 
-    def list_consumer_group_offsets(self, asked, require_stable, request_timeout):
-        assert require_stable
-        assert request_timeout > 0
-        places = []
-        for place in asked[0].topic_partitions:
-            answered = TopicPartition(place.topic, place.partition, 7)
-            places.append(Place(answered, place.partition in self.withheld))
-        return {"p.gate": Done(None, ConsumerGroupTopicPartitions("p.gate"), places)}
+    def once(self, topic, partitions, seconds):
+        assert topic == "p.outcomes"
+        assert seconds > 0
+        return sorted(self.withheld & set(partitions))
+
+    def close(self):
+        pass
 
     def write(self, turn, _group, _within):
         self._end("stand", turn)
@@ -66,17 +65,11 @@ class Cluster:
     mine = True
 
 
-class Place:
-    def __init__(self, place, withheld):
-        self.topic, self.partition = place.topic, place.partition
-        self.error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT) if withheld else None
-
-
 class Done:
     """A future that has come."""
 
-    def __init__(self, offset, answer=None, places=()):
-        self.offset, self.answer, self.topic_partitions = offset, answer, places
+    def __init__(self, offset):
+        self.offset = offset
 
     def result(self):
         return self
@@ -88,6 +81,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(hanging, "_PAUSE_SECONDS", 0.005)
     made = Cluster()
     monkeypatch.setattr(hanging, "Admin", lambda _settings: made)
+    monkeypatch.setattr(hanging, "Withheld", lambda _settings, _group: made)
     return made
 
 

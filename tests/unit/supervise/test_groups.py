@@ -14,7 +14,7 @@ def test_a_partition_without_a_leader_is_not_seen(monkeypatch, begin, end, seen)
     """Else its end would be far below what was read of it."""
 
     monkeypatch.setattr(groups.Admin, "once", lambda _self, question: question(None))
-    monkeypatch.setattr(groups.KafkaGroups, "_committed", lambda _self, _client, _group: {0: 5})
+    monkeypatch.setattr(groups.KafkaGroups, "_offsets_of", lambda _self, _group: {0: 5})
 
     def offsets(_self, _client, _groups, spec):
         return {("g", 0): end if isinstance(spec, type(OffsetSpec.latest())) else begin}
