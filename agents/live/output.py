@@ -96,8 +96,7 @@ class Output:
 
         Else librdkafka asks when it is given the first message for a topic, and where something comes in between, asks
         again .1 s later, then .2 s, and so on: of new producers 1 in 100 took 40 to 100 ms. What was looked up and not
-        written to it forgets after a quarter of an hour. (`metadata.max.age.ms` would have it remember for
-        longer, and would hide for as long that a topic's partitions have moved.)
+        written to it forgets after a quarter of an hour.
         """
         self._known = tuple(topics)
         await self._loop.run_in_executor(None, self._look_up)
