@@ -3,8 +3,8 @@
 Invariants:
 
 * Whatever a request comes to, a result, a drop, a failure, a loss passed on or a dead letter, is sent with the mark of
-  the version that is recorded next, in place of the marks that came: its manifest requires those. So nothing that was
-  said of a request can differ from what a recovery reproduces.
+  the version that is recorded next, in place of the marks that came: its manifest requires those, of the parts that
+  were lost as of those that came. So nothing that was said of a request can differ from what a recovery reproduces.
 * A record is done when its version is recorded (`take_recorded`); the version waits for the acknowledgements.
 * A request is recorded once, in the version that it ends in. Its dead letter may be in another one: a part that cannot
   be read while others are awaited, or when the request has ended already. That version has the letter, but no record.
@@ -15,14 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.outbox import Outbox
-from agents.core.request import Delivery
 from lineage.hops import Hop
 from lineage.marks import Mark, merged
 from lineage.replication import Record
 
 if TYPE_CHECKING:
     from agents.core.actions import Emit, Loss, Ok, Work
-    from agents.core.request import Request
+    from agents.core.request import Delivery, Request
     from agents.core.share import Share
     from checkpoint.reign import Reign
     from topology.routing import Graph
@@ -56,23 +55,23 @@ class StatefulOutbox(Outbox):
     def result(self, work: Work, result: Ok) -> None:
         """Send what a computation gave."""
         self._taken.add(id(work))
-        self._finish(work, work)
+        self._finish(work)
         super().result(work, result)
         self._sent += len(result.payloads)
 
     def bury(self, work: Work, source: Delivery, loss: Loss) -> None:
         """Put a record that could not be served where a person finds it."""
         if work.request_id:
-            self._rest_on(work, source)
+            self._rest_on(work)
             self._letters[id(work)] = work
         else:
-            self._finish(work, source)
+            self._finish(work)
         super().bury(work, source, loss)
         self._sent += 1
 
     def lose(self, work: Work, loss: Loss | None, source: Request | Delivery) -> None:
         """Tell everybody who waits for this request that it ends here."""
-        self._finish(work, source)
+        self._finish(work)
         before = work.pending
         super().lose(work, loss, source)
         self._sent += work.pending - before
@@ -114,14 +113,15 @@ class StatefulOutbox(Outbox):
         self._marks = ()
         return told
 
-    def _finish(self, work: Work, source: Request | Delivery) -> None:
+    def _finish(self, work: Work) -> None:
         self._finished[id(work)] = work
-        self._rest_on(work, source)
+        self._rest_on(work)
 
-    def _rest_on(self, work: Work, source: Request | Delivery) -> None:
+    def _rest_on(self, work: Work) -> None:
+        """Require all that a request was decided by: the parts that it was made from, and every one that was lost."""
         work.final = True
-        parts = (source, *work.parts) if isinstance(source, Delivery) else work.parts
-        self._requires += [part.hop.marks for part in parts if part.hop is not None and part.hop.marks]
+        if work.marks:
+            self._requires.append(work.marks)
 
     def _hop(self, work: Work) -> Hop:
         share: Share = work.share

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from agents.core.actions import Ok
 from agents.core.batching import Batcher
 from agents.core.joins import Rule
@@ -16,12 +20,17 @@ from checkpoint.modes import MODES
 from checkpoint.orders import Copy, Seal, Write
 from checkpoint.reign import Reign
 from lineage.hops import Hop
-from lineage.marks import INITIAL, Version
+from lineage.marks import INITIAL, Mark, Version
 from lineage.replication import Base, Fence, InputPlace, Manifest
 
+STATES = {
+    **TOPOLOGIES,
+    "diamond-of-states": replace(TOPOLOGIES["diamond"], states=("b", "c", "d")),
+}
 
-def core_of(stage, topology, mode="nspb"):
-    graph = TOPOLOGIES[topology].graph()
+
+def core_of(stage, topology, mode="nspb", rule=None):
+    graph = STATES[topology].graph()
     place = (stage, 0)
     logs = Logs([place, *((name, 0) for name in graph.rests_on(stage))])
     logs.take(place, Fence(1, "me"))
@@ -30,14 +39,20 @@ def core_of(stage, topology, mode="nspb"):
         logs.caught_up(one)
     batcher = Batcher(make("naive", StageView(stage=stage, replica=0, instances=1)), 4, 0.0, 1, lambda _: 0.01)
     reign = Reign(place, 1, INITIAL, MODES[mode])
-    core = StatefulCore(graph, stage, batcher, reign=reign, logs=logs, rule=Rule())
+    core = StatefulCore(graph, stage, batcher, reign=reign, logs=logs, rule=rule or Rule())
     core.assign_place(InputPlace(0, 0))
     return core, logs
 
 
-def part(offset, sender="", request="q"):
-    hop = Hop(sender, 1, 0, offset, 0) if sender else None
-    return Delivery(request, 0, offset, 0.0, 100.0, sender, hop, appended=0.0, payload="x")
+def part(offset, sender="", request="q", *, rests=None, lost=()):
+    """`rests`: the n of the sender's version that it rests on."""
+    marks = () if rests is None else (Mark(sender, 0, Version(1, rests)),)
+    hop = Hop(sender, 1, 0, offset, 0, marks) if sender else None
+    return Delivery(request, 0, offset, 0.0, 100.0, sender, hop, lost=lost, appended=0.0, payload="x")
+
+
+def required(core):
+    return {str(mark) for entry in core.reign._entries for mark in entry.requires}
 
 
 def records(core):
@@ -57,6 +72,37 @@ def test_a_late_part_that_cannot_be_read_has_a_letter_and_no_record():
     core.fail(0.0, part(1, "b"), "bad-input")
     assert [record.offset for record in records(core)] == [0]
     assert core._shares[0].offsets.position == 2
+
+
+def test_a_partial_join_requires_what_its_lost_parts_rest_on():
+    core, _ = core_of("d", "joined", rule=Rule("all", "partial"))
+    core.deliver(0.0, part(0, "b", rests=1, lost=("b",)))
+    core.deliver(0.0, part(1, "c"))
+    (batch,) = core.take_runs()
+    core.computed(0.0, batch, [Ok({None: "y"})], 0.01, changes=True)
+    assert required(core) == {"b/0 e1.v1"}
+
+
+@pytest.mark.parametrize("rule", [Rule("all", "partial"), Rule("any")], ids=str)
+def test_of_several_losses_each_is_required(rule):
+    core, _ = core_of("d", "diamond-of-states", rule=rule)
+    core.deliver(0.0, part(0, "b", rests=1, lost=("b",)))
+    core.deliver(0.0, part(1, "c", rests=2, lost=("c",)))
+    assert [emit.lost for emit in core.take_emits()] == [("d",)]
+    assert required(core) == {"b/0 e1.v1", "c/0 e1.v2"}
+
+
+def test_a_join_that_nobody_completes_in_time_requires_what_came():
+    core, _ = core_of("d", "diamond-of-states", rule=Rule("all", "partial"))
+    core.deliver(0.0, part(0, "b", rests=1, lost=("b",)))
+    core.advance(1_000.0)
+    assert required(core) == {"b/0 e1.v1"}
+
+
+def test_a_dead_letter_requires_what_its_record_rests_on():
+    core, _ = core_of("d", "joined", rule=Rule("all", "partial"))
+    core.fail(0.0, part(0, "b", rests=1), "bad-input")
+    assert required(core) == {"b/0 e1.v1"}
 
 
 def test_orders_that_letting_messages_go_brings_are_given_too():
