@@ -15,6 +15,7 @@ FATE: Final = "fate"  # of a request that was judged: agents.core.calibration.FA
 OF_STAGE: Final = "of_stage"  # whose word it was, where one process tells of another
 OF_REPLICA: Final = "of_replica"
 ROLE: Final = "role"  # of a member of a stateful shard: checkpoint.promotion.Role
+PLACE: Final = "place"  # a process that the supervisor keeps, by its name
 WHAT: Final = "what"  # of a replica's word: agents.live.plan_metrics.TOLD
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
@@ -65,6 +66,10 @@ STATE_CAPTURE_SECONDS: Final = "spillway_state_capture_seconds"  # copying a sta
 # The stages' and the gate's.
 HOPS_MARKS_BYTES: Final = "spillway_hops_marks_bytes"  # of marks in the hops header of a message that is sent
 OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
+
+# The supervisor's, by place.
+PLACE_RESTARTS_TOTAL: Final = "spillway_place_restarts_total"
+PLACE_FLAPPING: Final = "spillway_place_flapping"  # 1 where it dies again and again, or is given up
 
 # The gate's.
 GOOD_TOTAL: Final = "spillway_good_total"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MISUSED = 2  # a child's exit code: its input is wrong, so that starting it again changes nothing
+FLAPS_FROM = 3  # deaths that no service has made good, from which on a place is told to flap
 
 
 class State(StrEnum):
@@ -77,18 +78,24 @@ ENDED = frozenset({State.STOPPED, State.FAILED})
 class RestartPolicy:
     """How hard to try. Durations in seconds.
 
-    The n-th death within `window` is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
-    less up to the share `jitter` of it, so that several that died together do not come back together. The
-    `max_deaths`-th gives up; for a child that has never been ready, the `first_tries`-th does. A standby that went to
-    take over has its successor after `lent_delay`: loading it must not take the processor from what is taken over. So
-    does a member of a stateful shard that another one follows: it is started again after `followed_delay` at least.
+    Each death counts until the child has been ready for `forgiven_after` afterwards: so long a service makes one death
+    good. The n-th death that counts is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
+    less up to the share `jitter` of it, so that several that died together do not come back together. A standby that
+    went to take over has its successor after `lent_delay`: loading it must not take the processor from what is taken
+    over. So does a member of a stateful shard that another one follows: it is started again after `followed_delay` at
+    least.
+
+    Restarts never end once the pipeline has been ready as a whole, unless `give_up` is set: then the death that makes
+    so many count is the last. Before that moment somebody waits to hear whether the pipeline can be served at all:
+    there `max_deaths` is the end, and `first_tries` for a child that has never been ready itself.
     """
 
+    give_up: int | None = None
     max_deaths: int = 5
     first_tries: int = 3
-    window: float = 60.0
+    forgiven_after: float = 12.0
     first_delay: float = 0.2
-    longest_delay: float = 10.0
+    longest_delay: float = 30.0
     jitter: float = 0.5
     lent_delay: float = 1.0
     followed_delay: float = 1.0
@@ -96,9 +103,13 @@ class RestartPolicy:
     grace: float = 15.0  # between asking to end and ending by force
 
     def delay(self, deaths: int, chance: float) -> float:
-        """The delay after so many deaths within the window; `chance` is in [0, 1)."""
-        full = min(self.longest_delay, self.first_delay * 2.0 ** (deaths - 1))
+        """The delay after so many deaths that count; `chance` is in [0, 1)."""
+        doublings = min(deaths - 1, _MOST_DOUBLINGS)
+        full = min(self.longest_delay, self.first_delay * 2.0**doublings)
         return full * (1.0 - self.jitter * chance)
+
+
+_MOST_DOUBLINGS = 64  # beyond any longest delay, and within what a float holds
 
 
 class Lifecycle:
@@ -110,11 +121,12 @@ class Lifecycle:
         self.due = now  # when it is to be started, while it backs off
         self.restarts = 0
         self.exit_code: int | None = None  # of the last death
-        self.deaths: list[float] = []  # within the window
+        self.deaths = 0  # that counted at the last one
         self._policy = policy
         self._chance = chance
         self._killed = False
         self._was_ready = False
+        self._established = False
         self._again = False  # the next start comes after a death
         self._delayed_until = now  # when it is due if nobody follows it
 
@@ -155,11 +167,31 @@ class Lifecycle:
         """Whether it is to be started again because it died."""
         return self.state is State.BACKING_OFF and self._again
 
+    def established(self) -> None:
+        """Note that the pipeline has been ready as a whole: from now on the child is always started again."""
+        self._established = True
+
+    def flaps(self, now: float) -> bool:
+        """Whether it dies again and again, or is given up."""
+        return self.state is State.FAILED or self._counting(now) >= FLAPS_FROM
+
     @property
-    def deaths_left(self) -> int:
-        """How many more deaths within the window it may die before it is given up."""
-        limit = self._policy.max_deaths if self._was_ready else min(self._policy.first_tries, self._policy.max_deaths)
-        return limit - len(self.deaths)
+    def deaths_left(self) -> int | None:
+        """How many more deaths may count before it is given up; None where there is no end."""
+        limit = self._limit
+        return None if limit is None else limit - self.deaths
+
+    @property
+    def _limit(self) -> int | None:
+        if self._established:
+            return self._policy.give_up
+        tries = self._policy.max_deaths if self._was_ready else min(self._policy.first_tries, self._policy.max_deaths)
+        return tries if self._policy.give_up is None else min(tries, self._policy.give_up)
+
+    def _counting(self, now: float) -> int:
+        """The deaths that the service since the last one has not made good."""
+        served = now - self.since if self.state is State.RUNNING else 0.0
+        return max(0, self.deaths - int(served / self._policy.forgiven_after))
 
     def _seen(self, now: float, exit_code: int | None, ready: bool) -> Event | None:  # noqa: FBT001 - from step
         waited = now - self.since
@@ -177,9 +209,11 @@ class Lifecycle:
 
     def _death(self, now: float, exit_code: int) -> Event:
         self.exit_code, self._again = exit_code, True
-        self.deaths = [death for death in self.deaths if now - death < self._policy.window] + [now]
-        hopeless = exit_code == MISUSED or self.deaths_left <= 0
-        self.due = self._delayed_until = now + self._policy.delay(len(self.deaths), self._chance())
+        self.deaths = self._counting(now) + 1
+        left = self.deaths_left
+        # What the pipeline was ready with cannot be wrong input: a file has changed since, and may be mended.
+        hopeless = (exit_code == MISUSED and not self._established) or (left is not None and left <= 0)
+        self.due = self._delayed_until = now + self._policy.delay(self.deaths, self._chance())
         return Event.HOPELESS if hopeless else Event.DIED
 
     def _take(self, now: float, event: Event) -> Action:

@@ -70,6 +70,7 @@ class ServeEntry:
     ready: bool = False
     policy: str | None = None  # of every stage, in place of the file's
     plan_period: float | None = None  # seconds between two words of a replica to the others; None: not known
+    port: int = 0  # of the supervisor's metrics; 0: none
 
     def alive(self) -> bool:
         """Whether the supervisor still runs."""

@@ -15,7 +15,7 @@ from lineage import metric_names as names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agents.supervise.registry import Entry
+    from agents.supervise.registry import Entry, ServeEntry
 
 _HOST = "127.0.0.1"
 _TIMEOUT_SECONDS = 1.0
@@ -70,6 +70,7 @@ class Snapshot:
     plan: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)  # replica -> its newest word
     silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
     role: str = ""  # of a member of a stateful shard
+    flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
 
     def value(self, name: str) -> float:
         """A counter or gauge, 0 where it was not there."""
@@ -84,7 +85,7 @@ class Snapshot:
         return sum(count for (of_kind, _), count in self.outcomes.items() if of_kind == kind)
 
 
-def scrape(entry: Entry, now: float) -> Snapshot | None:
+def scrape(entry: Entry | ServeEntry, now: float) -> Snapshot | None:
     """Read a process's metrics; None where it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{_HOST}:{entry.port}/metrics", timeout=_TIMEOUT_SECONDS) as page:
@@ -103,6 +104,7 @@ def parse(text: str, at: float) -> Snapshot:
     plan: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     silent: dict[tuple[str, int], bool] = {}
     role = ""
+    flapping: set[str] = set()
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
             distributions[family.name] = _distribution(family.samples)
@@ -118,11 +120,16 @@ def parse(text: str, at: float) -> Snapshot:
                 silent[_whose(sample.labels)] = bool(sample.value)
             elif sample.name == names.STATE_ROLE:
                 role = sample.labels[names.ROLE] if sample.value else role
+            elif sample.name == names.PLACE_FLAPPING:
+                flapping |= {sample.labels[names.PLACE]} if sample.value else set()
             elif sample.name == names.COMMITTED_OFFSET:
                 committed[int(sample.labels[names.PARTITION])] = int(sample.value)
             else:
                 counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
-    return Snapshot(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent, role)
+    return Snapshot(
+        *(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent, role),
+        flapping=frozenset(flapping),
+    )
 
 
 def _whose(labels: Mapping[str, str]) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agents.live import topics as live_topics
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.obituaries import KafkaObituaries
+from agents.supervise.place_metrics import PlaceMetrics
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor
@@ -73,11 +74,14 @@ class Service:
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
         obituaries = self._obituaries()
+        metrics = PlaceMetrics(self._name, self.supervisor.children)
+        self._entry = replace(self._entry, port=metrics.port)
         self._entry.write(settings.run_dir)
         try:
             self.supervisor.obituaries = obituaries
             return self.supervisor.run(stop)
         finally:
+            metrics.close()
             if obituaries is not None:
                 obituaries.close()
             serve_path(settings.run_dir, self._name).unlink(missing_ok=True)
@@ -91,7 +95,7 @@ class Service:
         return KafkaObituaries(self._settings.cluster, spec.name) if replicated else None
 
     def _tell_ready(self) -> None:
-        entry = ServeEntry(**{**self._entry.__dict__, "ready": True})
+        entry = replace(self._entry, ready=True)
         written = entry.write(self._settings.run_dir)
         if self._settings.ready_file is not None:
             self._settings.ready_file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 """Keeps a pipeline's processes running on one machine, until it is told to stop.
 
-One crashed stage never takes the others down: each child is restarted by itself, with growing delays; one that is
-given up leaves the rest serving, is shown as failed, and makes the exit code 1 at the end. Only a pipeline that was
-never ready ends when a child is given up: it has not served anybody yet, and whoever started it wants to know.
+One crashed stage never takes the others down: each child is restarted by itself, with growing delays, for ever unless
+it is told when to give one up; one that is given up leaves the rest serving, is shown as failed, and makes the exit
+code 1 at the end. Only a pipeline that was never ready as a whole ends when a child has died a few times: it has not
+served anybody yet, and whoever started it wants to know.
 
 A death is seen when it happens; of a member, while it happens (`deathwatch`). A replica's place is taken by a standby
 where one is ready (`standbys`); that a member of a stateful stage is dead is told to the other members at once, by the
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.followers import give_way, hasten_unfollowed
-from agents.supervise.lifecycle import RestartPolicy, State
+from agents.supervise.lifecycle import FLAPS_FROM, RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
 from agents.supervise.standbys import hand_over
@@ -168,6 +169,8 @@ class Supervisor:
         self._keep(now)
         if not self.was_ready and all(child.life.state is State.RUNNING for child in self.children):
             self.was_ready = True
+            for child in self.children:
+                child.life.established()
             self._on_ready()
         if look:
             self._show(self.rows())
@@ -226,7 +229,7 @@ class Supervisor:
         if child.life.died and before is not None:
             self._say(
                 f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
-                f"({child.life.deaths_left} more tries){_because(child)}"
+                f"({_tries(child)}){_because(child)}"
             )
         elif child.life.state is State.FAILED:
             self._say(f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{_because(child)}")
@@ -270,6 +273,14 @@ def _shown(child: Child) -> str:
     """A child's state in a word; a standby that is ready does not run, it waits."""
     state = child.life.state
     return STANDBY if child.plan.role == STANDBY and state is State.RUNNING else state.value
+
+
+def _tries(child: Child) -> str:
+    left = child.life.deaths_left
+    if left is None:
+        deaths = child.life.deaths
+        return f"death {deaths} in a row; it is never given up" if deaths >= FLAPS_FROM else "it is never given up"
+    return f"{left} more tries"
 
 
 def _because(child: Child) -> str:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from agents.supervise.watchdog import GroupSight, PartitionSight
 from tests import waiting
 
 FAKE = Path(__file__).with_name("fake_child.py")
-QUICK = RestartPolicy(max_deaths=3, window=30.0, first_delay=0.05, longest_delay=0.2, start_timeout=20.0, grace=10.0)
+QUICK = RestartPolicy(max_deaths=3, first_delay=0.05, longest_delay=0.2, start_timeout=20.0, grace=10.0)
 
 
 def plan(run_dir, stage, mode="good", replica=0, role="stage", parent=()):
@@ -107,7 +108,8 @@ def test_a_killed_child_comes_back_and_the_others_never_notice(tmp_path):
 
 def test_one_that_dies_again_and_again_is_given_up_and_the_rest_serves_on(tmp_path):
     (tmp_path / "a.well").touch()
-    with running(tmp_path, [plan(tmp_path, "a", "crash"), plan(tmp_path, "b")]) as run:
+    ends = SupervisorSettings(restart=replace(QUICK, give_up=3))
+    with running(tmp_path, [plan(tmp_path, "a", "crash"), plan(tmp_path, "b")], settings=ends) as run:
         assert run.ready.wait(600)
         (tmp_path / "a.well").unlink()
         os.kill(run.child("a.0").pid, signal.SIGKILL)
@@ -116,6 +118,21 @@ def test_one_that_dies_again_and_again_is_given_up_and_the_rest_serves_on(tmp_pa
         assert run.state("b.0") is State.RUNNING
         assert run.thread.is_alive()
         assert run.end() == 1
+
+
+def test_without_an_end_one_that_dies_again_and_again_comes_back_when_it_can(tmp_path):
+    (tmp_path / "a.well").touch()
+    with running(tmp_path, [plan(tmp_path, "a", "crash"), plan(tmp_path, "b")]) as run:
+        assert run.ready.wait(600)
+        (tmp_path / "a.well").unlink()
+        os.kill(run.child("a.0").pid, signal.SIGKILL)
+        life = run.child("a.0").life
+        await_(lambda: life.restarts >= 2 * QUICK.max_deaths)
+        assert life.flaps(time.monotonic())
+        assert run.heard("a.0", "never given up")
+        (tmp_path / "a.well").touch()
+        await_(lambda: run.state("a.0") is State.RUNNING)
+        assert run.end() == 0
 
 
 def test_a_pipeline_that_was_never_ready_ends_and_says_why(tmp_path):

@@ -58,6 +58,12 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="SECONDS",
     help="Restart a replica that commits nothing for so long while records wait; above the longest batch.",
 )
+@click.option(
+    "--give-up",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Give a process up at its N-th death in a row; 12 s of service make one good.  [default: never]",
+)
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
@@ -71,10 +77,11 @@ def serve(
 ) -> int:
     """Serve a pipeline on this machine until it is stopped.
 
-    Starts a process for each replica of each stage, and the gate; restarts what dies, with growing delays, and gives up
-    loudly what dies again and again, while the rest goes on. Without --bootstrap it uses the local Kafka, and starts
-    it if it does not run. Prints 'ready' when everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a
-    second Ctrl-C does not wait. The exit code is 1 if something was given up.
+    Starts a process for each replica of each stage, and the gate; restarts what dies, for ever, with delays that grow
+    to 30 s. Only before all has been ready once does the third death of a process that never was (the fifth of another)
+    end the pipeline. Without --bootstrap it uses the local Kafka, and starts it if it does not run. Prints 'ready' when
+    everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a second Ctrl-C does not wait. The exit code is 1
+    if something was given up.
 
     \b
     Examples:
@@ -192,6 +199,7 @@ def _supervise(
     run_dir: Path,
     policy: str | None,
     stall: float,
+    give_up: int | None,
     ready_file: Path | None,
     journal: Path | None,
     plan_period: float | None,
@@ -200,6 +208,7 @@ def _supervise(
 ) -> int:
     from agents.supervise.display import Display  # noqa: PLC0415 - a stage's process does without these
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
+    from agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
     from agents.supervise.service import Service  # noqa: PLC0415
     from agents.supervise.service_settings import ServiceSettings  # noqa: PLC0415
     from agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
@@ -225,7 +234,7 @@ def _supervise(
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
                 extra=() if journal is None else ("--journal", str(journal.absolute())),
-                supervision=SupervisorSettings(stall=stall),
+                supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
             say=display.say,
             show=display.show,

@@ -41,8 +41,9 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     second; counts run from a process's start. Below stands what the replicas last told one another: queueing delay,
     planned and recent batches, what a planned batch takes by its profile and as measured, the stage's load (arrivals
     by capacity), the order of its queue, who has fallen silent, and how often they speak. Of stateful stages each
-    member's role, epoch and version are shown, and how far it is behind. Exit code 1 where nothing is served, or a
-    process is gone or does not answer.
+    member's role, epoch and version are shown, and how far it is behind. Exit code 1 where nothing is served, a process
+    is gone or does not answer, or one flaps: it has died three times or more without serving in between (12 s of
+    service make one death good).
 
     \b
     Example: spillway status --watch
@@ -98,6 +99,8 @@ def _show(view: _View, *, as_json: bool) -> None:
             console.print(table(rows, name))
         else:
             console.print(name, *map(line, rows), sep="\n  ", markup=False)
+        for place in view.flapping(name):
+            console.print(f"  {place} flaps: it dies again and again, and is started again each time", markup=False)
         plan, states = view.plan(name), view.states(name)
         if states and console.is_terminal:
             console.print(state_table(states))
@@ -120,11 +123,12 @@ class _View:
         self._pipeline = pipeline
         self._now: dict[int, Snapshot | None] = {}  # by process id
         self._before: dict[int, Snapshot | None] = {}
+        self._flapping: frozenset[tuple[str, str]] = frozenset()  # pipelines, and names of their places
 
     @property
     def healthy(self) -> bool:
-        """Whether every process answers."""
-        return all(self._state(entry) not in {_GONE, _SILENT} for entry in self.found)
+        """Whether every process answers, and none dies again and again."""
+        return not self._flapping and all(self._state(entry) not in {_GONE, _SILENT} for entry in self.found)
 
     def read(self) -> None:
         """Look again."""
@@ -134,13 +138,25 @@ class _View:
             entry.pid: scrape(entry, time.monotonic()) if entry.alive() and entry.role != STANDBY else None
             for entry in self.found
         }
+        told = {name: self._supervisor(name) for name in {entry.pipeline for entry in self.found}}
+        self._flapping = frozenset((name, place) for name, seen in told.items() if seen for place in seen.flapping)
+
+    def _supervisor(self, pipeline: str) -> Snapshot | None:
+        served = self._served(pipeline)
+        return scrape(served, time.monotonic()) if served is not None and served.port else None
 
     def rows(self) -> dict[str, list[Row]]:
         """Rows of the table, by pipeline."""
         made: dict[str, list[Row]] = {}
         for entry in self.found:
-            made.setdefault(entry.pipeline, []).append(Row(entry.name, self._state(entry), self._figures(entry)))
+            flaps = (entry.pipeline, entry.name) in self._flapping
+            state = self._state(entry) + (", flaps" if flaps else "")
+            made.setdefault(entry.pipeline, []).append(Row(entry.name, state, self._figures(entry)))
         return made
+
+    def flapping(self, pipeline: str) -> list[str]:
+        """The places of a pipeline that die again and again."""
+        return sorted(place for name, place in self._flapping if name == pipeline)
 
     def plan(self, pipeline: str) -> list[PlanRow]:
         """What the replicas of a pipeline last told one another."""
@@ -180,6 +196,7 @@ class _View:
                 "figures": known.as_json() if known is not None else None,
             }
         for name, pipeline in made.items():
+            pipeline["flapping"] = self.flapping(name)
             pipeline["states"] = {row.name: row.as_json() for row in self.states(name)}
             pipeline["plan"] = {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)}
         return {"pipelines": made}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.supervise.lifecycle import ALIVE, ENDED, TRANSITIONS, Action, Lifecycle, RestartPolicy, State
 
 POLICY = RestartPolicy(
-    max_deaths=3, window=60.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0
+    max_deaths=3, forgiven_after=12.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0
 )
 
 
@@ -47,7 +47,7 @@ def test_restarts_after_delays_that_double():
     assert life.restarts == 4
 
 
-def test_gives_up_after_the_last_death_within_the_window():
+def test_before_all_was_ready_a_row_of_deaths_is_the_end():
     life = born()
     for now in (1.0, 5.0):
         look(life, now, exit_code=-9)
@@ -70,14 +70,84 @@ def test_one_that_was_never_ready_is_given_fewer_tries():
     assert proven.state is State.BACKING_OFF
 
 
-def test_deaths_outside_the_window_are_forgiven():
+def die_and_return(life, now, served):
+    """Serve for so long, die, and come back when it is due; returns when that is."""
+    look(life, now, ready=True)
+    look(life, now + served, exit_code=1)
+    assert life.state is State.BACKING_OFF
+    assert look(life, life.due) is Action.START
+    return life.due
+
+
+def test_service_makes_deaths_good():
+    life, now = born(), 1.0
+    for _ in range(10):
+        now = die_and_return(life, now, served=13.0)
+    assert (life.restarts, life.deaths) == (10, 1)
+
+
+def test_one_that_was_ready_with_all_others_is_started_again_for_ever_with_delays_that_grow_to_the_longest():
+    life, now, delays = born(RestartPolicy(jitter=0.0)), 1.0, []
+    life.established()
+    for _ in range(2000):
+        died = now + 0.5
+        now = die_and_return(life, now, served=0.5)
+        delays.append(now - died)
+    assert delays[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])
+    assert delays[10:] == pytest.approx([30.0] * 1990)
+    assert life.deaths_left is None
+
+
+def test_long_service_between_two_deaths_keeps_the_delay_short():
+    life, now = born(RestartPolicy(jitter=0.0)), 1.0
+    life.established()
+    for _ in range(50):
+        died = now + 20.0
+        now = die_and_return(life, now, served=20.0)
+        assert now - died == pytest.approx(0.2)
+
+
+def test_give_up_ends_it_at_that_death_in_a_row():
+    life, now = born(RestartPolicy(give_up=7, jitter=0.0)), 1.0
+    life.established()
+    for n in range(6):
+        now = die_and_return(life, now, served=0.5)
+        assert life.deaths_left == 6 - n
+    look(life, now, ready=True)
+    look(life, now + 1.0, exit_code=1)
+    assert life.state is State.FAILED
+
+
+def test_give_up_also_bounds_the_tries_before_all_was_ready():
+    life = born(RestartPolicy(give_up=1, jitter=0.0))
+    look(life, 1.0, exit_code=1)
+    assert life.state is State.FAILED
+
+
+def test_input_that_turns_bad_after_all_was_ready_may_be_mended():
     life = born()
-    for n in range(10):
-        look(life, n * 40.0, ready=True)
-        look(life, n * 40.0 + 1, exit_code=1)
-        assert life.state is State.BACKING_OFF, n
-        assert look(life, life.due) is Action.START
-    assert life.restarts == 10
+    look(life, 1.0, ready=True)
+    life.established()
+    look(life, 2.0, exit_code=2)
+    assert life.state is State.BACKING_OFF
+
+
+def test_a_place_flaps_from_the_third_death_until_service_has_made_it_good():
+    life, now = born(), 1.0
+    life.established()
+    for n in range(3):
+        assert not life.flaps(now), n
+        now = die_and_return(life, now, served=0.5)
+    assert life.flaps(now)
+    look(life, now, ready=True)
+    assert life.flaps(now + 11.9)
+    assert not life.flaps(now + 12.1)
+
+
+def test_one_that_is_given_up_flaps():
+    life = born()
+    look(life, 1.0, exit_code=2)
+    assert life.flaps(2.0)
 
 
 def test_bad_input_is_not_tried_again():

@@ -1,0 +1,58 @@
+"""What the supervisor tells of its places in metrics: how often each was started again, and which flap."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from agents.live.registry import LOOPBACK
+from lineage import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prometheus_client import Metric
+
+    from agents.supervise.child import Child
+
+_LABELS = (*names.LABELS, names.PLACE)
+
+
+class PlaceMetrics(Collector):
+    """The metrics of a pipeline's places, read on a loopback port of the supervisor's from another thread."""
+
+    def __init__(self, pipeline: str, children: Sequence[Child]) -> None:
+        """Serve them; `port` says where."""
+        self._pipeline = pipeline
+        self._children = children
+        registry = CollectorRegistry()
+        registry.register(self)
+        self._server, self._thread = start_http_server(0, addr=LOOPBACK, registry=registry)
+        self.port: int = self._server.server_port
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metric families."""
+        now = time.monotonic()
+        restarts = CounterMetricFamily(
+            names.PLACE_RESTARTS_TOTAL.removesuffix("_total"), "Times that it was started again", labels=_LABELS
+        )
+        flapping = GaugeMetricFamily(
+            names.PLACE_FLAPPING, "1 where it dies again and again, or is given up", labels=_LABELS
+        )
+        for child in self._children:
+            plan, life = child.plan, child.life
+            labels = (self._pipeline, plan.stage, str(plan.replica), plan.name)
+            restarts.add_metric(labels, life.restarts)
+            flapping.add_metric(labels, float(life.flaps(now)))
+        yield restarts
+        yield flapping
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(1.0)

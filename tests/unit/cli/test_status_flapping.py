@@ -1,0 +1,75 @@
+"""`spillway status` of a pipeline one of whose places dies again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from agents.cli.commands import status as command
+from agents.live.metrics import StageMetrics
+from agents.live.registry import serve_metrics
+from agents.supervise.child import Child, ChildPlan
+from agents.supervise.lifecycle import RestartPolicy
+from agents.supervise.place_metrics import PlaceMetrics
+from agents.supervise.registry import ServeEntry
+
+
+def child(tmp_path, stage, deaths):
+    """A place whose process has died so often without serving in between, and runs now."""
+    made = Child(ChildPlan(stage, 0, "stage", ["true"]), tmp_path / f"{stage}.log", RestartPolicy(), 0.0)
+    made.life.established()
+    made.life.step(0.0, exit_code=None, ready=False)
+    for _ in range(deaths):
+        made.life.step(made.life.due, exit_code=None, ready=True)
+        made.life.step(made.life.due, exit_code=1, ready=False)
+        made.life.step(made.life.due, exit_code=None, ready=False)
+    return made
+
+
+@pytest.fixture
+def status(tmp_path, monkeypatch):
+    """Serve a stage's metrics, and the supervisor's of places with so many deaths; gives what the command says."""
+    monkeypatch.setattr(command, "_INTERVAL_SECONDS", 0.0)
+    closing = []
+
+    def run(*arguments, **deaths):
+        registration = serve_metrics(tmp_path, StageMetrics("p", "detect", 0))
+        registration.mark_ready()
+        places = PlaceMetrics("p", [child(tmp_path, stage, count) for stage, count in deaths.items()])
+        closing.extend([registration, places])
+        entry = ServeEntry("p", "p.yaml", "kafka:9092", None, os.getpid(), time.time(), ready=True, port=places.port)
+        entry.write(tmp_path)
+        return CliRunner().invoke(command.status, ["--run-dir", str(tmp_path), *arguments], standalone_mode=False)
+
+    yield run
+    for each in closing:
+        each.close()
+
+
+def test_all_is_well_while_nothing_flaps(status):
+    told = status(detect=2, rank=0)
+    assert told.return_value == 0
+    assert "flaps" not in told.output
+
+
+def test_a_place_that_flaps_is_named_and_makes_the_exit_code_1(status):
+    told = status(detect=3, rank=0)
+    assert told.return_value == 1
+    assert "detect.0: running, flaps" in told.output
+    assert "detect.0 flaps" in told.output
+
+
+def test_one_that_never_registers_is_named_all_the_same(status):
+    told = status(detect=0, rank=5)
+    assert told.return_value == 1
+    assert "rank.0 flaps" in told.output
+
+
+def test_scripts_see_it(status):
+    told = status("--json", detect=3)
+    assert told.return_value == 1
+    assert json.loads(told.output)["pipelines"]["p"]["flapping"] == ["detect.0"]
