@@ -59,7 +59,7 @@ class PlainWriter:
     def _produce(self, record: Record) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
-                record.offset = message.offset()
+                record.offset, record.appended = message.offset(), message.timestamp()[1] / 1000
 
         assert record.partition is not None  # outcomes keep theirs
         self._producer.produce(

@@ -207,11 +207,11 @@ class GateCore(GateGauges):
             if share.offsets.position > share.committed or not share.settled
         }
 
-    def written(self, partition: int, offset: int) -> None:
-        """Note where the broker has put an egress record."""
+    def written(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
+        """Note where and with which append time (unix seconds) the egress has an outcome of this turn."""
         share = self._shares.get(partition)
         if share is not None:
-            share.released.written(offset)
+            share.released.written(offset, request_id, sent, appended)
 
     def committed(self, partition: int, offset: int) -> None:
         """Note that this turn's transaction stands."""

@@ -210,10 +210,10 @@ class JournaledGate(GateCore):
         self._log("commits", sorted([p, *place] for p, place in commits.items()))
         return commits
 
-    def written(self, partition: int, offset: int) -> None:
+    def written(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
         """Note where an egress record lies."""
-        self._log("written", partition, offset)
-        super().written(partition, offset)
+        self._log("written", partition, offset, request_id, sent, appended)
+        super().written(partition, offset, request_id, sent, appended)
 
     def committed(self, partition: int, offset: int) -> None:
         """Note a commit."""

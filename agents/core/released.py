@@ -7,11 +7,13 @@ that long, and for a number that bounds memory.
 
 Invariants:
 
-* `knows` is true of a query from the moment its outcome is decided until, by the append times of committed input,
-  `seconds` have passed, or more than `limit` have been decided since. Only `undecide` ends that sooner.
+* `knows` is true of a query from the moment its outcome is decided until it was released and then, by the append times
+  of committed input, `seconds` have passed since its egress record was written, or more than `limit` have been
+  released since. However long an outcome is held, its age begins with its release. Only `undecide` ends that sooner.
 * `egress` is a position in the egress partition, at or below which nothing that is remembered has been written: a gate
-  that reads from there on, and calls `recall`, knows what its predecessor knew. In particular everything decided whose
-  input is not yet committed is read again, so nothing is released twice after a crash.
+  that reads from there on, and calls `recall`, knows what its predecessor knew, each outcome from the same moment on.
+  In particular everything released whose input is not yet committed is read again, so nothing is released twice after
+  a crash. What was decided and not released is decided again, from input that is not committed.
 * An id that was sent at another time is another query.
 """
 
@@ -30,22 +32,22 @@ RELEASED_LIMIT = 20_000  # per partition
 class _Decided:
     request_id: str
     sent: float
-    appended: float  # of the input that decided it, or of its egress record where that was read again
-    egress: int  # its egress record lies here or later
+    appended: float  # of the newest input that decided it; once it is released of its egress record, if that is later
+    egress: int = -1  # where its egress record lies, once it is released
 
 
 class ReleasedMemory:
     """The queries of one partition whose outcome is decided."""
 
-    __slots__ = ("_ahead", "_decided", "_ids", "_limit", "_newest", "_seconds", "egress_next", "evicted")
+    __slots__ = ("_ahead", "_ids", "_limit", "_newest", "_released", "_seconds", "egress_next", "evicted")
 
     def __init__(self, egress: int, seconds: float = RELEASED_SECONDS, limit: int = RELEASED_LIMIT) -> None:
         """`egress`: where in the egress partition reading starts."""
         self.egress_next = egress  # nothing is written at or above it yet, as far as is known
         self._seconds = seconds
         self._limit = limit
-        self._decided: deque[_Decided] = deque()  # in the order of decision
-        self._ids: dict[str, _Decided] = {}
+        self._released: deque[_Decided] = deque()  # in the egress's order
+        self._ids: dict[str, _Decided] = {}  # those, and what is decided and not yet released
         self._ahead: deque[tuple[int, float]] = deque()  # (offset, appended) of input that is not yet committed
         self._newest = float("-inf")  # the highest append time of committed input
         self.evicted = 0  # forgotten for the limit
@@ -60,8 +62,8 @@ class ReleasedMemory:
         self._ahead.append((offset, appended))
 
     def decide(self, request_id: str, sent: float, appended: float) -> None:
-        """Note that the outcome of a query is decided; it will be written to the egress from now on."""
-        self._add(_Decided(request_id, sent, appended, self.egress_next))
+        """Note that the outcome of a query is decided, from input that was appended at `appended` at the latest."""
+        self._ids[request_id] = _Decided(request_id, sent, appended)
 
     def undecide(self, request_id: str, sent: float) -> None:
         """Forget an outcome that was held and turned out dead: it was never written, and the live one is awaited."""
@@ -69,39 +71,43 @@ class ReleasedMemory:
         if decided is not None and abs(decided.sent - sent) <= REUSE_SECONDS:
             del self._ids[request_id]
 
-    def written(self, offset: int) -> None:
-        """Note that a record was written to the egress partition at `offset`."""
-        self.egress_next = max(self.egress_next, offset + 1)
+    def written(self, offset: int, request_id: str, sent: float, appended: float) -> None:
+        """Note that a decided outcome is released: its record lies at `offset` of the egress partition."""
+        decided = self._ids.get(request_id)
+        if decided is None or decided.sent != sent:  # its id was used again meanwhile, for another query
+            decided = _Decided(request_id, sent, appended)
+        self._release(decided, offset, appended)
 
     def recall(self, offset: int, request_id: str, sent: float, appended: float) -> None:
         """Note an egress record that a predecessor wrote."""
-        self._add(_Decided(request_id, sent, appended, offset))
-        self.written(offset)
+        self._ids[request_id] = decided = _Decided(request_id, sent, appended)
+        self._release(decided, offset, appended)
 
     def committed(self, offset: int) -> None:
         """Forget what is old, or over the limit; never what input at or above the committed `offset` can bring."""
         ahead = self._ahead
         while ahead and ahead[0][0] < offset:
             self._newest = max(self._newest, ahead.popleft()[1])
-        decided, ids = self._decided, self._ids
-        while decided:
-            first = decided[0]
+        released, ids = self._released, self._ids
+        while released:
+            first = released[0]
             old = first.appended < self._newest - self._seconds
-            if not old and not (len(decided) > self._limit and first.appended < self._newest):
+            if not old and not (len(released) > self._limit and first.appended < self._newest):
                 return
             self.evicted += not old
-            decided.popleft()
+            released.popleft()
             if ids.get(first.request_id) is first:
                 del ids[first.request_id]
 
     @property
     def egress(self) -> int:
         """From where a successor has to read the egress partition."""
-        return self._decided[0].egress if self._decided else self.egress_next
+        return self._released[0].egress if self._released else self.egress_next
 
     def __len__(self) -> int:
-        return len(self._decided)
+        return len(self._released)
 
-    def _add(self, decided: _Decided) -> None:
-        self._decided.append(decided)
-        self._ids[decided.request_id] = decided
+    def _release(self, decided: _Decided, offset: int, appended: float) -> None:
+        decided.egress, decided.appended = offset, max(decided.appended, appended)
+        self._released.append(decided)
+        self.egress_next = max(self.egress_next, offset + 1)

@@ -226,7 +226,8 @@ class Gate:
         self, releases: Sequence[Release], records: Sequence[Record], commits: dict[int, tuple[int, str]]
     ) -> None:
         for release, record in zip(releases, records, strict=True):
-            self._core.written(release.partition, record.offset)
+            source = release.source
+            self._core.written(release.partition, record.offset, release.request_id, source.sent, record.appended)
         for partition, (offset, _) in commits.items():
             self._core.committed(partition, offset)
             self._metrics.committed[partition] = offset

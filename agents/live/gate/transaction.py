@@ -60,7 +60,7 @@ class AbortedError(BrokerError):
 
 @dataclass(slots=True)
 class Record:
-    """One message to write. `offset` is filled in once the broker has it, `error` where it will not."""
+    """One message to write. `offset` and `appended` are filled in once the broker has it, `error` where it will not."""
 
     topic: str
     partition: int | None  # None: any
@@ -68,6 +68,7 @@ class Record:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
     offset: int = -1
+    appended: float = 0.0  # its timestamp on the topic, in unix seconds
     error: KafkaError | None = None
 
 
@@ -219,7 +220,7 @@ class TransactionalWriter:
     def _produce(self, record: Record, until: float) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
-                record.offset = message.offset()
+                record.offset, record.appended = message.offset(), message.timestamp()[1] / 1000
             else:
                 record.error = error
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from agents.sim.faults.world import World
 
 
+Written = tuple[int, int, str, float, float]  # partition, offset, id, sent, append time
+
+
 class GateProcess(Process):
     """One incarnation of the gate."""
 
@@ -78,13 +81,13 @@ class GateProcess(Process):
                 source = release.source
                 record = Record(release.request_id, release.outcome, source.sent, source.deadline, source.hop)
                 offset = self.world.broker.produce(self.producer, (EGRESS, release.partition), record)
-                written.append((release.partition, offset))
+                written.append((release.partition, offset, release.request_id, source.sent, record.appended))
         except FencedError:
             self.fenced()
             return
         self.after(self.world.latency(), lambda: self._finish(offsets, written))
 
-    def _finish(self, offsets: dict[int, tuple[int, str]], written: list[tuple[int, int]]) -> None:
+    def _finish(self, offsets: dict[int, tuple[int, str]], written: list[Written]) -> None:
         try:
             if self.aborts:
                 self.aborts = False
@@ -97,10 +100,10 @@ class GateProcess(Process):
             return
         self.after(self.world.latency(), lambda: self._finished(offsets, written))
 
-    def _finished(self, offsets: dict[int, tuple[int, str]], written: list[tuple[int, int]]) -> None:
+    def _finished(self, offsets: dict[int, tuple[int, str]], written: list[Written]) -> None:
         self._writing = False
-        for partition, offset in written:
-            self.core.written(partition, offset)
+        for egress in written:
+            self.core.written(*egress)
         for partition, (offset, _) in offsets.items():
             self.core.committed(partition, offset)
 

@@ -242,7 +242,7 @@ class World:
         for release in releases:
             if any(mark in self.dead for part in release.parts for mark in part.hop.marks):
                 self.problems.append(f"{release.request_id} was released and is dead")
-            self.gate.written(0, len(self.egress))
+            self.gate.written(0, len(self.egress), release.request_id, release.source.sent, NOW)
             self.egress.append((release.request_id, release.outcome))
         for offset, note in places.values():
             self.committed["gate"] = (offset, note)

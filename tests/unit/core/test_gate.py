@@ -9,7 +9,7 @@ import pytest
 from agents.core.gate import GateCore
 from agents.core.joins import MIN_WAIT_SECONDS
 from agents.core.outcomes import merged
-from agents.core.released import ReleasedMemory
+from agents.core.released import RELEASED_SECONDS, ReleasedMemory
 from checkpoint.notes import decode
 from lineage import reasons
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
@@ -37,8 +37,8 @@ def turn(core, now=NOW, egress=None):
     """One transaction that stands; what it released, and what it committed."""
     releases = core.collect(now)
     commits = core.commits()
-    for number, _ in enumerate(releases):
-        core.written(0, (egress or 0) + number)
+    for number, release in enumerate(releases):
+        core.written(0, (egress or 0) + number, release.request_id, release.source.sent, now)
     for partition, (offset, _) in commits.items():
         core.committed(partition, offset)
     return releases, commits
@@ -222,7 +222,7 @@ def test_the_note_names_where_the_released_outcomes_begin():
     core = gate(released_seconds=10.0)
     for offset in range(100):
         core.deliver(NOW, report(f"q{offset}", offset, "c", appended=NOW + offset))
-        _, commits = turn(core, egress=2 * offset)  # transactions leave markers
+        _, commits = turn(core, NOW + offset, egress=2 * offset)  # transactions leave markers
     offset, note = commits[0]
     assert offset == 100
     start = decode(note, offset).egress
@@ -245,7 +245,7 @@ def test_memory_is_bounded_by_number_but_keeps_what_is_not_committed():
     for offset in range(100):
         memory.taken(offset, NOW + offset)
         memory.decide(f"q{offset}", NOW, NOW + offset)
-        memory.written(offset)
+        memory.written(offset, f"q{offset}", NOW, NOW + offset)
     assert len(memory) == 100
     memory.committed(50)
     assert len(memory) == 51  # q49 is not older than what is committed
@@ -255,6 +255,62 @@ def test_memory_is_bounded_by_number_but_keeps_what_is_not_committed():
     assert len(memory) == 10
     assert memory.evicted == 90
     assert memory.egress <= 90
+
+
+@pytest.mark.parametrize("held", [1.0, 301.0, 3_000.0])
+def test_an_outcome_is_remembered_from_its_release_on_however_long_it_was_held(held):
+    """An earlier stage that restarts then may drop the query, by another way: that is no second outcome."""
+    memory = ReleasedMemory(0)
+    memory.taken(0, NOW)
+    memory.decide("q", NOW, NOW)
+    memory.taken(1, NOW + held)
+    memory.written(0, "q", NOW, NOW + held)
+    memory.committed(2)
+    assert memory.knows("q", NOW)
+    memory.taken(2, NOW + held + RELEASED_SECONDS)
+    memory.committed(3)
+    assert memory.knows("q", NOW)
+    memory.taken(3, NOW + held + RELEASED_SECONDS + 1)
+    memory.committed(4)
+    assert not memory.knows("q", NOW)
+
+
+def test_what_is_held_is_neither_forgotten_nor_keeps_others_from_being_forgotten():
+    memory = ReleasedMemory(0, seconds=10.0, limit=5)
+    memory.decide("held", NOW, NOW)
+    for offset in range(100):
+        memory.taken(offset, NOW + offset)
+        memory.decide(f"q{offset}", NOW, NOW + offset)
+        memory.written(offset, f"q{offset}", NOW, NOW + offset)
+        memory.committed(offset + 1)
+    assert memory.knows("held", NOW)
+    assert (len(memory), memory.egress) == (5, 95)
+
+
+def test_a_successor_remembers_as_long_as_its_predecessor():
+    first, second = ReleasedMemory(0, seconds=10.0), ReleasedMemory(0, seconds=10.0)
+    for number in range(20):
+        first.decide(f"q{number}", NOW, NOW)  # all held from the beginning
+    for number in range(20):
+        first.written(number, f"q{number}", NOW, NOW + number)
+        second.recall(number, f"q{number}", NOW, NOW + number)
+    for offset, appended in enumerate((NOW + 15, NOW + 19, NOW + 25)):
+        for memory in (first, second):
+            memory.taken(offset, appended)
+            memory.committed(offset + 1)
+        known = [number for number in range(20) if first.knows(f"q{number}", NOW)]
+        assert known == [number for number in range(20) if second.knows(f"q{number}", NOW)]
+        assert known == list(range(int(appended - NOW) - 10, 20))
+        assert first.egress == second.egress == known[0]
+
+
+def test_an_id_that_is_used_again_while_its_first_query_is_held_is_another_query():
+    memory = ReleasedMemory(0)
+    memory.decide("q", NOW, NOW)
+    memory.decide("q", NOW + 600, NOW + 600)
+    memory.written(0, "q", NOW, NOW + 601)
+    assert memory.knows("q", NOW + 600)
+    assert (memory.egress, memory.egress_next) == (0, 1)
 
 
 def test_an_id_sent_at_another_time_is_another_query():

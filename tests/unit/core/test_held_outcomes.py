@@ -107,6 +107,22 @@ def test_what_is_held_costs_nothing_while_nothing_changes():
     assert known.asked <= 450
 
 
+@pytest.mark.parametrize("held", [290.0, 301.0, 3_000.0])
+def test_an_outcome_that_was_held_for_long_is_the_only_one(held):
+    """An earlier stage that restarts after the release drops the query, which is late by then."""
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.deliver(NOW + held, report("r", 1, "c", OLD, appended=NOW + held))
+    known.alive = {OLD}
+    core.durability_changed(NOW + held)
+    for number, release in enumerate(core.collect(NOW + held)):
+        core.written(0, number, release.request_id, release.source.sent, NOW + held)
+    core.committed(0, core.commits()[0][0])
+    core.deliver(NOW + held, report("q", 2, "a", kind=DROPPED, lost=("c",), reason="expired", appended=NOW + held))
+    assert core.collect(NOW + held) == []
+    assert core.stats.duplicates == 1
+
+
 def test_a_partition_takes_what_is_held_along():
     core, known = gate()
     core.deliver(NOW, report("q", 0, "c", OLD))

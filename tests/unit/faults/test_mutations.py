@@ -155,7 +155,7 @@ class ReadsNoEgress(ReleasedMemory):
     __slots__ = ()
 
     def recall(self, offset, *record):
-        self.written(offset)
+        self.egress_next = max(self.egress_next, offset + 1)
 
 
 class GateWithoutMemory(GateCore):

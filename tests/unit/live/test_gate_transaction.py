@@ -20,6 +20,9 @@ class Stored:
     def offset(self):
         return 7
 
+    def timestamp(self):
+        return 1, 1_700_000_000_250
+
 
 class FakeProducer:
     """Answers each call with the next of the errors that are set for it, and then well."""

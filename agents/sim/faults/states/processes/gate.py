@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agents.sim.faults.states.world.state_world import StateWorld
 
 Offsets = dict[int, tuple[int, str]]
+Written = tuple[int, int, str, float, float]  # partition, offset, id, sent, append time
 
 
 class GateProcess(Living):
@@ -100,13 +101,13 @@ class GateProcess(Living):
                 source = release.source
                 record = Record(release.request_id, _told(release), source.sent, source.deadline, source.hop)
                 offset = self.world.broker.produce(self.producer, (EGRESS, release.partition), record)
-                written.append((release.partition, offset))
+                written.append((release.partition, offset, release.request_id, source.sent, record.appended))
         except FencedError:
             self.fenced()
             return
         self.after(self.world.latency(), lambda: self._finish(offsets, written))
 
-    def _finish(self, offsets: Offsets, written: list[tuple[int, int]]) -> None:
+    def _finish(self, offsets: Offsets, written: list[Written]) -> None:
         self.point("manifest.before")
         try:
             self.world.broker.finish(self.producer, GATE, self.incarnation, offsets)
@@ -116,10 +117,10 @@ class GateProcess(Living):
         self.point("manifest.after")
         self.after(self.world.latency(), lambda: self._finished(offsets, written))
 
-    def _finished(self, offsets: Offsets, written: list[tuple[int, int]]) -> None:
+    def _finished(self, offsets: Offsets, written: list[Written]) -> None:
         self._writing = False
-        for partition, offset in written:
-            self.core.written(partition, offset)
+        for egress in written:
+            self.core.written(*egress)
         for partition, (offset, _) in offsets.items():
             self.core.committed(partition, offset)
 
