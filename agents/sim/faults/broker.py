@@ -49,6 +49,7 @@ class Record:
     offset: int = -1
     appended: float = 0.0
     standing: Standing = Standing.COMMITTED
+    source: Any = None  # what its sender made it of: for an oracle, no process reads it
 
 
 @dataclass(slots=True)

@@ -1,17 +1,19 @@
 """What must be true after a run, whatever went wrong on the way. It reads all topics, what was compacted away included.
 
 (a) every accepted query has exactly one outcome;
-(b) what was released rests on versions of the recovered history alone: those that it came from, and, version by
-    version, those that they came from;
+(b) what was released rests on versions of the recovered history alone: those that it came from, be it a result, a drop
+    or a failure, and, version by version, those that they came from, of what was lost as of what came;
 (c) along that history every version begins with the state that the one before ended with; what a reign began with, and
     what the last primary has, is the state of its version; whoever reads the logs now recovers just that; and where the
     model draws nothing, one process that takes the recorded batches in their order gets the same, bit for bit;
 (d) no request has two different live messages of the same hop;
 (e) all is at rest, and every shard has one primary;
-(f) every request that came to a stage, and is live, is recorded there exactly once.
+(f) every request that came to a stateful stage, and is live, is recorded there exactly once;
+(g), (h) every live message, and every outcome, follows from what it was made of, and nobody who waits for one lacks it
+    (`agents.sim.faults.states.meaning`).
 
-The judge knows the recovered history from the logs, and what came from what from the payloads; of the marks on messages
-it believes nothing.
+The judge knows the recovered history from the logs, and what came from what from the records that each message was made
+of (`agents.sim.faults.states.provenance`); of the marks on messages it believes nothing.
 """
 
 from __future__ import annotations
@@ -20,25 +22,23 @@ from collections import Counter, defaultdict
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.broker import EGRESS, INGRESS, OUTCOMES, Standing
+from agents.sim.faults.broker import EGRESS, OUTCOMES, Standing
+from agents.sim.faults.states.meaning import Meaning
+from agents.sim.faults.states.provenance import Provenance
 from agents.sim.faults.states.shard.standby import Logged, Standby
 from agents.sim.faults.states.world import model
-from agents.sim.faults.states.world.history import Payload
 from agents.sim.faults.states.world.topics import state_of, versions_of
 from checkpoint.logs import Logs
-from lineage import reasons
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Mark, Version
-from lineage.message import PREDICTION, Outcome
+from lineage.message import Outcome
 from lineage.replication import Batch, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from agents.sim.faults.broker import Place, Record
+    from agents.sim.faults.broker import Place
     from agents.sim.faults.states.play import Play
-
-_REASONS = {"record": reasons.BAD_INPUT, "model": reasons.MODEL_RAISED}
 
 
 class Judge:
@@ -54,7 +54,8 @@ class Judge:
         self.standbys = {place: Standby() for place in self.places}
         self.batches: dict[Mark, Batch] = {}  # as recorded, of the live history
         self.told: set[Mark] = set()  # those of them that some manifest names
-        self.offsets: dict[Place, dict[int, Record]] = {}  # a topic's partition: its records by offset
+        self.provenance = Provenance(play, self.logs)
+        self.values: dict[tuple[Mark, str], str] = {}  # what a live version gives a request
 
     def judge(self) -> list[str]:
         """Give all problems."""
@@ -62,12 +63,12 @@ class Judge:
             return self.problems
         self._read_batches()
         self._outcomes()
-        self._released()
         for place in self.places:
             self._history(place)
             self._recovered(place)
             self._recorded(place)
         self._messages()
+        self.problems += Meaning(self.play, self.provenance, self.values).judge()
         self.problems += [f"(e) {process} did not come to rest" for process in self.run.stuck]
         return self.problems
 
@@ -123,10 +124,7 @@ class Judge:
                 return Mark(*place, Version(epoch, n))
         return None
 
-    def _lives(self, rests: Iterable[Mark]) -> bool:
-        return all(self.logs.durable(mark) for mark in rests)
-
-    # (a) and (b) -----------------------------------------------------------------------------------------------
+    # (a) -----------------------------------------------------------------------------------------------------
 
     def _egress(self) -> Iterator[Any]:
         for partition in range(self.play.scenario.partitions):
@@ -139,35 +137,18 @@ class Judge:
         self.problems += [f"(a) {request}: no outcome" for request in self.run.accepted if request not in counts]
         self.problems += [f"(a) {request}: {n} outcomes" for request, n in counts.items() if n > 1]
         self.problems += [f"(a) {request}: nobody asked" for request in counts if request not in self.run.accepted]
-        for told in self._egress():
-            if told.kind != PREDICTION and told.told not in self._may_fail(told.request):
-                self.problems.append(f"(a) {told.request}: wrong outcome {told.kind} {told.told}")
-
-    def _may_fail(self, request: str) -> set[str]:
-        """Give the reasons for which a query may have no prediction."""
-        scenario = self.play.scenario
-        ways = {model.poisoned(stage, request, scenario.poison) for stage in self.topology.edges}
-        found = {_REASONS[way] for way in ways if way}
-        return found if scenario.policy == "naive" else {*found, reasons.EXPIRED}
-
-    def _released(self) -> None:
-        for told in self._egress():
-            for sender, marks, outcome in told.parts:
-                rests = {*marks, *_rests(outcome)}
-                lost = [mark for mark in rests if not self.logs.durable(mark)]
-                if lost:
-                    self.problems.append(f"(b) {told.request}: released from {sender}, but {lost[0]} is lost")
 
     # (c) -------------------------------------------------------------------------------------------------------
 
     def _history(self, place: Place) -> None:
         """Go along the versions of a shard."""
+        stage, keys = place[0], self.play.scenario.keys_of(place[0])
         made, end = self.run.made, self.logs.newest_durable(place)
         digest = (state := model.State()).digest
         for n in range(1, end.n + 1):
             mark = self._at(place, n)
             if mark is None or mark not in made:
-                self.problems.append(f"(c) {place[0]}: nobody made version {n} of {end}")
+                self.problems.append(f"(c) {stage}: nobody made version {n} of {end}")
                 return
             if made[mark].before != digest:
                 self.problems.append(f"(c) {mark} was made from another state than the version before it")
@@ -178,30 +159,40 @@ class Judge:
                 self.problems.append(f"(f) {mark} is in no manifest")
                 return
             items = self._items(place, batch)
-            if items is None:
+            if items is None or not self._is_live(place, batch):
                 return
-            state = model.update(place[0], state, items, made[mark].nonce)
+            for item in items:
+                self.values[mark, item.request] = model.compute(stage, state, item, made[mark].nonce, keys)
+            state = model.update(stage, state, items, made[mark].nonce, keys)
             if state.digest != digest:
                 self.problems.append(f"(c) {mark} is another state than what its record gives")
                 return
 
     def _items(self, place: Place, batch: Batch) -> list[model.Item] | None:
-        """Give a batch's requests from the input's log; they must rest on live versions alone."""
+        """Give a batch's requests from the input's log, as the model saw them."""
         items: list[tuple[str, list[tuple[str, str]]]] = []
         for one in batch.taken:
-            record = self._input(place[0], one.partition, one.offset)
+            record = self.provenance.at((self.provenance.topic_of(place[0]), one.partition), one.offset)
             if record is None or record.request_id != one.request:
                 self.problems.append(f"(f) {place[0]} recorded {one}, which is not there")
                 return None
-            dead = [mark for mark in _rests(record.body) if not self.logs.durable(mark)]
-            if dead:
-                self.problems.append(f"(b) {place[0]} v{batch.n} rests on {dead[0]}, which is lost")
-                return None
             if not items or items[-1][0] != one.request:
                 items.append((one.request, []))
-            if not record.lost:
-                items[-1][1].append((record.hop.stage if record.hop else "", record.body.value))
-        return [model.Item(request, tuple(value for _, value in sorted(parts))) for request, parts in items]
+            sender, poison = record.hop.stage if record.hop else "", self.play.scenario.poison
+            if not (record.lost or model.unreadable(place[0], sender, one.request, poison)):
+                items[-1][1].append((sender, record.body))
+        return [model.Item(request, tuple(sorted(parts))) for request, parts in items]
+
+    def _is_live(self, place: Place, batch: Batch) -> bool:
+        """Look whether what a version has recorded, what was dropped included, rests on live versions alone."""
+        topic = self.provenance.topic_of(place[0])
+        for one in (*batch.taken, *batch.dropped):
+            record = self.provenance.at((topic, one.partition), one.offset)
+            lost = self.provenance.lost((record,)) if record is not None else None
+            if lost is not None:
+                self.problems.append(f"(b) {place[0]} v{batch.n} rests on {lost} by {one.request}, which is lost")
+                return False
+        return True
 
     def _recovered(self, place: Place) -> None:
         """Compare what a reign began with, what the last primary has, and what a new member would load."""
@@ -227,7 +218,7 @@ class Judge:
                 for batch in entry.contents.batches:
                     items = self._items(place, batch) if batch.n > entry.state_n else None
                     if items is not None:
-                        state = model.update(place[0], state, items, 0)
+                        state = model.update(place[0], state, items, 0, self.play.scenario.keys_of(place[0]))
             if state.digest != digest and (self.play.scenario.deterministic or not self.play.scenario.mode.logs):
                 self.problems.append(f"(c) {place[0]}: another state than {durable} is recovered from the logs")
         except CheckpointError as error:
@@ -242,8 +233,10 @@ class Judge:
             if topic not in self.topology.edges and topic != OUTCOMES:
                 continue
             for record in records:
-                if record.hop is None or not self._lives((*record.hop.marks, *_rests(record.body))):
+                if record.hop is None or not self.provenance.lives(record):
                     continue
+                if self.play.scenario.flaky and record.hop.stage not in self.topology.states:
+                    continue  # what chance decides may be decided otherwise by who takes it again
                 key = (record.hop.stage, topic, record.request_id)
                 what = (record.lost, _value(record.body))
                 if said.setdefault(key, what) != what:
@@ -264,34 +257,18 @@ class Judge:
             f"(f) {stage}: {request} is recorded in {len(n)} versions" for request, n in versions.items() if len(n) > 1
         ]
         self.problems += [f"(f) {stage}: {where} is recorded {n} times" for where, n in places.items() if n > 1]
-        topic = stage if self.play.graph.predecessors[stage] else INGRESS
+        topic = self.provenance.topic_of(stage)
         for partition in range(self.play.scenario.partitions):
-            if partition % self.play.scenario.shards == shard:
+            if partition % self.play.scenario.shards_of(stage) == shard:
                 for record in self.play.broker.whole.get((topic, partition), ()):
-                    marks = record.hop.marks if record.hop is not None else ()
-                    if record.request_id not in versions and self._lives((*marks, *_rests(record.body))):
+                    if record.request_id not in versions and self.provenance.lives(record):
                         self.problems.append(f"(f) {stage}: {record.request_id} is recorded nowhere")
-
-    def _input(self, stage: str, partition: int, offset: int) -> Record | None:
-        place = (stage if self.play.graph.predecessors[stage] else INGRESS, partition)
-        if place not in self.offsets:
-            self.offsets[place] = {record.offset: record for record in self.play.broker.whole.get(place, ())}
-        return self.offsets[place].get(offset)
 
 
 def _value(body: Any) -> Any:
-    if isinstance(body, Payload):
-        return body.value
-    assert isinstance(body, Outcome)  # nothing else is sent
-    return body.kind, body.reason, {name: _value(one) for name, one in body.outputs.items()}
-
-
-def _rests(body: Any) -> frozenset[Mark]:
-    if isinstance(body, Payload):
-        return body.rests
     if isinstance(body, Outcome):
-        return frozenset(mark for one in body.outputs.values() for mark in _rests(one))
-    return frozenset()
+        return body.kind, body.reason, tuple(body.outputs.items())
+    return body
 
 
 def problems(play: Play) -> list[str]:

@@ -13,7 +13,7 @@ from agents.sim.faults.states.processes.gate import GateProcess
 from agents.sim.faults.states.processes.stateless import StatelessProcess
 from agents.sim.faults.states.schedule.scenario import Kind
 from agents.sim.faults.states.shard.member import MemberProcess
-from agents.sim.faults.states.world.history import Payload
+from agents.sim.faults.states.world.model import key_of
 from agents.sim.faults.states.world.state_world import StateWorld
 from agents.sim.faults.states.world.topics import CONTROL, STATE, VERSIONS, keyed, versions_of
 from agents.sim.faults.world import START
@@ -75,7 +75,7 @@ class Play(StateWorld):
             if stage in self.scenario.topology.states:
                 slots += [
                     (stage, shard, replica)
-                    for shard in range(self.scenario.shards)
+                    for shard in range(self.scenario.shards_of(stage))
                     for replica in range(1 + self.scenario.backups)
                 ]
             else:
@@ -107,10 +107,10 @@ class Play(StateWorld):
 
     def _query(self, request_id: str, sent: float) -> None:
         self._ahead -= 1
-        partition = partition_for(request_id.encode(), self.scenario.partitions)
+        key = key_of(request_id, self.scenario.keys) if self.scenario.topology.keyed else request_id
+        partition = partition_for(key.encode(), self.scenario.partitions)
         self.result.accepted.setdefault(request_id, sent)
-        body = Payload(request_id, frozenset())
-        self.broker.append((INGRESS, partition), Record(request_id, body, sent, sent + self.scenario.slo))
+        self.broker.append((INGRESS, partition), Record(request_id, request_id, sent, sent + self.scenario.slo))
 
     def _schedule_compaction(self) -> None:
         if self.scenario.compactions:

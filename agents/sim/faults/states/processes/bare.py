@@ -33,10 +33,9 @@ class BareProcess(StatelessProcess):
         self.positions[partition] = 0
         self.after(self.world.latency(), partial(self.poll, partition))
 
-    def value(self, request_id: str, values: list[str]) -> str:
+    def value(self, item: model.Item) -> str:
         """Give what the model makes of a request, and change the state."""
         nonce = 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
-        item = model.Item(request_id, tuple(values))
         value = model.compute(self.stage, self.state, item, nonce)
         self.state = model.update(self.stage, self.state, [item], nonce)
         return value

@@ -145,8 +145,4 @@ class GateProcess(Living):
 def _told(release: Release) -> Told:
     outcome = release.outcome
     told = outcome.outputs if outcome.kind == PREDICTION else outcome.reason
-    parts = tuple(
-        (part.predecessor, part.hop.marks if part.hop is not None else (), part.payload.outcome)
-        for part in release.parts
-    )
-    return Told(release.request_id, outcome.kind, told, parts)
+    return Told(release.request_id, outcome.kind, told, release.offsets)

@@ -5,24 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.actions import Failed, Ok
+from agents.core.actions import Failed
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS, FencedError
-from agents.sim.faults.messages import delivery_of, message_of
+from agents.sim.faults.messages import delivery_of
 from agents.sim.faults.states.processes.follower import Follower
 from agents.sim.faults.states.processes.living import Living
-from agents.sim.faults.states.processes.messages import deliver
-from agents.sim.faults.states.world.history import Payload
-from agents.sim.faults.states.world.model import hashed, poisoned
+from agents.sim.faults.states.processes.messages import deliver, item_of, result_of, told
+from agents.sim.faults.states.world.model import hashed, raises
 from lineage import reasons
-from lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
     from agents.core.request import Request
+    from agents.sim.faults.states.world.model import Item
     from agents.sim.faults.states.world.state_world import StateWorld
 
 
@@ -115,7 +114,7 @@ class StatelessProcess(Living):
             self.after(seconds, partial(self._complete, batch, seconds))
         for emit in self.core.take_emits():
             self.point("outputs.before")
-            place, record = message_of(emit, self.stage)
+            place, record = told(emit, self.stage)
             self.wire.send(place, record, partial(self._acked, emit))
         wake = self.core.next_wake(now)
         if wake is not None and wake < self._wake_at:
@@ -135,22 +134,16 @@ class StatelessProcess(Living):
         self.poll_all()
 
     def _result(self, request: Request) -> Result:
-        if poisoned(self.stage, request.request_id, self.world.scenario.poison) == "model":
+        scenario = self.world.scenario
+        if raises(self.stage, request.request_id, scenario.poison):
             return Failed(reasons.MODEL_RAISED, "scripted")
-        rests: frozenset[object] = frozenset()
-        values = []
-        for part in sorted(request.parts, key=lambda part: part.predecessor):
-            values.append(part.payload.value)
-            rests |= part.payload.rests
-        payload = Payload(self.value(request.request_id, values), rests)  # type: ignore[arg-type]
-        going = self.world.graph.successors[self.stage]
-        if not going:
-            return Ok({None: Outcome(PREDICTION, outputs={"value": payload}, stage=self.stage)})
-        return Ok(dict.fromkeys(going, payload))
+        if scenario.flaky and self.world.random.random() < scenario.flaky:
+            return Failed(reasons.MODEL_RAISED, "by chance")
+        return result_of(self.world, self.stage, self.value(item_of(request)))
 
-    def value(self, request_id: str, values: list[str]) -> str:
+    def value(self, item: Item) -> str:
         """Give what the model makes of a request."""
-        return hashed(self.stage, request_id, values)
+        return hashed(self.stage, item)
 
     def _acked(self, emit: Emit) -> None:
         self.point("ack")

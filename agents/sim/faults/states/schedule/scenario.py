@@ -91,7 +91,10 @@ class Scenario:
     policy: str = "naive"  # of the stateful stages
     batch: int = 4
     every: int = 6  # requests between two copies, in a mode that logs
-    poison: float = 0.0  # share of requests that a stage cannot read, or whose model raises, by chance at each stage
+    keys: int = 5  # of the keyed states
+    poison: float = 0.0  # share of requests that a stage cannot read, or whose model raises, at every attempt
+    chance: float = 0.0  # share of attempts at which a stateful stage's model raises
+    flaky: float = 0.0  # the same of stateless stages, whose next attempt may thus contradict the one before
     repeats: float = 0.0  # share of queries that the client sends twice
     redeliveries: float = 0.0  # share of polls that hand out again what was read
     reports: bool = True  # whether a supervisor reports dead members
@@ -103,3 +106,16 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     guards: Guards = field(default_factory=Guards)
     most_seconds: float = 90.0
+
+    def shards_of(self, stage: str) -> int:
+        """Give how many shards a stateful stage has."""
+        return self.topology.shards.get(stage, self.shards)
+
+    def keys_of(self, stage: str) -> int:
+        """Give how many keys a stage's state has; 0 where it is shared."""
+        return self.keys if stage in self.topology.keyed else 0
+
+    def chosen(self, stage: str, value: str) -> tuple[str, ...] | None:
+        """Give where a stage that chooses sends what its model made; None for one that does not choose."""
+        options = self.topology.choices.get(stage)
+        return None if options is None else options[int(value[:8], 16) % len(options)]

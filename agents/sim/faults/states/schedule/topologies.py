@@ -34,6 +34,8 @@ class Topology:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     sinks: Literal["any", "all"] | None = None
     choices: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # chooser -> its options
+    shards: Mapping[str, int] = field(default_factory=dict)  # of stages that have another number than the scenario's
+    keyed: tuple[str, ...] = ()  # of `states`, those with a state for each key
 
     def graph(self) -> Graph:
         """Give who sends to whom."""
@@ -43,7 +45,7 @@ class Topology:
                 model="m:M",
                 after=after,
                 choose="m:choose" if name in self.choices else None,
-                state="shared" if name in self.states else None,
+                state=None if name not in self.states else "keyed" if name in self.keyed else "shared",
             )
             for name, after in self.edges.items()
         )

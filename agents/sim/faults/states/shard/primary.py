@@ -9,8 +9,8 @@ from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS
-from agents.sim.faults.messages import delivery_of, message_of
-from agents.sim.faults.states.processes.messages import deliver
+from agents.sim.faults.messages import delivery_of
+from agents.sim.faults.states.processes.messages import again, deliver, told
 from agents.sim.faults.states.shard.outgoing import Outgoing
 from agents.sim.faults.states.shard.replay import replayed
 from agents.sim.faults.states.shard.work import computed
@@ -71,11 +71,11 @@ class Primary:
 
     def begin(self) -> None:
         """Take the inputs from the base's coverage on."""
-        world, scenario = self.world, self.world.scenario
+        world, scenario, stage = self.world, self.world.scenario, self.place[0]
         inputs = tuple(
             InputPlace(partition, 0)
             for partition in range(scenario.partitions)
-            if partition % scenario.shards == self.place[1]
+            if partition % scenario.shards_of(stage) == self.place[1]
         )
         if self.entry is not None:
             inputs = self.entry.contents.inputs
@@ -98,7 +98,7 @@ class Primary:
         for one in outputs:
             place, record = cast("tuple[Place, Record]", one)
             self.world.result.count("sent again")
-            self.send(place, _copy(record), self._resent)
+            self.send(place, again(record), self._resent)
 
     def _resent(self) -> None:
         self.reign.resent()
@@ -161,7 +161,7 @@ class Primary:
                 self.writer.sealed()
         for emit in core.take_emits():
             self.process.point("outputs.before")
-            self.send(*message_of(emit, self.process.stage), partial(self._acked, emit))
+            self.send(*told(emit, *self.place, self.epoch), partial(self._acked, emit))
         wake = core.next_wake(self.world.now)
         if wake is not None and wake < self._wake_at:
             self._wake_at = wake
@@ -185,7 +185,7 @@ class Primary:
 
     def _computed(self, batch: Batch, seconds: float) -> None:
         self.process.point("compute.after")
-        done = computed(self.world, self.place, self.state, batch, self.reign.next)
+        done = computed(self.world, self.place, self.state, batch)
         self._note_drops()
         self.world.made(Mark(*self.place, self.reign.next), done.made)
         self._noted += 1
@@ -259,9 +259,3 @@ class Primary:
                 for partition, position in self._positions.items()
             )
         )
-
-
-def _copy(record: Record) -> Record:
-    return type(record)(
-        record.request_id, record.body, record.sent, record.deadline, record.hop, record.path, record.lost
-    )

@@ -22,11 +22,12 @@ def replayed(world: StateWorld, place: Place, state: State, base: Version, entry
     """Give the state at `base`, from the copy that its entry names; a model that draws draws anew."""
     if entry is None or entry.state_n >= base.n:
         return state
+    keys = world.scenario.keys_of(place[0])
     for batch in entry.contents.batches:
         if entry.state_n < batch.n <= base.n:
             world.result.count("replayed")
             nonce = 0 if world.scenario.deterministic else world.random.getrandbits(32)
-            state = model.update(place[0], state, items_of(world, place[0], batch.taken), nonce)
+            state = model.update(place[0], state, items_of(world, place[0], batch.taken), nonce, keys)
     return state
 
 
@@ -38,6 +39,7 @@ def items_of(world: StateWorld, stage: str, taken: Iterable[Record]) -> list[mod
         (record,) = world.broker.read((topic, one.partition), one.offset, one.offset + 1)
         if not items or items[-1][0] != one.request:
             items.append((one.request, []))
-        if not record.lost:
-            items[-1][1].append((record.hop.stage if record.hop else "", record.body.value))
-    return [model.Item(request, tuple(value for _, value in sorted(parts))) for request, parts in items]
+        sender = record.hop.stage if record.hop else ""
+        if not (record.lost or model.unreadable(stage, sender, one.request, world.scenario.poison)):
+            items[-1][1].append((sender, record.body))
+    return [model.Item(request, tuple(sorted(parts))) for request, parts in items]

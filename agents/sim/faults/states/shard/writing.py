@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.sim.faults.messages import message_of
+from agents.sim.faults.states.processes.messages import told
 from agents.sim.faults.states.shard.standby import Logged
 from agents.sim.faults.states.world.topics import keyed, state_of, versions_of
 from checkpoint.chunks import decode_key, encode_key, expendable
@@ -78,7 +78,7 @@ class Writer:
         self._needed[order.version] = {key for key, _ in self._held.values()}
         self._outputs = []
         if mode.holds:
-            self._outputs = [message_of(e, primary.process.stage) for e in primary.core.withheld(order.version)]
+            self._outputs = [told(e, *primary.place, primary.epoch) for e in primary.core.withheld(order.version)]
         self._missing = 0
         if not mode.transacts:
             self._missing = len(self._chunks)

@@ -1,7 +1,7 @@
 """What is remembered of a run for the oracle, beside what the processes write: who did what, and what was released.
 
-It is kept by those who know it from their own work, not from what the protocol says of it: a payload carries the
-versions that it really came from, whatever marks its message has.
+It is kept by those who know it from their own work, not from what the protocol says of it: every message carries what
+its sender made it of, whatever marks it has.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from lineage.marks import Mark, Version
     from lineage.replication import Batch
 
-Rests = frozenset["Mark"]
 
+class Source(NamedTuple):
+    """What a message was made of: records of one partition of its sender's input, all of one request."""
 
-class Payload(NamedTuple):
-    """What a stage made for a request: its value, and the newest versions on each way that it came from."""
-
-    value: str
-    rests: Rests
+    stage: str
+    shard: int  # of a stateful stage; else -1
+    epoch: int  # of a stateful stage's reign; else 0
+    partition: int
+    offsets: tuple[int, ...]
 
 
 class Made(NamedTuple):
@@ -49,7 +50,7 @@ class Told(NamedTuple):
     request: str
     kind: str
     told: Any
-    parts: tuple[tuple[str, tuple[Mark, ...], Any], ...]  # (sender, its marks, its body)
+    offsets: tuple[int, ...]  # of the reports that decided it
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """The model of the simulation: a state of several parts, each a hash chain over the requests that changed it.
 
 What it computes shows what state it saw, and what it draws: no two executions give the same but those of a model
-without randomness on the same state and requests. Some requests change nothing.
+without randomness on the same state and requests. Some requests change nothing. A shared state's parts are all read by
+every request; a keyed one's are pages of keys, and a request reads and changes the chain of its own key alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Item(NamedTuple):
     """A request as the model sees it."""
 
     request: str
-    values: tuple[str, ...]  # of its parts, in the order of their senders
+    parts: tuple[tuple[str, str], ...]  # (sender, value), in the order of the senders
 
 
 class State(NamedTuple):
@@ -40,27 +41,57 @@ class State(NamedTuple):
         return hashed(self.parts)
 
 
+def key_of(request: str, keys: int) -> str:
+    """Give whose state a request is about, where there are so many keys."""
+    return f"k{crc32(request.encode()) % keys}"
+
+
 def changes(stage: str, item: Item) -> bool:
     """Whether a request changes the state."""
     return crc32(f"{stage} {item.request}".encode()) % _READS != 0
 
 
-def compute(stage: str, state: State, item: Item, nonce: int) -> str:
-    """Give what a request gets of this state."""
-    return hashed(stage, state.parts, item, nonce)
+def compute(stage: str, state: State, item: Item, nonce: int, keys: int = 0) -> str:
+    """Give what a request gets of this state. `keys`: how many there are; 0 of a shared state."""
+    if not keys:
+        return hashed(stage, state.parts, item, nonce)
+    key = key_of(item.request, keys)
+    return hashed(stage, _page(state.parts[_part(key)]).get(key), item, nonce)
 
 
-def update(stage: str, state: State, items: Iterable[Item], nonce: int) -> State:
+def update(stage: str, state: State, items: Iterable[Item], nonce: int, keys: int = 0) -> State:
     """Give the state after a batch."""
     parts = list(state.parts)
     for item in items:
         if changes(stage, item):
-            part = crc32(item.request.encode()) % PARTS
-            parts[part] = hashed(parts[part], item, nonce)
+            key = key_of(item.request, keys) if keys else item.request
+            part = _part(key)
+            if keys:
+                page = _page(parts[part])
+                page[key] = hashed(page.get(key), item, nonce)
+                parts[part] = " ".join(f"{name}={page[name]}" for name in sorted(page))
+            else:
+                parts[part] = hashed(parts[part], item, nonce)
     return State(tuple(parts))
 
 
-def poisoned(stage: str, request: str, share: float) -> str:
-    """Say how a stage fails a request: its `record` cannot be read, its `model` raises, or, mostly, not at all."""
-    chance = crc32(f"poison {stage} {request}".encode()) / (1 << 32)
-    return "" if chance >= share else "record" if chance < share / 2 else "model"
+def unreadable(stage: str, sender: str, request: str, share: float) -> bool:
+    """Whether a stage cannot read what it gets for a request from a sender; mostly not."""
+    return share > 0 and _chance(f"record {stage} {sender} {request}") < share / 2
+
+
+def raises(stage: str, request: str, share: float) -> bool:
+    """Whether a stage's model raises for a request, at every attempt; mostly not."""
+    return share > 0 and _chance(f"model {stage} {request}") < share / 2
+
+
+def _chance(what: str) -> float:
+    return crc32(what.encode()) / (1 << 32)
+
+
+def _part(key: str) -> int:
+    return crc32(key.encode()) % PARTS
+
+
+def _page(part: str) -> dict[str, str]:
+    return dict(one.split("=") for one in part.split())

@@ -115,7 +115,7 @@ class StateWorld:
 
     def shards_of(self, stages: Iterable[str]) -> list[Place]:
         """Give all shards of these stages."""
-        return [(stage, shard) for stage in stages for shard in range(self.scenario.shards)]
+        return [(stage, shard) for stage in stages for shard in range(self.scenario.shards_of(stage))]
 
     def places_for(self, place: Place) -> list[Place]:
         """Give the shards whose logs a member of a shard reads."""
