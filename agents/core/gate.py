@@ -17,8 +17,9 @@ Invariants:
   (`agents.core.speculation`). An outcome that was released cannot: it is released when it is durable, which is final.
 
 Order of calls for a partition that comes: read the committed offset and note (after a predecessor's transactions are
-settled), and with stateful stages the version logs to their ends; `assign`, `recall` every committed egress record from
-the returned position on, `remember` the input records of the returned spans, `deliver` from the committed offset on.
+settled); with stateful stages, after that, the version logs to the ends that they have by then, at each assignment
+anew; `assign`, `recall` every committed egress record from the returned position on, `remember` the input records of
+the returned spans, `deliver` from the committed offset on.
 Order of a turn: `collect`, `commits`, then the transaction that writes both, then `written` for each egress record and
 `committed` for each partition. `durability_changed` when the version logs have learned something.
 `now` is in unix seconds.

@@ -20,8 +20,9 @@ Invariants:
   (`agents.core.intake`, `agents.core.speculation`).
 
 Order of calls: `assign` a partition, `remember` the records in the spans that it returns, in offset order, then
-`deliver` from the committed offset on; with a `durability`, read the version logs to their ends before. After every
-call the driver drains `take_runs` and `take_emits`.
+`deliver` from the committed offset on. With a `durability`, at each assignment: read the committed offset first, then
+the version logs to the ends that they have by then, then `assign`; what the owner before knew to be dead would else
+count as taken. After every call the driver drains `take_runs` and `take_emits`.
 `now` is in unix seconds and never goes back.
 """
 

@@ -92,7 +92,7 @@ class Gate:
         self._duplicates = 0  # of earlier cores
         self._standing: dict[int, tuple[int, str]] = {}  # what is committed for each of our partitions
         self._letters: list[tuple[Record, str]] = []  # to write, with their reasons
-        self._paused = False
+        self._paused: set[int] = set()  # the partitions that the consumer was told to pause
         self._ways: list[float] = []  # to here, of what was taken since the last transaction
         self._committed_at = time.monotonic()
         self._written_at = 0.0  # when the last transaction ended
@@ -156,9 +156,21 @@ class Gate:
 
     def _heed_room(self) -> None:
         """Stop reading while the core is full of outcomes that may not leave yet. Group callbacks go on."""
-        if self._core.room == self._paused:
-            self._paused = not self._paused
-            (self._consumer.pause if self._paused else self._consumer.resume)(self._consumer.assignment())
+        if self._core.room:
+            self._resume(self._paused)
+        elif fresh := self._standing.keys() - self._paused:
+            self._consumer.pause(self._partitions(fresh))
+            self._paused |= fresh
+
+    def _resume(self, partitions: Iterable[int]) -> None:
+        """End the pause of those that are paused. Call it before they are unassigned: librdkafka keeps a pause."""
+        paused = self._paused.intersection(partitions)
+        if paused:
+            self._consumer.resume(self._partitions(paused))
+            self._paused -= paused
+
+    def _partitions(self, numbers: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topics.outcomes, number) for number in sorted(numbers)]
 
     def _take(self, now: float, message: Any) -> None:
         if message.error() is not None:
@@ -271,6 +283,7 @@ class Gate:
             self._core.revoke(partition.partition)
             self._standing.pop(partition.partition, None)
             self._metrics.committed.pop(partition.partition, None)
+        self._resume(partition.partition for partition in partitions)
         consumer.incremental_unassign(partitions)
 
     def _load(self, partitions: Sequence[int]) -> list[TopicPartition]:
@@ -285,6 +298,7 @@ class Gate:
     def _begin_again(self) -> None:
         """Drop what the core has decided since the last commit, with the core, and read on from there."""
         ours = self._consumer.assignment()
+        self._resume(partition.partition for partition in ours)
         self._renew()
         self._consumer.incremental_unassign(ours)
         self._consumer.incremental_assign(self._load([partition.partition for partition in ours]))
@@ -295,4 +309,4 @@ class Gate:
         self._standing.clear()
         self._letters.clear()
         self._ways.clear()
-        self._paused = False
+        self._paused.clear()

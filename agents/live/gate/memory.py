@@ -5,9 +5,11 @@ safe, for partitions that another gate may have written a moment ago:
 
 1. The committed offsets are read as *stable* ones: the broker withholds them while a transaction that moves them is
    open. From here on an older owner cannot commit for these partitions (the group's generation has moved on).
-2. The end of each egress partition is taken *after* that, and everything below it is read as committed records; a
+2. The version logs, where there are any, are read to the ends that they have *after* that: the older owner may have
+   known a copy to be dead, and committed past it, before this gate has read so.
+3. The end of each egress partition is taken after 1 too, and everything below it is read as committed records; a
    transaction that is still open below it is waited for.
-3. The core is told what its predecessor had released, then the input below the committed offset that still matters.
+4. The core is told what its predecessor had released, then the input below the committed offset that still matters.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from lineage.errors import BrokerError
 from producers.patience import UnansweredError, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
 
@@ -64,13 +66,16 @@ class Memory:
         outcomes: str,
         egress: str,
         wire: Wire,
+        read_logs: Callable[[float], object] = lambda _within: None,
     ) -> None:
+        """`read_logs` reads the version logs to their ends, within so many seconds."""
         self._settings = settings
         self.consumer = consumer  # another one, when the gate has to join anew
         self._admin = admin
         self._outcomes = outcomes
         self._egress = egress
         self._wire = wire
+        self._read_logs = read_logs
 
     def load(self, core: GateCore, partitions: Sequence[int], within: float) -> list[Place]:
         """Assign `partitions` to `core`, memory and all, and return where each one is to be read from.
@@ -80,6 +85,7 @@ class Memory:
         """
         until = time.monotonic() + within
         places = self._committed(partitions, min(within, _GROUP_SECONDS))
+        self._read_logs(within)
         inputs = bounds(self._admin, self._outcomes, partitions, within)
         released = bounds(self._admin, self._egress, partitions, within)
         starts: list[Place] = []

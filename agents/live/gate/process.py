@@ -183,6 +183,7 @@ def build(
         outcomes=names.outcomes,
         egress=names.egress,
         wire=wire,
+        **({} if states is None else {"read_logs": states.read_to_ends}),
     )
     mender = Mender(
         settings.confluent(),

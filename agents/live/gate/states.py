@@ -1,8 +1,8 @@
 """What the gate knows of states: the version logs, read on a thread of their own, heard between two rounds.
 
 The gate's thread waits for outcomes in short stretches while it holds some, so that what makes them durable is heard
-within a millisecond. The logs are read to their ends before the gate takes a partition: what it has once released rests
-on what it can judge then.
+within a millisecond. The logs are read to their ends whenever partitions come to the gate, after their committed
+offsets were read: what the owner before knew to be dead, and committed past, must not count as taken.
 """
 
 from __future__ import annotations
@@ -53,17 +53,26 @@ class GateStates:
 
     def await_ends(self, within: float, stopping: Callable[[], bool]) -> None:
         """Read the logs to where they end now. Raises BrokerError where that takes too long, in seconds."""
+        self._await(lambda: self._feed.ready or stopping(), within)
+
+    def read_to_ends(self, within: float) -> None:
+        """Read the logs to the ends that they have from now on. Raises BrokerError as `await_ends` does."""
+        reached: list[bool] = []
+        self._feed.read_to_ends(lambda: reached.append(True))
+        self._await(lambda: bool(reached), within)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._feed.close()
+
+    def _await(self, done: Callable[[], bool], within: float) -> None:
         until = time.monotonic() + within
-        while not self._feed.ready and not stopping():
+        while not done():
             if time.monotonic() > until:
                 raise BrokerError(f"the version logs could not be read to their ends within {within:.0f} s")
             time.sleep(_POLL)
             self.news()
         self._changed = True
-
-    def close(self) -> None:
-        """Read no more."""
-        self._feed.close()
 
     def _change(self) -> None:
         self._changed = True

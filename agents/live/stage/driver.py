@@ -17,7 +17,7 @@ from lineage import reasons
 from lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from aiokafka.structs import ConsumerRecord
 
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 32  # records decoded before the loop gets to do something else
+_EARLY = 10_000  # records that may wait for partitions which are being taken over
+
+
+async def _nothing() -> None:
+    """Read no logs."""
 
 
 class StageDriver:
@@ -55,8 +60,12 @@ class StageDriver:
         metrics: StageMetrics,
         tally: Tally,
         reload_schemas: Callable[[], bool],
+        read_logs: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
-        """`reload_schemas` looks for writers' schemas that are not known yet, off the loop; True if it found one."""
+        """`reload_schemas` looks for writers' schemas that are not known yet, off the loop; True if it found one.
+
+        `read_logs` reads the version logs, where the stage goes by any, to the ends that they have from now on.
+        """
         self._core = core
         self._clock = clock
         self._intake = intake
@@ -65,6 +74,7 @@ class StageDriver:
         self._metrics = metrics
         self._tally = tally
         self._reload_schemas = reload_schemas
+        self._read_logs = read_logs
         self._output: Output | None = None
         self._instances: Instances[Batch] | None = None
         self._loop = asyncio.get_running_loop()
@@ -73,6 +83,7 @@ class StageDriver:
         self._alarm = Alarm(self._wake)
         self._positions: dict[int, int] = {}  # the next offset to take, by partition that is ready
         self._ready: dict[int, asyncio.Future[None]] = {}  # by partition that is ours: its taking over
+        self._early: dict[int, list[tuple[int, list[ConsumerRecord]]]] = {}  # what came before: epochs and records
         self._committed: dict[int, int] = {}
         self._stopping = False
         self._in_hand = 0  # chunks being taken
@@ -91,15 +102,33 @@ class StageDriver:
     # What comes in --------------------------------------------------------------------------------------------------
 
     async def take(self, chunk: Chunk) -> None:
-        """Deliver a chunk's records to the core, as fast as the core has room for them."""
+        """Deliver a chunk's records to the core, as fast as the core has room for them.
+
+        Those of partitions that are being taken over are set aside, as many as may be, and do not hold up the others.
+        """
         self._in_hand += 1
         try:
             for partition, records in chunk.parts:
                 ready = self._ready.get(partition)
                 if ready is not None and not ready.done():
+                    if not self._stopping and self._set_aside < _EARLY:
+                        self._early.setdefault(partition, []).append((chunk.epoch, records))
+                        continue
                     await asyncio.wait([ready])
                 if not await self._take_partition(chunk.epoch, partition, records):
                     return
+        finally:
+            self._in_hand -= 1
+
+    @property
+    def _set_aside(self) -> int:
+        return sum(len(records) for early in self._early.values() for _, records in early)
+
+    async def _take_early(self, partition: int, early: list[tuple[int, list[ConsumerRecord]]]) -> None:
+        self._in_hand += 1
+        try:
+            for epoch, records in early:
+                await self._take_partition(epoch, partition, records)
         finally:
             self._in_hand -= 1
 
@@ -248,17 +277,24 @@ class StageDriver:
         self._positions.pop(partition, None)
         self._committed.pop(partition, None)
         self._metrics.committed.pop(partition, None)
+        self._early.pop(partition, None)
         ready = self._ready.pop(partition, None)
         if ready is not None:
             ready.cancel()
 
     async def _take_over(self, partition: int, committed: int, note: str) -> None:
-        """Rebuild what was known of a partition, while the group's heartbeats go on, before any record is delivered."""
+        """Rebuild what was known of a partition, while the group's heartbeats go on, before any record is delivered.
+
+        What the owner before knew to be dead, and committed past, must not count as taken: so the logs come first.
+        """
         try:
+            await self._read_logs()
             spans = self._core.assign(partition, committed, note)
             async for delivery in self._memory.read(partition, spans):
                 self._core.remember(delivery)
             self._positions[partition] = committed
+            while early := self._early.pop(partition, None):
+                await self._take_early(partition, early)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - without its memory the stage must not go on
@@ -283,6 +319,7 @@ class StageDriver:
     def stop_taking(self) -> None:
         """Take no further records; what has been taken goes on."""
         self._stopping = True
+        self._early.clear()
         self._room.set()
 
     @property

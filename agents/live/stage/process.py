@@ -164,6 +164,13 @@ class StageProcess:
         )
         return self._states.logs
 
+    async def _read_logs(self) -> None:
+        """Read the version logs to the ends that they have from now on, where there are any."""
+        if self._states is not None:
+            read = asyncio.Event()
+            self._states.read_to_ends(read.set)
+            await read.wait()
+
     def _onward(self) -> tuple[str, ...]:
         return topics.onward(self._name, self._config.pipeline.graph.successors[self._config.stage])
 
@@ -206,6 +213,7 @@ class StageProcess:
             metrics=self._metrics,
             tally=Tally(self._metrics, planner.observed),
             reload_schemas=schemas.relearn,
+            read_logs=self._read_logs,
         )
         return driver, memory, planner
 

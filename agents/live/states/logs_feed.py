@@ -6,6 +6,7 @@ their `Durability`; it belongs to the thread that `post` calls in, which hears o
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.live.states.log_reader import LogReader
@@ -41,6 +42,7 @@ class LogsFeed:
         self.logs = Logs(places)
         self._on_change = on_change
         self._on_failed = on_failed
+        self._places = places
         self._unread = set(places)
         self._broken = False
         self._reader = LogReader(settings, pipeline, places, self, post, **reading)
@@ -49,6 +51,18 @@ class LogsFeed:
     def ready(self) -> bool:
         """Whether all logs were read to where they ended when reading began."""
         return not self._unread
+
+    def read_to_ends(self, then: Callable[[], object]) -> None:
+        """Have `then` called, in the owner's thread, once all logs were read to the ends that they have from now on."""
+        unread = set(self._places)
+
+        def reached(place: Place) -> None:
+            unread.discard(place)
+            if not unread:
+                then()
+
+        for place in self._places:
+            self._reader.read_to_end(place, partial(reached, place))
 
     def close(self) -> None:
         """Read no more."""

@@ -1,0 +1,249 @@
+"""Partitions that come: the version logs are read to their ends before anything is remembered, and others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from agents.live.consumer.transport import Chunk
+from agents.live.gate import memory as gate_memory
+from agents.live.gate.states import GateStates
+from agents.live.stage.driver import StageDriver
+from agents.live.states import logs_feed
+from agents.live.states.logs_feed import LogsFeed
+from lineage.errors import BrokerError
+
+PLACES = (("learn", 0), ("learn", 1))
+
+
+# A stage -------------------------------------------------------------------------------------------------------------
+
+
+class Core:
+    """Notes what it is told, in order."""
+
+    depth, room = 0, True
+    unsettled = 0
+
+    def __init__(self):
+        self.told = []
+        self.stats = SimpleNamespace(received=0, duplicates=0)
+
+    def assign(self, partition, committed, _note):
+        self.told.append(("assign", partition))
+        return ((0, committed),)
+
+    def remember(self, delivery):
+        self.told.append(("remember", delivery))
+
+    def deliver(self, _now, delivery):
+        self.told.append(("deliver", delivery))
+
+    def revoke(self, _now, partition):
+        self.told.append(("revoke", partition))
+
+
+class Memory:
+    def __init__(self, core):
+        self.core = core
+
+    async def places(self, partitions):
+        return dict.fromkeys(partitions, (5, ""))
+
+    async def read(self, partition, _spans):
+        yield (partition, 4)
+
+
+class Logs:
+    """Reads to the ends when the test says so."""
+
+    def __init__(self):
+        self.asked, self.read = 0, asyncio.Event()
+
+    async def __call__(self):
+        self.asked += 1
+        await self.read.wait()
+
+
+def driver(core, logs):
+    return StageDriver(
+        core,
+        clock=lambda: 1.0,
+        intake=SimpleNamespace(delivery=lambda record: (record.partition, record.offset)),
+        emission=None,
+        memory=Memory(core),
+        metrics=SimpleNamespace(
+            intake=SimpleNamespace(observe=lambda _took: None),
+            transfer=SimpleNamespace(hear=lambda _now, _took: None),
+            committed={},
+        ),
+        tally=None,
+        reload_schemas=bool,
+        read_logs=logs,
+    )
+
+
+def chunk(*places):
+    parts = {}
+    for partition, offset in places:
+        parts.setdefault(partition, []).append(SimpleNamespace(partition=partition, offset=offset, timestamp=0))
+    return Chunk(0, list(parts.items()))
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def played(play):
+    async def run():
+        core, logs = Core(), Logs()
+        made = driver(core, logs)
+        await play(made, core, logs)
+        assert not made.failed.done()
+
+    asyncio.run(run())
+
+
+def test_the_logs_are_read_to_their_ends_at_each_assignment_before_anything_is_remembered():
+    async def play(stage, core, logs):
+        await stage.assigned(frozenset({0}))
+        await settle()
+        assert (logs.asked, core.told) == (1, [])
+        logs.read.set()
+        await settle()
+        assert core.told == [("assign", 0), ("remember", (0, 4))]
+        logs.read.clear()
+        await stage.assigned(frozenset({0, 1}))
+        await settle()
+        assert (logs.asked, len(core.told)) == (2, 2)
+        logs.read.set()
+        await settle()
+        assert core.told[2:] == [("assign", 1), ("remember", (1, 4))]
+
+    played(play)
+
+
+def test_what_is_owned_goes_on_while_another_partition_is_taken_over():
+    async def play(stage, core, logs):
+        logs.read.set()
+        await stage.assigned(frozenset({0}))
+        await settle()
+        logs.read.clear()
+        await stage.assigned(frozenset({0, 1}))
+        core.told.clear()
+        await asyncio.wait_for(stage.take(chunk((1, 5), (0, 5))), 60)
+        await asyncio.wait_for(stage.take(chunk((0, 6), (1, 6), (1, 7))), 60)
+        assert core.told == [("deliver", (0, 5)), ("deliver", (0, 6))]
+        assert stage.idle
+        core.told.clear()
+        logs.read.set()
+        await settle()
+        assert core.told == [("assign", 1), ("remember", (1, 4)), *(("deliver", (1, n)) for n in (5, 6, 7))]
+        await stage.take(chunk((1, 8)))
+        assert core.told[-1] == ("deliver", (1, 8))
+
+    played(play)
+
+
+def test_what_was_set_aside_goes_with_its_partition_and_when_the_stage_stops():
+    async def play(stage, core, logs):
+        async def stop():
+            stage.stop_taking()
+
+        for end in (lambda: stage.assigned(frozenset()), stop):
+            logs.read.clear()
+            await stage.assigned(frozenset({1}))
+            await asyncio.wait_for(stage.take(chunk((1, 5))), 60)
+            await end()
+            logs.read.set()
+            await settle()
+        assert not [told for told in core.told if told[0] == "deliver"]
+        assert stage.idle
+
+    played(play)
+
+
+# The gate ------------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A log reader whose logs end when the test says so."""
+
+    made = None
+
+    def __init__(self, _settings, _pipeline, places, listener, post, **_more):
+        self.listener, self.post, self.wishes = listener, post, {place: [] for place in places}
+        Reader.made = self
+
+    def read_to_end(self, place, then):
+        self.wishes[place].append(then)
+
+    def reach(self, place):
+        for then in self.wishes[place]:
+            self.post(then)
+        self.wishes[place].clear()
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    monkeypatch.setattr(logs_feed, "LogReader", Reader)
+    return lambda: Reader.made
+
+
+def test_all_logs_are_read_to_the_ends_that_they_have_from_then_on(reader):
+    ended = []
+    feed = LogsFeed(None, "p", PLACES, lambda call, *args: call(*args), bool, ended.append)
+    for _ in range(2):
+        feed.read_to_ends(lambda: ended.append("all"))
+        assert [len(wishes) for wishes in reader().wishes.values()] == [1, 1]
+        reader().reach(PLACES[1])
+        assert not ended
+        reader().reach(PLACES[0])
+        assert ended == ["all"]
+        ended.clear()
+
+
+def test_the_gate_hears_the_logs_while_it_waits_for_their_ends(reader, monkeypatch):
+    states = GateStates(None, "p", PLACES)
+    with pytest.raises(BrokerError, match="could not be read to their ends within 0 s"):
+        states.read_to_ends(0.01)
+    asked = reader().read_to_end
+    monkeypatch.setattr(Reader, "read_to_end", lambda _reader, place, then: (asked(place, then), reader().reach(place)))
+    states.read_to_ends(60.0)
+    assert states.news()
+
+
+def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembers(monkeypatch):
+    order = []
+
+    def committed(asked, timeout):
+        assert timeout
+        order.append("committed")
+        return [SimpleNamespace(partition=p.partition, offset=5, metadata="", error=None) for p in asked]
+
+    def spans(_settings, _topic, wanted, _within):
+        return [SimpleNamespace(partition=p) for p in wanted]
+
+    monkeypatch.setattr(gate_memory, "bounds", lambda *_: {0: gate_memory.Span(0, 9)})
+    monkeypatch.setattr(gate_memory, "read_spans", spans)
+    core = SimpleNamespace(
+        assign=lambda *_: order.append("assign") or (((2, 3),), 0), remember=lambda _delivery: order.append("remember")
+    )
+    memory = gate_memory.Memory(
+        {},
+        SimpleNamespace(committed=committed),
+        None,
+        outcomes="o",
+        egress="e",
+        wire=SimpleNamespace(envelope=lambda _message: 1),
+        read_logs=lambda within: order.append(f"logs {within:g}"),
+    )
+    memory._recall = lambda *_: order.append("recall")
+    memory.load(core, [0], 120.0)
+    assert order == ["committed", "logs 120", "assign", "recall", "remember"]
