@@ -8,6 +8,8 @@ which are `Delivery`s without a value. Invariants:
   from, it is that version or a newer one, whose position is not lower and whose spans below this position lie within
   this one's (memory is only ever forgotten).
 * Offsets rise; what the broker hands out again is not taken again.
+* What a member had not read when it became durable is skipped. Where a base's spans lie there, `missing` says so, and
+  who begins a reign reads it first.
 * It is bounded: when `full`, its driver stops reading, and goes on when a version has become durable. (A request that
   waits for a part that was not read then ends by its join's time.)
 
@@ -47,7 +49,7 @@ R = TypeVar("R", bound=Placed)
 class _Partition(Generic[R]):
     """One partition's part of the tail."""
 
-    __slots__ = ("below", "bytes", "last", "loose", "position", "records", "spans")
+    __slots__ = ("below", "bytes", "gaps", "last", "loose", "position", "records", "spans")
 
     def __init__(self, position: int, note: str) -> None:
         self.position = position
@@ -56,6 +58,7 @@ class _Partition(Generic[R]):
         self.records: deque[tuple[R, int]] = deque()  # with their sizes, from the position on
         self.loose: deque[R] = deque()  # below it, stripped, their headers not decoded
         self.below: deque[Delivery] = deque()  # below it, older than the loose ones
+        self.gaps: list[Span] = []  # below it, never read
         self.bytes = 0
 
 
@@ -119,9 +122,12 @@ class InputTail(Generic[R]):
         if part is None or position < part.position:
             return
         part.position = position
-        part.last = max(part.last, position - 1)
+        if part.last < position - 1:
+            part.gaps.append((part.last + 1, position))
+            part.last = position - 1
         part.spans = decode(note, position).spans
         lowest = part.spans[0][0] if part.spans else position
+        part.gaps = [gap for gap in part.gaps if gap[1] > lowest]
         while part.below and part.below[0].offset < lowest:
             part.below.popleft()
         while part.loose and part.loose[0].offset < lowest:
@@ -145,6 +151,13 @@ class InputTail(Generic[R]):
                 if delivery is not None:
                     part.below.append(delivery)
         return False
+
+    def missing(self, partition: int, position: int, spans: Iterable[Span]) -> tuple[Span, ...]:
+        """Give what was never read of the spans below a base's position, in order."""
+        part = self._partitions[partition]
+        unread = (*part.gaps, (part.last + 1, position))
+        cut = ((max(start, first), min(end, last)) for start, end in spans for first, last in unread)
+        return tuple((start, end) for start, end in cut if start < end)
 
     def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
         """Give what is known in the spans below a base's position, in offset order."""

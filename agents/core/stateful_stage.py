@@ -86,6 +86,7 @@ class StatefulCore(StageCore):
         self._withheld: list[Emit] = []
         self._freed: list[Emit] = []
         self._durable: dict[int, InputPlace] = {}
+        self._recorded: dict[int, int] = {}  # the positions that the newest version has, by partition
         self._told: dict[int, int] = {}  # the offsets that the broker has as committed
         self.contaminated: Mark | None = None  # something dead that the reign rests on
         self.apart: Callable[[Batch], list[Batch]] = lambda batch: [batch]  # divides it
@@ -101,6 +102,7 @@ class StatefulCore(StageCore):
         spans = self.assign(place.partition, place.position, place.note)
         share = self._inputs[place.partition]
         share.cover(place.covered)
+        self._recorded[place.partition] = place.position
         if self._logs.durable(Mark(*self.reign.place, self.reign.base)):
             self._durable[place.partition] = place
         else:
@@ -218,6 +220,18 @@ class StatefulCore(StageCore):
         self._free(now)
         self._drain()
 
+    def cover(self) -> None:
+        """Record what was done without a version, repetitions and dead records, if nothing else will.
+
+        For a driver that reads no further before the input it holds is covered: where all of that is dead or repeated,
+        no batch would ever cover it.
+        """
+        if self._running is None and not (self._runs or self._batcher.depth):
+            inputs = tuple(share.place() for _, share in sorted(self._inputs.items()))
+            if any(place.position > self._recorded.get(place.partition, place.position) for place in inputs):
+                self._record()
+                self.reign.updated()
+
     def durability_changed(self, now: float) -> None:
         """Look at what the logs have learned."""
         super().durability_changed(now)
@@ -255,6 +269,7 @@ class StatefulCore(StageCore):
     def _record(self) -> None:
         told = self._out.take_recorded()
         inputs = tuple(share.place() for _, share in sorted(self._inputs.items()))
+        self._recorded = {place.partition: place.position for place in inputs}
         n = self.reign.next.n
         self.reign.record(Recorded(n, told.taken, told.dropped), told.requires, inputs, told.sent)
         self._look_for_dead(told.requires)

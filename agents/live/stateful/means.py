@@ -40,6 +40,7 @@ class Means:
     reload_schemas: Callable[[], bool]
     crashed: Callable[[BaseException], None]
     may_emit: Callable[[], bool]
+    reads_on: Callable[[], bool]  # whether the input is read on; if not, until a version has become durable
     suspects: Suspects
     begin_anew: Callable[[str], None]  # a reign, from the newest complete version, as this one's state is no good
 

@@ -174,6 +174,7 @@ class ShardMember:
     async def _load(self, epoch: int, version: Version) -> None:
         try:
             contents, machine = await self._states.take(version)
+            await self._input.complete(contents.inputs)
             if self.roles.role is not Role.PRIMARY or self.roles.member.epoch != epoch:
                 log.info("%s: was overtaken before epoch %d began", self.roles.name, epoch)
                 return

@@ -131,6 +131,8 @@ class Primary:
         if self._closed:
             return
         core, means = self.core, self._means
+        if not (len(self.feed) or means.reads_on()):
+            core.cover()
         for batch in core.take_runs():
             self._compute(batch)
         for batch in core.take_updates():

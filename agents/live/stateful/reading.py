@@ -5,6 +5,8 @@ Everything read goes into the tail (`agents.core.input_tail`), and, while there 
 * The position of the newest durable version is what the member's group commits, with its note: a restart begins there,
   whatever the role was. The version log is the truth; where its position is ahead of the group's, reading starts there.
 * After a rebalance reading goes on behind what the tail has. A chunk that was on its way meanwhile is void.
+* What had become durable before this member came to read it is skipped. A reign whose base's memory lies there reads it
+  first (`complete`).
 * A member can be promoted when all partitions of its shard were started (`started`): their spans below the durable
   position were read again, once.
 """
@@ -58,6 +60,7 @@ class ShardInput:
         self._loop = asyncio.get_running_loop()
         self._tail: InputTail[ConsumerRecord] = InputTail(strip=_stripped, envelope=intake.remembered)
         self._durable: dict[int, InputPlace] = {}  # of the newest durable version; told at first, before reading begins
+        self._completed: dict[int, list[Delivery]] = {}  # what was read for the newest reign, by partition
         self._ready: dict[int, asyncio.Task[None]] = {}
         self._told: dict[int, int] = {}  # offsets that the broker has as committed
         self._room = asyncio.Event()
@@ -130,9 +133,25 @@ class ShardInput:
         """Where a base starts on a partition: as its contents have it, else where the group has started."""
         return places.get(partition) or InputPlace(partition, self._at(partition).position)
 
+    async def complete(self, places: Iterable[InputPlace]) -> None:
+        """Read what a base's memory needs and this member has never read. Call it before the base's reign begins."""
+        self._completed.clear()
+        for partition, position, note, _ in places:
+            missing = self._tail.missing(partition, position, decode(note, position).spans)
+            if missing:
+                self._completed[partition] = [each async for each in self._memory.read(partition, missing)]
+
     def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
-        """What a base's memory of a partition is rebuilt from."""
-        return self._tail.remembered(partition, position, spans)
+        """What a base's memory of a partition is rebuilt from, in offset order."""
+        read = list(self._tail.remembered(partition, position, spans))
+        known = {delivery.offset for delivery in read}  # some of it may have come meanwhile
+        again = (delivery for delivery in self._completed.get(partition, ()) if delivery.offset not in known)
+        return merge_sorted(read, again, key=lambda delivery: delivery.offset)
+
+    @property
+    def full(self) -> bool:
+        """Whether reading waits for a version to become durable."""
+        return self._tail.full
 
     def since(self, positions: Mapping[int, int]) -> list[ConsumerRecord]:
         """Everything from a base's positions on that was read, oldest first."""

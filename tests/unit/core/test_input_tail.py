@@ -118,3 +118,14 @@ def test_what_was_recalled_comes_before_what_was_read(tail):
     tail.append(1, Rec(20), 1)
     assert offsets(tail.remembered(1, 20, ((6, 8),))) == [6]
     assert offsets(tail.remembered(1, 21, ((5, 8), (20, 21)))) == [5, 6, 20]
+
+
+def test_what_was_skipped_of_a_bases_memory_is_missing(tail):
+    """A backup that reads late learns that a version is durable before it has come to what that version remembers."""
+    fill(tail, range(10, 13))
+    tail.trim(0, 16, Note(((11, 16),)).encode(16))
+    fill(tail, [16, 17])
+    assert tail.missing(0, 16, ((11, 16),)) == ((13, 16),)
+    assert tail.missing(0, 20, ((11, 14), (15, 16), (17, 20))) == ((13, 14), (15, 16), (18, 20))
+    tail.trim(0, 18, Note(((17, 18),)).encode(18))
+    assert tail.missing(0, 18, ((17, 18),)) == ()

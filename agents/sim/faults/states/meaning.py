@@ -135,7 +135,7 @@ class Meaning:
             chance = scenario.flaky if source.shard < 0 else scenario.chance
             return verdict == _READY and (chance > 0 or model.raises(stage, record.request_id, scenario.poison))
         if told.reason == reasons.EXPIRED:
-            return verdict == _READY and scenario.policy != "naive"
+            return verdict == _READY and scenario.policy == "expired"
         return late and told.reason == reasons.JOIN_TIMEOUT
 
     # Who hears of it -------------------------------------------------------------------------------------------

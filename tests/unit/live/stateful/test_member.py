@@ -94,7 +94,7 @@ class Bench:
     """One member, and what it has told."""
 
     def __init__(self):
-        self.crashes, self.ended, self.covered = [], [], []
+        self.crashes, self.ended, self.covered, self.completed = [], [], [], []
         self.states, self.roles = States(), Roles()
         self.member = ShardMember(
             PLACE,
@@ -104,9 +104,14 @@ class Bench:
             ended=lambda: self.ended.append(True),
             changed=lambda: None,
         )
-        self.member.join(self.roles, self.states, SimpleNamespace(durable=self.covered.extend))
+        shard_input = SimpleNamespace(durable=self.covered.extend, complete=self.complete)
+        self.member.join(self.roles, self.states, shard_input)
         self.member.caught_up(PLACE)
         self.member.caught_up(CONTROL)
+
+    async def complete(self, places):
+        assert self.member.primary is None
+        self.completed.append(places)
 
     async def begun(self, epoch=2):
         self.member.load(epoch, BASE)
@@ -199,6 +204,14 @@ def test_a_reign_that_rests_on_something_dead_is_given_up_once(mark, back, words
 
     (why,) = on_a_loop(story)
     assert words in why
+
+
+def test_a_reign_begins_when_what_its_base_remembers_was_read():
+    async def story(bench):
+        assert await bench.begun() is not None
+        return bench.completed
+
+    assert on_a_loop(story) == [()]
 
 
 def test_what_a_durable_version_covers_is_told_to_the_input():

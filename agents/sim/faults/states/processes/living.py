@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agents.sim.faults.process import Process
 from agents.sim.faults.states.world.wire import Wire
-from lineage.errors import CheckpointError
+from lineage.errors import CheckpointError, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Living(Process):
             what()
         except KilledError:
             pass
-        except CheckpointError as error:
+        except (CheckpointError, WireError) as error:
             self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
             self.die()
 

@@ -45,9 +45,11 @@ class StatelessProcess(Living):
             rule=scenario.topology.rules.get(stage),
             epoch=self.incarnation,
             durability=logs,
+            **scenario.bounds,
         )
         self._wake_at = float("inf")
         self._began = False
+        self._full: set[int] = set()  # partitions of which something waits for room
         self.follower = None if logs is None else Follower(world, self, logs, places, self._logs_changed)
         if logs is None:
             self._begin()
@@ -88,6 +90,8 @@ class StatelessProcess(Living):
             position = max(0, position - world.random.randint(1, 5))
         for record in world.broker.read((self.topic, partition), position):
             if not self.core.room:
+                world.result.count("no room")
+                self._full.add(partition)
                 break
             self.positions[partition] = max(record.offset + 1, self.positions[partition])
             deliver(self.core, self.stage, world.now, delivery_of(partition, record), world.scenario.poison)
@@ -120,6 +124,10 @@ class StatelessProcess(Living):
         if wake is not None and wake < self._wake_at:
             self._wake_at = wake
             self.after(wake - now, self._advance)
+        if self._full and self.core.room:
+            full, self._full = sorted(self._full), set()
+            for partition in full:
+                self.poll(partition)
 
     def _advance(self) -> None:
         self._wake_at = float("inf")
@@ -131,7 +139,6 @@ class StatelessProcess(Living):
         results = [self._result(request) for request in batch.requests]
         self.core.complete(self.world.now, batch, results, seconds)
         self._pump()
-        self.poll_all()
 
     def _result(self, request: Request) -> Result:
         scenario = self.world.scenario
@@ -149,7 +156,6 @@ class StatelessProcess(Living):
         self.point("ack")
         self.core.acked(emit)
         self._pump()
-        self.poll_all()
 
     def commit(self) -> None:
         """Commit what is done; learn of it a moment later."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.core.gate import GATE
+from agents.core.input_tail import TAIL_RECORDS
+from agents.core.stage import QUEUE_LIMIT
 from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES, NSPB
@@ -59,6 +61,7 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
         (story,) = random.choices(list(_STORIES), list(_STORIES.values()))
         faults += _told(story, random, topology, shards)
+    bounds = Random(f"bounds {seed}")  # noqa: S311 (a simulation)
     expired = random.random() < 0.15  # noqa: PLR2004 (a share)
     return Scenario(
         topology=topology,
@@ -69,7 +72,7 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         queries=random.randint(16, 30),
         rate=random.choice((30.0, 60.0, 120.0)),
         slo=random.choice((0.15, 0.5)) if expired else 1_000.0,
-        policy="expired" if expired else "naive",
+        policy="expired" if expired else bounds.choice(("naive", "naive", "hbf")),
         poison=random.choice((0.0, 0.0, 0.0, 0.08)),
         repeats=random.choice((0.0, 0.0, 0.15)),
         redeliveries=random.choice((0.0, 0.0, 0.1)),
@@ -79,7 +82,16 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         commit_every=random.choice((0.02, 0.1, 0.2)),
         write_seconds=random.choice((0.002, 0.01, 0.06)),
         faults=tuple(faults),
+        **_bounds(bounds, topology),
     )
+
+
+def _bounds(random: Random, topology: Topology) -> dict[str, Any]:
+    """Draw the bounds at which reading stops, often so small that it does."""
+    tail = random.choice((TAIL_RECORDS, TAIL_RECORDS, 4, 10))
+    if any(stage in topology.rules for stage in topology.states):
+        tail = TAIL_RECORDS  # a part that is not read while the others fill the tail is missed until its join's time
+    return {"queue_limit": random.choice((QUEUE_LIMIT, QUEUE_LIMIT, 1, 2, 4)), "tail_records": tail}
 
 
 def _told(story: str, random: Random, topology: Topology, shards: int) -> list[Fault]:

@@ -7,7 +7,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from agents.core.gate import GateCore
-from agents.core.stage import StageCore
+from agents.core.input_tail import TAIL_RECORDS, InputTail
+from agents.core.joins import WAITING_LIMIT
+from agents.core.share import WINDOW
+from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint import version_log
@@ -73,6 +76,7 @@ class Guards:
     version_key: Callable[[Any], str] = version_log.key
     chunk_epoch: Callable[[int], int] = int  # of an epoch, what stands for it in the keys of its chunks
     keeps: Callable[[Any, Any], Any] = Logs.newest_durable  # what tombstones go by
+    tail: Callable[..., InputTail[Any]] = InputTail
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,15 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     guards: Guards = field(default_factory=Guards)
     most_seconds: float = 90.0
+    queue_limit: int = QUEUE_LIMIT
+    waiting_limit: int = WAITING_LIMIT
+    window: int = WINDOW
+    tail_records: int = TAIL_RECORDS  # of a member
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """What a stage's core has of them."""
+        return {"queue_limit": self.queue_limit, "waiting_limit": self.waiting_limit, "window": self.window}
 
     def shards_of(self, stage: str) -> int:
         """Give how many shards a stateful stage has."""

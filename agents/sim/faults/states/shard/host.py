@@ -9,6 +9,7 @@ from agents.sim.faults.states.processes.living import Living
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place
     from agents.sim.faults.states.processes.follower import Follower
+    from agents.sim.faults.states.shard.reading import ShardInput
     from agents.sim.faults.states.shard.standby import Standby
 
 
@@ -19,6 +20,7 @@ class Host(Living):
     name: str
     standby: Standby
     follower: Follower
+    input: ShardInput
 
     def gives_way(self, epoch: int) -> None:
         """Have another member take over from the reign of an epoch, which rests on something dead."""

@@ -1,7 +1,7 @@
 """A member of a shard as a process: it follows the logs, keeps a standby copy, watches the primary, and becomes it.
 
-What it decides is decided by `Member`, `Claims`, `Watch` and `Emission`; it does what they say. While it is a backup it
-need not read the shard's inputs: at its promotion it reads them from its base's coverage on, as they were kept.
+What it decides is decided by `Member`, `Claims`, `Watch` and `Emission`; it does what they say. Backups read the
+shard's input, too, and keep its tail, which a promotion takes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agents.sim.faults.states.processes.follower import Follower
 from agents.sim.faults.states.shard.host import Host
 from agents.sim.faults.states.shard.primary import Primary
+from agents.sim.faults.states.shard.reading import ShardInput
 from agents.sim.faults.states.shard.standby import Logged, Standby
 from agents.sim.faults.states.world.topics import CONTROL, beats_of, keyed, state_of, versions_of
 from checkpoint import claims as claim_log
@@ -25,6 +26,7 @@ from lineage.replication import Claim, Fence, Yield
 
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place, Record
+    from agents.sim.faults.states.shard.reading import Read
     from agents.sim.faults.states.world.state_world import StateWorld
     from checkpoint.promotion import Action
     from lineage.marks import Version
@@ -45,6 +47,7 @@ class MemberProcess(Host):
         self.claims = Claims()
         self.standby = Standby()
         self.primary: Primary | None = None
+        self.input = ShardInput(self, place, self._feed)
         self.emission: Emission | None = None
         self.watch: Watch | None = None
         self._at = {CONTROL: 0, state_of(place): 0, beats_of(place): broker.end(beats_of(place))}
@@ -113,6 +116,10 @@ class MemberProcess(Host):
             if self.watch is not None and self.watch.probe_returned(now, sequence):
                 self.want()
 
+    def _feed(self, reads: list[Read]) -> None:
+        if self.primary is not None:
+            self.primary.take(reads)
+
     def _seen(self, place: Place, record: Record, counts: bool) -> None:  # noqa: FBT001 (a callback)
         if place != self.place:
             return
@@ -129,6 +136,9 @@ class MemberProcess(Host):
         if self.primary is None and self.standby.apply(self.place, self.follower.logs):
             self.world.result.count("applied")
             self.point("apply")
+            entry = self.standby.entries.get(self.standby.applied[0])
+            if self.input.started and entry is not None:
+                self.input.durable(entry.contents.inputs)
         if self._check is not None and self.emission is not None:
             check, end = self._check
             if self.follower.positions[self.place] >= end:
@@ -150,6 +160,9 @@ class MemberProcess(Host):
         if not self.ready or (self._was_ready and not self._wish):
             return
         began, self._was_ready = not self._was_ready, True
+        if not self.input.started:
+            entry = self.standby.entries.get(self.follower.logs.newest_durable(self.place))
+            self.input.start(() if entry is None else entry.contents.inputs)
         if self._wish or (began and not self.claims.winner(self.place)):
             self._wish = False
             self.want()
@@ -282,7 +295,8 @@ class MemberProcess(Host):
     @property
     def idle(self) -> bool:
         """Whether nothing is under way here."""
-        if not (self.wire.is_quiet(beats_of(self.place)) and self.follower.read_up() and self.ready):
+        quiet = self.wire.is_quiet(beats_of(self.place)) and self.follower.read_up() and self.ready
+        if not (quiet and self.input.read_up):
             return False
         if self.primary is not None:
             return self.primary.idle

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, cast
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
-from agents.sim.faults.broker import INGRESS
-from agents.sim.faults.messages import delivery_of
-from agents.sim.faults.states.processes.messages import again, deliver, told
+from agents.sim.faults.states.processes.messages import again, told
 from agents.sim.faults.states.shard.outgoing import Outgoing
+from agents.sim.faults.states.shard.reading import Feed
 from agents.sim.faults.states.shard.replay import replayed
 from agents.sim.faults.states.shard.work import computed
 from agents.sim.faults.states.shard.writing import Writer
@@ -19,7 +18,6 @@ from agents.sim.faults.states.world import model
 from agents.sim.faults.states.world.history import Loaded, Made
 from checkpoint.orders import Copy, Seal, Write
 from lineage.marks import Mark, Version
-from lineage.replication import InputPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +26,12 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.states.shard.host import Host
+    from agents.sim.faults.states.shard.reading import Read
     from agents.sim.faults.states.shard.standby import Logged
     from agents.sim.faults.states.world.model import State
     from checkpoint.leases import Emission
     from lineage.replication import Batch as Recorded
+    from lineage.replication import InputPlace
 
 
 class Primary:
@@ -45,7 +45,6 @@ class Primary:
         guards, graph, stage = scenario.guards, process.world.graph, process.stage
         self.process, self.world, self.place, self.epoch, self.base = process, world, process.place, epoch, base
         self.dropped = False
-        self.topic = stage if graph.predecessors[stage] else INGRESS
         policy = make(scenario.policy, StageView(stage=stage, replica=process.replica, instances=1))
         batcher = Batcher(policy, scenario.batch, 0.0, 1, world.duration)
         self.logs = process.follower.logs
@@ -54,14 +53,20 @@ class Primary:
         record = self.reign.record
         self.reign.record = partial(self._recorded, record)  # type: ignore[method-assign]
         self.core = guards.stateful(
-            graph, stage, batcher, reign=self.reign, logs=self.logs, rule=scenario.topology.rules.get(stage)
+            graph,
+            stage,
+            batcher,
+            reign=self.reign,
+            logs=self.logs,
+            rule=scenario.topology.rules.get(stage),
+            **scenario.bounds,
         )
+        self.feed = Feed(process, self.core)
         self.entry = entry
         self.state = replayed(world, self.place, state, base, entry)
         self.writer = Writer(self)
         self._next: State | None = None  # after the update that is due
         self.outgoing = Outgoing(process, emission)
-        self._positions: dict[int, int] = {}
         self._busy = 0  # computations, updates and copies under way
         self._wake_at = float("inf")
         self._gave_way = False
@@ -71,23 +76,11 @@ class Primary:
 
     def begin(self) -> None:
         """Take the inputs from the base's coverage on."""
-        world, scenario, stage = self.world, self.world.scenario, self.place[0]
-        inputs = tuple(
-            InputPlace(partition, 0)
-            for partition in range(scenario.partitions)
-            if partition % scenario.shards_of(stage) == self.place[1]
-        )
+        inputs: tuple[InputPlace, ...] = ()
         if self.entry is not None:
             inputs = self.entry.contents.inputs
             self._resend()
-        for place in inputs:
-            for start, end in self.core.assign_place(place):
-                for record in world.broker.read((self.topic, place.partition), start, end):
-                    self.core.remember(delivery_of(place.partition, record))
-            self._positions[place.partition] = place.position
-            poll = partial(self.poll, place.partition)
-            world.subscribe(self.process, (self.topic, place.partition), poll)
-            self.process.after(world.latency(), poll)
+        self.feed.add(self.process.input.begin(self.core, inputs))
         self.logs_changed()
 
     def _resend(self) -> None:
@@ -107,28 +100,22 @@ class Primary:
     def drop(self) -> None:
         """End the reign: nothing of it is done any more."""
         self.dropped = self.outgoing.closed = True
+        self.feed.stop()
 
     # What comes ------------------------------------------------------------------------------------------------
 
-    def poll(self, partition: int) -> None:
-        """Take what is there, as far as there is room."""
-        if self.dropped:
-            return
-        world, position = self.world, self._positions[partition]
-        if world.scenario.redeliveries and world.random.random() < world.scenario.redeliveries:
-            position = max(0, position - world.random.randint(1, 5))
-        for record in world.broker.read((self.topic, partition), position):
-            if not self.core.room:
-                break
-            self._positions[partition] = max(record.offset + 1, self._positions[partition])
-            deliver(self.core, self.place[0], world.now, delivery_of(partition, record), world.scenario.poison)
-        self._pump()
+    def take(self, reads: list[Read]) -> None:
+        """Take what was read of the input."""
+        if not self.dropped:
+            self.feed.add(reads)
+            self._pump()
 
     def logs_changed(self) -> None:
         """Look at what the logs have learned."""
         if self.dropped:
             return
         self.core.durability_changed(self.world.now)
+        self.process.input.durable(self.core.durable_places.values())
         self.writer.tidy()
         if not self._gave_way and (self.core.contaminated is not None or self.logs.rollback(self.place) is not None):
             self._gave_way = True
@@ -141,6 +128,15 @@ class Primary:
     def _pump(self) -> None:
         if self.dropped:
             return
+        self._do()
+        while self.feed.deliver():
+            self._do()
+        if self.process.input.full and not len(self.feed):
+            self.core.cover()
+            self._do()
+
+    def _do(self) -> None:
+        """Do what the core asks for."""
         self._note_drops()
         core, random = self.core, self.world.random
         for batch in core.take_runs():
@@ -192,7 +188,6 @@ class Primary:
         self._next = done.after
         self.core.computed(self.world.now, batch, done.results, seconds, changes=done.changes)
         self._pump()
-        self._poll_all()
 
     def _recorded(self, record: Callable[..., None], batch: Recorded, *rest: object) -> None:
         """Listen to what the core records."""
@@ -212,7 +207,6 @@ class Primary:
         self.process.point("update.after")
         self.core.updated(self.world.now, seconds)
         self._pump()
-        self._poll_all()
 
     def _copied(self, version: Version, first: tuple[str, ...]) -> None:
         self.process.point("copy.after")
@@ -224,10 +218,6 @@ class Primary:
         """Note that a version's manifest is acknowledged."""
         self.core.completed(self.world.now, version)
         self._pump()
-
-    def _poll_all(self) -> None:
-        for partition in tuple(self._positions):
-            self.poll(partition)
 
     def _acked(self, emit: Emit) -> None:
         self.process.point("ack")
@@ -250,12 +240,5 @@ class Primary:
     @property
     def idle(self) -> bool:
         """Whether everything that was read is recorded, written and durable."""
-        core, broker = self.core, self.world.broker
-        return (
-            not (self._busy or self.outgoing.waits or core.waiting or core.depth)
-            and core.settled
-            and all(
-                next(broker.read((self.topic, partition), position), None) is None
-                for partition, position in self._positions.items()
-            )
-        )
+        core = self.core
+        return not (self._busy or self.outgoing.waits or core.waiting or core.depth or len(self.feed)) and core.settled

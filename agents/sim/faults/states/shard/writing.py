@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +11,7 @@ from agents.sim.faults.states.shard.standby import Logged
 from agents.sim.faults.states.world.topics import keyed, state_of, versions_of
 from checkpoint.chunks import decode_key, encode_key, expendable
 from lineage.replication import ChunkKey, Contents, Manifest
+from lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from checkpoint.orders import Write
     from lineage.marks import Version
     from lineage.replication import Link
+
+_DECODER = ReplicationDecoder()
 
 
 class Written(Protocol):
@@ -109,11 +113,9 @@ class Writer:
         primary.process.point("manifest.before")
         manifest = Manifest(order.version, primary.chain, order.requires, primary.process.name)
         transacts = self.world.scenario.mode.transacts
-        contents = Contents(
-            batches=order.batches,
-            inputs=order.inputs,
-            outputs=() if transacts else tuple(self._outputs),  # type: ignore[arg-type]
-        )
+        contents = _sent(Contents(batches=order.batches, inputs=order.inputs))
+        if not transacts:
+            contents = replace(contents, outputs=tuple(self._outputs))  # type: ignore[arg-type]
         named = tuple((encode_key(key), value) for _, (key, value) in sorted(self._held.items()))
         body = Logged(manifest, contents, named, self._state_n)
         record = keyed(self.world.scenario.guards.version_key(manifest), body)
@@ -148,6 +150,11 @@ class Writer:
         for key in expendable(present, primary.epoch, durable, self._needed):
             primary.process.standby.chunks.pop(encode_key(key), None)
             primary.send(state_of(primary.place), keyed(encode_key(key), None), _nothing)
+
+
+def _sent(contents: Contents) -> Contents:
+    """Give what a reader gets of what a version consists of. Raises WireError for what cannot be written."""
+    return _DECODER.contents(encode(contents))
 
 
 def _nothing() -> None:
