@@ -20,7 +20,7 @@ _INSYNC: Final = "min.insync.replicas"
 
 
 def meaning(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic]) -> str | None:
-    """What to tell the operator; None where a record is on two disks at least, or no state rests on the topics."""
+    """What to tell the operator; None where no state rests on the topics."""
     topics = {topic.name: actual[topic.name] for topic in plan if UNCLEAN in topic.config and topic.name in actual}
     single = [name for name, topic in topics.items() if topic.replicas <= 1]
     if single:
@@ -36,7 +36,12 @@ def meaning(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic])
             f"durable means: on the leader's disk, and soon on {copies - 1} more; the loss of a leader whose followers "
             f"lag loses states and accepted queries ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
         )
-    return None
+    if not topics:
+        return None
+    copies, insync = min(topic.replicas for topic in topics.values()), min(map(_insync, topics.values()))
+    soon = f", and soon of {copies}" if copies > insync else ""
+    lost = "any one of them" if insync == 2 else f"any {insync - 1} of them"  # noqa: PLR2004 - two disks
+    return f"durable means: on the disks of {insync} brokers{soon}; the loss of {lost} loses nothing"
 
 
 def _insync(topic: ActualTopic) -> int:

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -29,7 +31,18 @@ if TYPE_CHECKING:
 DEFAULT_CACHE_DIR = Path("~/.cache/spillway")
 _GUARD = Path(__file__).with_name("guard.py")
 _POLL_SECONDS = 0.02
-_PORT_TRIES = 3
+_KILLED_SECONDS = 10.0
+_ALONE_SECONDS = 1.0
+PORT_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One node's place in a cluster of several: its number, from 1 on, and the ports of all nodes' controllers."""
+
+    node: int
+    cluster: str
+    controllers: tuple[int, ...]
 
 
 class EmbeddedBroker:
@@ -38,8 +51,9 @@ class EmbeddedBroker:
     `port` is the wanted port: taken if it is free, else another is, unless `strict_port` asks for that one or an error;
     0 means any. Later starts of the same object take the port of the first, or raise. The broker ends with this
     process however that ends, unless it is `detached`: then it goes on until `stop_broker` of its folder. `extra`
-    overrides Kafka settings; `java_options`, where given, stand in for those that make it start quickly. Raises
-    `BrokerError` or `UsageError` with what to do.
+    overrides Kafka settings; `java_options`, where given, stand in for those that make it start quickly. With a `seat`
+    it is one node of an `EmbeddedCluster`, and answers once most of them run. Raises `BrokerError` or `UsageError` with
+    what to do.
     """
 
     def __init__(
@@ -55,6 +69,7 @@ class EmbeddedBroker:
         start_timeout: float = 60.0,
         notice: Callable[[str], None] = lambda _text: None,
         java_options: Sequence[str] = (),
+        seat: Seat | None = None,
     ) -> None:
         self.folder = DataFolder(Path(data_dir))
         self.port = port
@@ -67,6 +82,8 @@ class EmbeddedBroker:
         self._start_timeout = start_timeout
         self._notice = notice
         self._java_options = list(java_options)
+        self.seat = seat
+        self._java: list[str] = []
         self._child: subprocess.Popen[bytes] | None = None
         self._running: RunningBroker | None = None
 
@@ -84,25 +101,32 @@ class EmbeddedBroker:
         """Start Kafka and wait until it answers."""
         began = time.monotonic()
         with self.folder.claimed():
-            running = self.folder.running()
-            if running is not None:
-                raise UsageError(f"a broker already runs on {self.folder.path}, at {running.bootstrap}: stop it first")
-            self.folder.prepare()
-            java = find_java()
-            jars = ensure_jars(self._cache_dir, notice=self._notice)
-            options = java_options(self._heap) + (self._java_options or self._archive_options(java, jars))
+            self.prepare()
             try:
-                self._start_on_a_port([str(java), *options, "-cp", ":".join(map(str, jars))])
+                self._start_on_a_port()
             except BaseException:  # Ctrl-C too: a broker that nobody waited for must not go on
                 self.stop(timeout=0.0)
                 raise
         self.start_seconds = time.monotonic() - began
         return self
 
+    def prepare(self) -> None:
+        """Make the folder and Java ready for `launch`."""
+        if self.folder.membership() is not None:
+            raise UsageError(f"{self.folder.path} holds a cluster of {len(self.folder.nodes())} nodes, not one broker")
+        running = self.folder.running()
+        if running is not None:
+            raise UsageError(f"a broker already runs on {self.folder.path}, at {running.bootstrap}: stop it first")
+        self.folder.prepare()
+        java = find_java()
+        jars = ensure_jars(self._cache_dir, notice=self._notice)
+        options = java_options(self._heap) + (self._java_options or self._archive_options(java, jars))
+        self._java = [str(java), *options, "-cp", ":".join(map(str, jars))]
+
     def stop(self, timeout: float = 20.0) -> None:
         """Stop Kafka, orderly if it does so in time; fine where it is stopped already."""
         if self._running is not None:
-            _end(self._running, timeout)
+            end_all([self._running], timeout)
         if self._child is not None:
             self._child.wait()
             if self._child.stdin is not None:
@@ -138,23 +162,51 @@ class EmbeddedBroker:
         with alone(self._cache_dir, "archive.lock"):
             return archive_options(java, jars, self._cache_dir, heap=self._heap, train=train, notice=self._notice)
 
-    def _start_on_a_port(self, java: list[str]) -> None:
+    def _start_on_a_port(self) -> None:
         """Try ports until one is really ours: between looking and listening, somebody else may take it."""
-        for last_try in (False,) * (_PORT_TRIES - 1) + (True,):
-            port = self._choose_port()
-            controller_port = free_port(but_not=port)
-            with self.folder.readable_errors():
-                text = server_properties(self.folder.data, port, controller_port, self._extra)
-                self.folder.properties.write_text(text)
-            if not self.folder.formatted:
-                self._format(java)
-            problem = self._launch([*java, "kafka.Kafka", str(self.folder.properties)], port)
+        for last_try in (False,) * (PORT_TRIES - 1) + (True,):
+            wanted = self.port
+            self.launch()
+            problem = self.await_answer()
             if problem is None:
-                self.port, self._strict_port = port, True
+                self._strict_port = True
                 return
-            if problem != PORT_TAKEN or last_try:
-                raise BrokerError(f"Kafka did not start: {problem}\n(its log is {self.folder.log})")
             self.stop(timeout=0.0)
+            self.port = wanted
+            if problem != PORT_TAKEN or last_try or self.seat is not None:
+                raise BrokerError(f"Kafka did not start: {problem}\n(its log is {self.folder.log})")
+
+    def launch(self) -> None:
+        """Start the process, which `prepare` has made ready."""
+        self.port = self._choose_port()
+        seat = self.seat or Seat(1, "", (free_port(but_not=self.port),))
+        with self.folder.readable_errors():
+            text = server_properties(self.folder.data, self.port, seat.controllers, self._extra, node=seat.node)
+            self.folder.properties.write_text(text)
+        if not self.folder.formatted:
+            self._format(seat.cluster or new_cluster())
+        with self.folder.readable_errors():
+            command = [*self._java, "kafka.Kafka", str(self.folder.properties)]
+            self._child, pid = (_detach if self._detached else _guard)(command, self.folder.log)
+        try:
+            self._running = RunningBroker(pid, psutil.Process(pid).create_time(), self.port)
+        except psutil.NoSuchProcess:
+            return
+        self.folder.note(self._running)
+
+    def await_answer(self) -> str | None:
+        """Wait until the process that `launch` started answers; returns what went wrong, if anything did."""
+        if self._running is None or self._child is None:
+            return diagnose(self.folder.log)
+        give_up = time.monotonic() + self._start_timeout
+        while not kafka_answers(self.port):
+            if self._child.poll() is not None or self._running.process() is None:
+                return diagnose(self.folder.log)
+            if time.monotonic() > give_up:
+                return f"it did not answer within {self._start_timeout:g} s; {diagnose(self.folder.log)}"
+            time.sleep(_POLL_SECONDS)
+        # Another Kafka may answer where ours found the port taken.
+        return None if self._running.process() is not None else diagnose(self.folder.log)
 
     def _choose_port(self) -> int:
         if self.port and is_free(self.port):
@@ -165,13 +217,10 @@ class EmbeddedBroker:
             self._notice(f"Port {self.port} is in use, so the broker takes another")
         return free_port()
 
-    def _format(self, java: list[str]) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if cluster.startswith("-"):  # Kafka's own argument parser would take it for an option
-            cluster = "A" + cluster[1:]
+    def _format(self, cluster: str) -> None:
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c"]
         with self.folder.readable_errors(), self.folder.log.open("ab") as log:
-            command = [*java, *tool, str(self.folder.properties)]
+            command = [*self._java, *tool, str(self.folder.properties)]
             try:
                 made = subprocess.run(command, stdout=log, stderr=log, timeout=self._start_timeout, check=False)
             except subprocess.TimeoutExpired as error:
@@ -182,49 +231,40 @@ class EmbeddedBroker:
         if made.returncode:
             raise BrokerError(f"Kafka cannot make its storage in {self.folder.data}: {diagnose(self.folder.log)}")
 
-    def _launch(self, command: list[str], port: int) -> str | None:
-        """Start the process and wait until it answers; returns what went wrong, if anything did."""
-        with self.folder.readable_errors():
-            self._child, pid = (_detach if self._detached else _guard)(command, self.folder.log)
-        try:
-            self._running = RunningBroker(pid, psutil.Process(pid).create_time(), port)
-        except psutil.NoSuchProcess:
-            return diagnose(self.folder.log)
-        self.folder.note(self._running)
-        give_up = time.monotonic() + self._start_timeout
-        while not kafka_answers(port):
-            if self._child.poll() is not None or self._running.process() is None:
-                return diagnose(self.folder.log)
-            if time.monotonic() > give_up:
-                return f"it did not answer within {self._start_timeout:g} s; {diagnose(self.folder.log)}"
-            time.sleep(_POLL_SECONDS)
-        # Another Kafka may answer where ours found the port taken.
-        return None if self._running.process() is not None else diagnose(self.folder.log)
+
+def new_cluster() -> str:
+    """A cluster's id, as Kafka wants it."""
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Kafka's own argument parser would take a leading dash for an option.
+    return "A" + cluster[1:] if cluster.startswith("-") else cluster
 
 
-def stop_broker(data_dir: Path | str, timeout: float = 20.0) -> RunningBroker | None:
-    """Stop the broker that runs on a folder, whoever started it; returns it, or None where none ran."""
-    running = DataFolder(Path(data_dir)).running()
-    if running is not None:
-        _end(running, timeout)
-    return running
+def stop_broker(data_dir: Path | str, timeout: float = 20.0) -> list[RunningBroker]:
+    """Stop what runs on a folder, all nodes of a cluster, whoever started it; returns what ran."""
+    folder = DataFolder(Path(data_dir))
+    brokers = folder.brokers()
+    end_all(brokers, timeout, of=len(folder.nodes()))
+    return brokers
 
 
-def _end(running: RunningBroker, timeout: float) -> None:
-    process = running.process()
-    if process is None:
-        return
-    try:
-        if timeout > 0:
-            process.terminate()
-            process.wait(timeout)
-        else:
+def end_all(brokers: Sequence[RunningBroker], timeout: float, *, of: int = 1) -> None:
+    """End brokers of a cluster `of` so many nodes: orderly as far as they do so in time, 0 for at once.
+
+    The last of several cannot leave in good order: it asks for that at a controller, which takes most of the nodes.
+    """
+    alive = [process for broker in brokers if (process := broker.process()) is not None]
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate() if timeout > 0 else process.kill()
+    give_up = time.monotonic() + (timeout or _KILLED_SECONDS)
+    while alive and time.monotonic() < give_up:
+        before = len(alive)
+        _, alive = psutil.wait_procs(alive, _POLL_SECONDS)
+        if len(alive) <= of // 2 < before:
+            give_up = min(give_up, time.monotonic() + _ALONE_SECONDS)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
             process.kill()
-            process.wait(_POLL_SECONDS * 500)
-    except psutil.TimeoutExpired:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return
 
 
 def _guard(command: Sequence[str], log: Path) -> tuple[subprocess.Popen[bytes], int]:

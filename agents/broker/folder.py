@@ -5,6 +5,11 @@ running.json       the broker that runs on it now: process, port; gone after a c
 server.properties  Kafka's settings, written anew at every start
 kafka.log          what Kafka said since the last start; kafka.log.1 what it said before
 log/               Kafka's own: topics, offsets, metadata
+
+A cluster of several nodes has broker.json, and beside it
+
+cluster.json       its id, and the ports of its controllers, one for each node
+node-1/, node-2/.. a folder as above for each
 """
 
 from __future__ import annotations
@@ -32,6 +37,14 @@ _SAME_START_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
+class Membership:
+    """What the nodes of a cluster have to agree on: its id, and the ports of their controllers, node 1's first."""
+
+    id: str
+    controllers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class RunningBroker:
     """A broker process and where it listens; `created` tells it from a later process with the same id."""
 
@@ -55,7 +68,7 @@ class RunningBroker:
 
 
 class DataFolder:
-    """The files of one broker under `path`; nothing is touched before `prepare`."""
+    """The files of one broker, or of a cluster of them, under `path`; nothing is touched before `prepare`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -64,6 +77,7 @@ class DataFolder:
         self.log = self.path / "kafka.log"
         self.data = self.path / "log"
         self._running = self.path / "running.json"
+        self._cluster = self.path / "cluster.json"
 
     @property
     def formatted(self) -> bool:
@@ -100,8 +114,7 @@ class DataFolder:
     def wipe(self) -> None:
         """Delete everything that the broker kept. Raises `UsageError` while one runs on it, or if it is not ours."""
         self.check_ours()
-        running = self.running()
-        if running is not None:
+        for running in self.brokers():
             raise UsageError(f"a broker runs on {self.path} (process {running.pid}): stop it first")
         with self.readable_errors():
             if self.path.exists():
@@ -112,6 +125,42 @@ class DataFolder:
         noted = self.last()
         return noted if noted is not None and noted.process() is not None else None
 
+    def brokers(self) -> list[RunningBroker]:
+        """The brokers that run on the folder now: one at most, or those of a cluster."""
+        return [running for node in self.nodes() if (running := node.running()) is not None]
+
+    def bootstrap(self) -> str | None:
+        """The address for clients, of all nodes of a cluster; None where none of them runs."""
+        if not self.brokers():
+            return None
+        return ",".join(noted.bootstrap for node in self.nodes() if (noted := node.last()) is not None)
+
+    def nodes(self) -> list[DataFolder]:
+        """The folders of a cluster's nodes; for a single broker its own."""
+        membership = self.membership()
+        return [self] if membership is None else [self.node(n) for n, _ in enumerate(membership.controllers, 1)]
+
+    def node(self, number: int) -> DataFolder:
+        """The folder of a cluster's node; they count from 1."""
+        return DataFolder(self.path / f"node-{number}")
+
+    def membership(self) -> Membership | None:
+        """What a cluster's nodes have agreed on; None where the folder is a single broker's."""
+        try:
+            noted = json.loads(self._cluster.read_text())
+            return Membership(str(noted["id"]), tuple(map(int, noted["controllers"])))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise BrokerError(
+                f"{self._cluster} is damaged, and says which nodes the cluster has: 'spillway broker reset' "
+                "begins anew, without the data"
+            ) from error
+
+    def agree(self, membership: Membership) -> None:
+        """Write down what a cluster's nodes agree on."""
+        self._write(self._cluster, asdict(membership))
+
     def last(self) -> RunningBroker | None:
         """The last broker that was noted, alive or not."""
         try:
@@ -121,10 +170,13 @@ class DataFolder:
 
     def note(self, running: RunningBroker) -> None:
         """Write down which process runs on the folder, whole or not at all."""
+        self._write(self._running, asdict(running))
+
+    def _write(self, file: Path, facts: dict[str, object]) -> None:
         with self.readable_errors():
-            draft = self._running.with_suffix(".tmp")
-            draft.write_text(json.dumps(asdict(running)) + "\n")
-            draft.replace(self._running)
+            draft = file.with_suffix(".tmp")
+            draft.write_text(json.dumps(facts) + "\n")
+            draft.replace(file)
 
     @contextmanager
     def claimed(self) -> Iterator[None]:

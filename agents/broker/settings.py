@@ -1,10 +1,11 @@
-"""The settings of the embedded broker: one KRaft node on loopback, small, quick to start, quick to rebalance."""
+"""The settings of the embedded broker: KRaft nodes on loopback, small, quick to start, quick to rebalance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -13,7 +14,6 @@ DEFAULT_PORT = 9092
 # Why each differs from Kafka's default is beside it; what is not here is Kafka's default.
 _FIXED: dict[str, str | int] = {
     "process.roles": "broker,controller",
-    "node.id": 1,
     "inter.broker.listener.name": "BROKER",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -53,6 +53,37 @@ _FIXED: dict[str, str | int] = {
     "log.cleaner.backoff.ms": 5000,
 }
 
+# Several nodes: every record is on three disks, and acknowledged once it is on two.
+_REPLICATED: dict[str, str | int] = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "share.coordinator.state.topic.replication.factor": 3,
+    "share.coordinator.state.topic.min.isr": 2,
+    # A dead node's partitions have other leaders within about two seconds. One that only stood still for so long loses
+    # its leaderships and nothing else, so it is not worth Kafka's 9 s.
+    "broker.session.timeout.ms": 1500,
+    "broker.heartbeat.interval.ms": 250,
+    # The same for the controller: its successor is elected, and then waits for the sessions of all nodes.
+    "controller.quorum.fetch.timeout.ms": 1000,
+    "controller.quorum.election.timeout.ms": 500,
+    "controller.quorum.election.backoff.max.ms": 300,
+    "controller.quorum.request.timeout.ms": 1000,
+    # What waits for all replicas in sync waits for one that stands still, until it is no longer counted among them.
+    "replica.lag.time.max.ms": 2000,
+    "replica.socket.timeout.ms": 2000,
+    "replica.fetch.backoff.ms": 200,
+    # A node that comes back leads again what it led, without a person's help.
+    "leader.imbalance.check.interval.seconds": 10,
+    # Three of them share one machine.
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "background.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+}
+
 _LOG_LEVELS = {
     "org.slf4j.simpleLogger.defaultLogLevel": "info",
     "org.slf4j.simpleLogger.showDateTime": "true",
@@ -63,15 +94,22 @@ _LOG_LEVELS = {
 }
 
 
-def server_properties(log_dir: Path, port: int, controller_port: int, extra: dict[str, str] | None = None) -> str:
-    """The text of `server.properties`; `extra` overrides anything, for tests that need another setting."""
+def server_properties(
+    log_dir: Path, port: int, controllers: Sequence[int], extra: dict[str, str] | None = None, *, node: int = 1
+) -> str:
+    """The text of `server.properties` of a node; `extra` overrides anything, for tests that need another setting.
+
+    `controllers`: the ports of all nodes' controllers, those of node 1 first.
+    """
     here: dict[str, str | int] = {
-        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "node.id": node,
+        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controllers[node - 1]}",
         "advertised.listeners": f"BROKER://{HOST}:{port}",
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "controller.quorum.voters": ",".join(f"{voter}@{HOST}:{at}" for voter, at in enumerate(controllers, 1)),
         "log.dirs": str(log_dir).replace("\\", "\\\\"),
     }
-    return "".join(f"{key}={value}\n" for key, value in {**_FIXED, **here, **(extra or {})}.items())
+    replicated = _REPLICATED if len(controllers) > 1 else {}
+    return "".join(f"{key}={value}\n" for key, value in {**_FIXED, **replicated, **here, **(extra or {})}.items())
 
 
 def java_options(heap: str) -> list[str]:

@@ -27,9 +27,9 @@ def find_cluster(
             return ClientSettings.load(
                 served.bootstrap, Path(served.client_config) if served.client_config is not None else None
             )
-    local = DataFolder(DEFAULT_BROKER_DIR).running()
+    local = DataFolder(DEFAULT_BROKER_DIR).bootstrap()
     if local is not None:
-        return ClientSettings.load(local.bootstrap)
+        return ClientSettings.load(local)
     raise UsageError(
         "no Kafka broker is named, and none was started here: serve the pipeline from this directory, or give "
         "--bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP"

@@ -38,7 +38,7 @@ def ensure(
 ) -> tuple[str, ...]:
     """Create the topics of `plan` that are missing, wait until all are usable, and check every one; returns the new.
 
-    `say` is told what durable means on this cluster, where states rest on the topics and it is less than two disks.
+    `say` is told what durable means on this cluster, where states rest on the topics.
     Safe to run from several processes at once: whoever comes second finds the topic there. Raises `BrokerError` if
     the cluster cannot be reached within `timeout` seconds, and `TopicError` naming topic, key, actual and required
     value where the cluster has a topic otherwise than the plan, or refuses to create one.
@@ -56,9 +56,9 @@ def ensure(
         raise TopicError(
             f"topics on {settings.bootstrap} are not as the pipeline requires ({fix}):\n  " + "\n  ".join(wrong)
         )
-    weak = meaning(plan, found)
-    if weak is not None:
-        say(weak)
+    durable = meaning(plan, found)
+    if durable is not None:
+        say(durable)
     return created
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -52,6 +53,31 @@ def test_start_use_stop_and_reset(spillway, tmp_path):
     assert spillway("status").returncode == 1
     again = spillway("start", "--json")  # on its earlier port, which is where clients look for it
     assert json.loads(again.stdout)["bootstrap"] == bootstrap.stdout.strip()
+    assert spillway("stop").returncode == 0
+    assert spillway("reset").returncode == 0
+    assert not (tmp_path / "data").exists()
+
+
+def test_three_nodes_are_started_told_of_completed_and_stopped_together(spillway, tmp_path):
+    started = spillway("start", "--nodes", "3", "--print-bootstrap")
+    addresses = started.stdout.strip().split(",")
+    assert len(set(addresses)) == 3, started.stderr
+    told = json.loads(spillway("status", "--json").stdout)
+    assert [node["answers"] for node in told["nodes"]] == [True] * 3
+    os.kill(told["nodes"][1]["pid"], signal.SIGKILL)
+    status = spillway("status")
+    assert status.returncode == 1
+    assert f"node 2 at {addresses[1]} does not run" in status.stdout
+    assert f"node 3 at {addresses[2]} answers" in status.stdout
+    assert spillway("start", "--print-bootstrap").stdout == started.stdout  # the one that is missing
+    assert spillway("status").returncode == 0
+    refused = spillway("start", "--nodes", "1")
+    assert refused.returncode == 2
+    assert "holds the data of 3 nodes" in refused.stderr
+    assert spillway("reset").returncode == 2
+    assert json.loads(spillway("stop", "--json").stdout) == {"stopped": True}
+    assert spillway("status", "--print-bootstrap").stdout == ""
+    assert spillway("start", "--print-bootstrap").stdout == started.stdout
     assert spillway("stop").returncode == 0
     assert spillway("reset").returncode == 0
     assert not (tmp_path / "data").exists()

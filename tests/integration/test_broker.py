@@ -126,9 +126,9 @@ def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):
         create(running.bootstrap, "alive")
     finally:
         stopped = stop_broker(tmp_path / "data")
-    assert stopped == running
+    assert stopped == [running]
     await_gone(running.pid)
-    assert stop_broker(tmp_path / "data") is None
+    assert stop_broker(tmp_path / "data") == []
 
 
 def test_no_kafka_outlives_a_killed_parent(tmp_path):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.broker import EmbeddedBroker, stop_broker
-from agents.broker.folder import DataFolder, RunningBroker
+from agents.broker import EmbeddedCluster, stop_broker
+from agents.broker.cluster import HEAP, NODE_HEAP, SIZES
+from agents.broker.folder import DataFolder
 from agents.broker.ports import kafka_answers
 from agents.broker.settings import DEFAULT_PORT
 from agents.cli.options import broker_dir_option, cache_dir, json_option
@@ -24,8 +25,9 @@ _data_dir = broker_dir_option("--data-dir")
 def broker() -> None:
     """Start, stop, inspect or reset a local Kafka.
 
-    It is one real Kafka node on loopback, in a process of its own. Several run side by side, one per data folder. The
-    first start fetches Kafka (44 MB) into the user's cache folder; later ones need no network.
+    It is one real Kafka node on loopback, in a process of its own, or with --nodes 3 a cluster of three that loses
+    nothing with any one of them. Several run side by side, one per data folder. The first start fetches Kafka (44 MB)
+    into the user's cache folder; later ones need no network.
 
     \b
     Example:
@@ -38,48 +40,50 @@ def broker() -> None:
 @click.option(
     "--port", type=click.IntRange(1, 65535), help=f"Port to listen on.  [default: {DEFAULT_PORT}, else a free one]"
 )
-@click.option("--heap", default="512m", show_default=True, help="Memory for Kafka, as Java's -Xmx takes it.")
+@click.option(
+    "--nodes",
+    type=click.Choice([str(size) for size in SIZES]),
+    help="Kafka nodes: with 3, records are on three disks, and taken once on two.  [default: as in DIR, else 1]",
+)
+@click.option(
+    "--heap", help=f"Memory for each node, as Java's -Xmx takes it.  [default: {HEAP}; of 3 nodes {NODE_HEAP} each]"
+)
 @click.option("--print-bootstrap", is_flag=True, help="Print nothing but host:port.")
 @json_option
-def start(data_dir: Path, port: int | None, heap: str, *, print_bootstrap: bool, as_json: bool) -> None:
+def start(
+    data_dir: Path, port: int | None, nodes: str | None, heap: str | None, *, print_bootstrap: bool, as_json: bool
+) -> None:
     """Start the broker and return when it answers; fine where it runs already.
+
+    Of a cluster of which some nodes run, the others are started.
 
     \b
     Example: spillway broker start --data-dir /tmp/kafka --port 19092
     """  # noqa: D301
     folder = DataFolder(data_dir)
-    running = folder.running()
-    if running is not None and port not in {None, running.port}:
-        raise UsageError(f"a broker already runs on {data_dir}, at {running.bootstrap}: stop it to change its port")
-    if running is not None:
-        _tell_started(folder, running, "already runs", print_bootstrap=print_bootstrap, as_json=as_json)
-        return
-    last = folder.last()
-    started = EmbeddedBroker(
+    running = folder.brokers()
+    if running and port not in {None, running[0].port}:
+        raise UsageError(f"a broker already runs on {data_dir}, at {folder.bootstrap()}: stop it to change its port")
+    cluster = EmbeddedCluster(
         data_dir,
-        port=port or (last.port if last is not None else DEFAULT_PORT),
+        nodes=int(nodes) if nodes is not None else None,
+        port=port or DEFAULT_PORT,
         strict_port=port is not None,
         detached=True,
         cache_dir=cache_dir(),
         heap=heap,
         notice=lambda text: click.echo(text, err=True),
-    ).start()
-    running = folder.running()
-    assert running is not None
-    how = f"is ready after {started.start_seconds:.1f} s"
-    _tell_started(folder, running, how, print_bootstrap=print_bootstrap, as_json=as_json)
-
-
-def _tell_started(
-    folder: DataFolder, running: RunningBroker, how: str, *, print_bootstrap: bool, as_json: bool
-) -> None:
+    )
+    how = "already runs"
+    if len(running) < len(cluster.nodes):
+        how = f"is ready after {cluster.start().start_seconds:.1f} s"
     if as_json:
-        click.echo(json.dumps(_facts(folder, running)))
+        click.echo(json.dumps(_facts(folder)))
     elif print_bootstrap:
-        click.echo(running.bootstrap)
+        click.echo(folder.bootstrap())
     else:
-        click.echo(f"Kafka at {running.bootstrap} {how}\n  data  {folder.path}\n  log   {folder.log}")
-        click.echo(f"Use it:  export SPILLWAY_BOOTSTRAP={running.bootstrap}")
+        click.echo(f"Kafka at {folder.bootstrap()} {how}\n{_places(folder)}")
+        click.echo(f"Use it:  export SPILLWAY_BOOTSTRAP={folder.bootstrap()}")
 
 
 @broker.command()
@@ -87,12 +91,13 @@ def _tell_started(
 @json_option
 def stop(data_dir: Path, *, as_json: bool) -> None:
     """Stop the broker, keeping its data; fine where none runs."""
+    bootstrap = DataFolder(data_dir).bootstrap()
     stopped = stop_broker(data_dir)
     if as_json:
-        click.echo(json.dumps({"stopped": stopped is not None}))
+        click.echo(json.dumps({"stopped": bool(stopped)}))
     else:
         path = DataFolder(data_dir).path
-        click.echo(f"Kafka at {stopped.bootstrap} stopped" if stopped is not None else f"no broker runs on {path}")
+        click.echo(f"Kafka at {bootstrap} stopped" if stopped else f"no broker runs on {path}")
 
 
 @broker.command()
@@ -101,21 +106,22 @@ def stop(data_dir: Path, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def status(ctx: click.Context, data_dir: Path, *, print_bootstrap: bool, as_json: bool) -> None:
-    """Say whether the broker runs, and where; exit code 1 where it does not."""
+    """Say whether the broker runs, and where; exit code 1 where it does not, or one of its nodes does not."""
     folder = DataFolder(data_dir)
     folder.check_ours()
-    running = folder.running()
-    facts = _facts(folder, running)
+    facts = _facts(folder)
     if as_json:
         click.echo(json.dumps(facts))
-    elif running is None:
+    elif not facts["running"]:
         click.echo(f"no broker runs on {folder.path}", err=True)
     elif print_bootstrap:
-        click.echo(running.bootstrap)
+        click.echo(facts["bootstrap"])
     else:
-        answers = "answers" if facts["answers"] else "does not answer"
-        click.echo(f"Kafka at {running.bootstrap} {answers} (process {running.pid})")
-        click.echo(f"  data  {folder.path}\n  log   {folder.log}")
+        for node, (where, pid, answers) in enumerate(map(_state, folder.nodes()), 1):
+            how = "answers" if answers else "does not run" if pid is None else "does not answer"
+            name = "Kafka" if len(folder.nodes()) == 1 else f"node {node}"
+            click.echo(f"{name} at {where} {how}" + (f" (process {pid})" if pid is not None else ""))
+        click.echo(_places(folder))
     ctx.exit(0 if facts["answers"] else 1)
 
 
@@ -128,12 +134,30 @@ def reset(data_dir: Path) -> None:
     click.echo(f"{folder.path} is empty")
 
 
-def _facts(folder: DataFolder, running: RunningBroker | None) -> dict[str, object]:
+def _state(node: DataFolder) -> tuple[str | None, int | None, bool]:
+    """Where a node is, or was last, its process while it runs, and whether it answers."""
+    last, running = node.last(), node.running()
+    pid = running.pid if running is not None else None
+    return last.bootstrap if last is not None else None, pid, running is not None and kafka_answers(running.port)
+
+
+def _places(folder: DataFolder) -> str:
+    logs = [node.log for node in folder.nodes()]
+    return "\n".join([f"  data  {folder.path}", *(f"  log   {log}" for log in logs)])
+
+
+def _facts(folder: DataFolder) -> dict[str, object]:
+    """What a script may want to know; of a cluster `pid` and `log` are its first node's, and `nodes` tells of all."""
+    states = list(map(_state, folder.nodes()))
     return {
-        "running": running is not None,
-        "answers": running is not None and kafka_answers(running.port),
-        "bootstrap": running.bootstrap if running is not None else None,
-        "pid": running.pid if running is not None else None,
+        "running": any(pid is not None for _, pid, _ in states),
+        "answers": all(answers for _, _, answers in states),
+        "bootstrap": folder.bootstrap(),
+        "pid": states[0][1],
         "data_dir": str(folder.path),
-        "log": str(folder.log),
+        "log": str(folder.nodes()[0].log),
+        "nodes": [
+            {"bootstrap": where, "pid": pid, "answers": answers, "log": str(node.log)}
+            for (where, pid, answers), node in zip(states, folder.nodes(), strict=True)
+        ],
     }

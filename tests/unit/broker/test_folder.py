@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from agents.broker.folder import DataFolder, RunningBroker
+from agents.broker.folder import DataFolder, Membership, RunningBroker
 from lineage.errors import BrokerError, UsageError
 
 
@@ -62,6 +62,34 @@ def test_a_later_process_with_the_same_id_is_another(tmp_path):
     folder.note(me(created=1.0))
     assert folder.running() is None
     assert folder.last().port == 9092
+
+
+def test_a_cluster_is_known_by_its_nodes(tmp_path):
+    folder = DataFolder(tmp_path / "data")
+    folder.prepare()
+    assert [node.path for node in folder.nodes()] == [folder.path]
+    assert folder.bootstrap() is None
+    folder.agree(Membership("id", (1, 2, 3)))
+    assert folder.membership() == Membership("id", (1, 2, 3))
+    assert [node.path.name for node in folder.nodes()] == ["node-1", "node-2", "node-3"]
+    assert folder.bootstrap() is None
+    for number, node in enumerate(folder.nodes(), 1):
+        node.prepare()
+        node.note(me(port=number, pid=os.getpid() if number == 2 else 2**22 - 1))
+    assert folder.brokers() == [me(port=2)]
+    assert folder.bootstrap() == "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"  # a client finds the way by any of them
+    with pytest.raises(UsageError, match="stop it first"):
+        folder.wipe()
+    folder.nodes()[1].note(me(pid=2**22 - 1))
+    folder.wipe()
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"id": "x", "controllers": 3}'])
+def test_a_damaged_note_of_the_nodes_is_said(tmp_path, text):
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(BrokerError, match=r"is damaged.*broker reset"):
+        DataFolder(tmp_path).nodes()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": 1, "created": 0, "port": 1, "more": 2}'])

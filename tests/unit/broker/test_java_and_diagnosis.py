@@ -70,10 +70,23 @@ def test_a_log_that_is_not_there_says_nothing(tmp_path):
 
 
 def test_settings_listen_on_loopback_alone_and_can_be_overridden(tmp_path):
-    text = server_properties(tmp_path, 9092, 9093, {"log.cleaner.backoff.ms": "100"})
+    text = server_properties(tmp_path, 9092, [9093], {"log.cleaner.backoff.ms": "100"})
     settings = dict(line.split("=", 1) for line in text.splitlines())
     assert settings["listeners"] == "BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"
     assert settings["auto.create.topics.enable"] == "false"
     assert settings["group.initial.rebalance.delay.ms"] == "0"
     assert settings["log.cleaner.backoff.ms"] == "100"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093"
+    assert "min.insync.replicas" not in settings
     assert "-Xmx512m" in java_options("512m")
+
+
+def test_of_several_nodes_each_has_its_number_and_knows_all_controllers(tmp_path):
+    text = server_properties(tmp_path, 9093, [20001, 20002, 20003], node=2)
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    assert settings["node.id"] == "2"
+    assert settings["listeners"] == "BROKER://127.0.0.1:9093,CONTROLLER://127.0.0.1:20002"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:20001,2@127.0.0.1:20002,3@127.0.0.1:20003"
+    for topic in ("default", "offsets.topic", "transaction.state.log"):
+        assert settings[f"{topic}.replication.factor"] == "3"
+    assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == "2"

@@ -58,8 +58,9 @@ def test_an_acknowledgement_by_one_of_three_is_told(monkeypatch):
     assert told.startswith("durable means: on the leader's disk, and soon on 2 more;")
 
 
-def test_two_disks_are_not_worth_a_word(monkeypatch):
-    assert ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="2")) == []
+def test_two_disks_are_told(monkeypatch):
+    (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="2"))
+    assert told.startswith("durable means: on the disks of 2 brokers, and soon of 3;")
 
 
 def test_a_leader_that_may_lag_is_refused(monkeypatch):

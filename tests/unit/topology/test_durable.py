@@ -33,8 +33,13 @@ def test_several_disks_of_which_one_is_enough():
         )
 
 
-def test_two_disks_go_without_saying():
-    assert meaning(STATEFUL, cluster(3, "2")) is None
+def test_two_disks_and_more():
+    assert meaning(STATEFUL, cluster(3, "2")) == (
+        "durable means: on the disks of 2 brokers, and soon of 3; the loss of any one of them loses nothing"
+    )
+    assert meaning(STATEFUL, cluster(3, "3")) == (
+        "durable means: on the disks of 3 brokers; the loss of any 2 of them loses nothing"
+    )
 
 
 def test_a_single_topic_is_named():
@@ -48,5 +53,5 @@ def test_a_single_topic_is_named():
 def test_what_no_state_rests_on_does_not_matter():
     there = cluster(3, "2")
     there["p.beat"] = replace(there["p.beat"], replicas=1)
-    assert meaning(STATEFUL, there) is None
+    assert meaning(STATEFUL, there) == meaning(STATEFUL, cluster(3, "2"))
     assert meaning(STATELESS, cluster(1, "1")) is None
