@@ -16,7 +16,7 @@ from sortedcontainers import SortedDict
 from lineage.marks import Mark, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from checkpoint.durability import Durability
 
@@ -56,6 +56,12 @@ class Awaited:
                     line = self._lines[place] = SortedDict()
                 line.setdefault(version.n, []).append(thing)
                 thing.open += 1
+
+    def things(self) -> Iterator[Resting]:
+        """Everything that waits, by shard and epoch from the oldest version on; a thing comes once per version."""
+        for line in self._lines.values():
+            for things in line.values():
+                yield from things
 
     def decided(self) -> tuple[list[Resting], list[Resting]]:
         """Give what has become durable since the last time, all of it, and what has turned out dead."""

@@ -61,9 +61,11 @@ STATE_DURABLE_VERSION: Final = "spillway_state_durable_version"  # the newest du
 STATE_BACKUP_LAG_VERSIONS: Final = "spillway_state_backup_lag_versions"  # of a backup: durable ones not applied yet
 STATE_DURABLE_LAG_SECONDS: Final = "spillway_state_durable_lag_seconds"  # age of the oldest version not durable yet
 STATE_WRITTEN_BYTES_TOTAL: Final = "spillway_state_written_bytes_total"  # of chunks and manifests
+STATE_MOVED_BYTES_TOTAL: Final = "spillway_state_moved_bytes_total"  # of chunks, as they are acknowledged or read
 STATE_CAPTURE_SECONDS: Final = "spillway_state_capture_seconds"  # copying a state while the next batch computes
 
 # The stages' and the gate's.
+WAITS: Final = "spillway_waits"  # by partition: 1 where its commit waits for durable versions of other stages
 HOPS_MARKS_BYTES: Final = "spillway_hops_marks_bytes"  # of marks in the hops header of a message that is sent
 OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.core.outcomes import GateStats
+from agents.core.waits import Waits
 
 if TYPE_CHECKING:
     from agents.core.gate_share import GateShare
@@ -19,6 +20,7 @@ class GateGauges:
     def __init__(self) -> None:
         self.stats = GateStats()
         self._shares: dict[int, GateShare] = {}
+        self._waits = Waits()
         self._decided: list[Release] = []  # not collected: new, or held for no version
 
     @property
@@ -40,6 +42,10 @@ class GateGauges:
     def room(self) -> bool:
         """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
         return self.pending < HELD_LIMIT
+
+    def waits(self) -> frozenset[int]:
+        """The partitions whose commit has waited for other stages' versions since this was asked before."""
+        return self._waits.look(self._shares, room=self.room)
 
     @property
     def evicted(self) -> int:

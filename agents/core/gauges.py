@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agents.core.waits import Waits
+
 if TYPE_CHECKING:
     from agents.core.batching import Batcher
     from agents.core.outbox import Outbox
@@ -24,6 +26,7 @@ class Gauges:
         self._batcher = batcher
         self._outbox = outbox
         self._shares = shares
+        self._waits = Waits()
         self.queue_limit = queue_limit
         self.stats = outbox.stats
 
@@ -58,6 +61,10 @@ class Gauges:
     def partitions(self) -> tuple[int, ...]:
         """The partitions that are ours at present."""
         return tuple(self._shares)
+
+    def waits(self) -> frozenset[int]:
+        """The partitions whose commit has waited for other stages' versions since this was asked before."""
+        return self._waits.look(self._shares, room=self.room)
 
     @property
     def evicted(self) -> int:

@@ -52,6 +52,10 @@ class Share:
         """Mind what records rest on. Call it before the first record."""
         self.speculation = self.speculation_type(durability, self.memory, self.offsets, self.joins)
 
+    def awaits(self, offset: int) -> bool:
+        """Whether a record that is taken and not done waits for versions of other stages to be durable."""
+        return self.speculation is not None and self.speculation.holds(offset)
+
     def take(self, delivery: Delivery) -> Taken:
         """Take one record. One without an id (it cannot be read) counts as a first copy."""
         offset = delivery.offset

@@ -173,6 +173,18 @@ class Speculation:
         if copy.key is not None and self._open.get(copy.key) is copy:
             del self._open[copy.key]
 
+    def holds(self, offset: int) -> bool:
+        """Whether a record waits for versions to be durable: its own, or those of the request that it belongs to."""
+        for thing in self._awaited.things():
+            assert isinstance(thing, Copy)  # nothing else is added
+            if thing.dead:
+                continue
+            case = thing.case
+            kin = (thing,) if case is None else (thing, *case.heard, *case.later)
+            if any(copy.delivery.offset == offset for copy in kin):
+                return True
+        return False
+
     # The logs have learned something ---------------------------------------------------------------------------
 
     def look(self) -> Changes | None:

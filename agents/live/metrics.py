@@ -18,6 +18,7 @@ from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogra
 from agents.core.estimates.transfer import Transfer
 from agents.live.plan_metrics import plan_families
 from agents.live.state_metrics import marks_family, state_families
+from agents.live.waits import WaitsTold
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class StageMetrics(Collector):
         self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
+        self.waits = WaitsTold()
         self.queued = Distribution()
         self.waited = Distribution()
         self.executed = Distribution()
@@ -167,6 +169,7 @@ class StageMetrics(Collector):
         if self.marks is not None:
             yield marks_family(make.labels, self.marks)
         yield _committed(make, self.committed)
+        yield self.waits.family(make.labels)
 
     def _estimates(self, make: _Families) -> Iterator[Metric]:
         told, budgets = self.calibration, self.budgets
@@ -213,6 +216,7 @@ class GateMetrics(Collector):
         self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
+        self.waits = WaitsTold()
         self.latency = Distribution()
         self.intake = Distribution()
         self.transfer = Transfer()  # from an outcome's timestamp to its commit
@@ -239,6 +243,7 @@ class GateMetrics(Collector):
         if self.hold is not None:
             yield make.distribution(names.STATE_HOLD_SECONDS, "That outcomes waited for durable versions", self.hold)
         yield _committed(make, self.committed)
+        yield self.waits.family(make.labels)
 
 
 def _committed(make: _Families, committed: Mapping[int, int]) -> Metric:

@@ -56,7 +56,7 @@ class DurableLag:
 class StateFigures:
     """A member's numbers."""
 
-    __slots__ = ("captures", "durable", "epoch", "lag", "role", "version", "written")
+    __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "version", "written")
 
     def __init__(self) -> None:
         self.role = "backup"  # checkpoint.promotion.Role's values
@@ -65,6 +65,8 @@ class StateFigures:
         self.durable = 0  # the n of the shard's newest durable version
         self.lag = DurableLag()  # of a primary
         self.written = 0  # bytes of chunks and manifests
+        self.sent: Callable[[], int] = int  # bytes that the broker has acknowledged to the newest reign, as they come
+        self.moved = 0  # bytes that went to the log or came from it, as they move; said by the loop while it goes on
         self.captures = Histogram(POSITIVE)  # seconds that copying a state took
 
     @property
@@ -93,11 +95,13 @@ def state_families(labels: Sequence[str], state: StateFigures) -> Iterator[Metri
         gauge = GaugeMetricFamily(name, text, labels=names.LABELS)
         gauge.add_metric(labels, value)
         yield gauge
-    written = CounterMetricFamily(
-        names.STATE_WRITTEN_BYTES_TOTAL.removesuffix("_total"), "Bytes of chunks and manifests", labels=names.LABELS
-    )
-    written.add_metric(labels, state.written)
-    yield written
+    for name, text, value in (
+        (names.STATE_WRITTEN_BYTES_TOTAL, "Bytes of chunks and manifests of complete versions", state.written),
+        (names.STATE_MOVED_BYTES_TOTAL, "Bytes written to the log or read of it, as they move", state.moved),
+    ):
+        counter = CounterMetricFamily(name.removesuffix("_total"), text, labels=names.LABELS)
+        counter.add_metric(labels, value)
+        yield counter
     yield _histogram(labels, names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)
 
 

@@ -45,6 +45,8 @@ class Figures:
     hold_p99: float = math.nan
     marks: float = math.nan  # mean bytes of marks in a message
     state_role: str = ""  # of a member of a stateful shard
+    moved: int = 0  # bytes of its state that went to the log or came from it
+    waits: tuple[int, ...] = ()  # partitions that stand still for other stages' versions
 
     def count(self, kind: OutcomeKind) -> int:
         """Outcomes of a kind since the start."""
@@ -83,6 +85,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         hold_p99=hold.quantile(0.99),
         marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),
         state_role=now.role,
+        moved=int(now.value(names.STATE_MOVED_BYTES_TOTAL)),
+        waits=tuple(sorted(now.waits)),
     )
 
 

@@ -127,6 +127,7 @@ class Lifecycle:
         self._killed = False
         self._was_ready = False
         self._established = False
+        self._progressed = now
         self._again = False  # the next start comes after a death
         self._delayed_until = now  # when it is due if nobody follows it
 
@@ -161,6 +162,10 @@ class Lifecycle:
         """Nobody goes on with it (any more): wait no longer than after any death."""
         if self.died:
             self.due = self._delayed_until
+
+    def progressed(self, at: float) -> None:
+        """Note when it was last seen to do something: one that starts has from then on the whole time to be ready."""
+        self._progressed = at
 
     @property
     def died(self) -> bool:
@@ -202,7 +207,8 @@ class Lifecycle:
         if exit_code is not None:
             return self._death(now, exit_code)
         if self.state is State.STARTING:
-            return Event.READY if ready else Event.LATE if waited >= self._policy.start_timeout else None
+            late = min(waited, now - self._progressed) >= self._policy.start_timeout
+            return Event.READY if ready else Event.LATE if late else None
         if self.state is State.STOPPING and waited >= self._policy.grace:
             return Event.GRACE_OVER
         return None

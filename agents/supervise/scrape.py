@@ -70,6 +70,7 @@ class Snapshot:
     plan: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)  # replica -> its newest word
     silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
     role: str = ""  # of a member of a stateful shard
+    waits: frozenset[int] = frozenset()  # partitions that stand still for other stages' versions
     flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
 
     def value(self, name: str) -> float:
@@ -105,6 +106,7 @@ def parse(text: str, at: float) -> Snapshot:
     silent: dict[tuple[str, int], bool] = {}
     role = ""
     flapping: set[str] = set()
+    waits: set[int] = set()
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
             distributions[family.name] = _distribution(family.samples)
@@ -120,6 +122,8 @@ def parse(text: str, at: float) -> Snapshot:
                 silent[_whose(sample.labels)] = bool(sample.value)
             elif sample.name == names.STATE_ROLE:
                 role = sample.labels[names.ROLE] if sample.value else role
+            elif sample.name == names.WAITS:
+                waits |= {int(sample.labels[names.PARTITION])} if sample.value else set()
             elif sample.name == names.PLACE_FLAPPING:
                 flapping |= {sample.labels[names.PLACE]} if sample.value else set()
             elif sample.name == names.COMMITTED_OFFSET:
@@ -128,6 +132,7 @@ def parse(text: str, at: float) -> Snapshot:
                 counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
     return Snapshot(
         *(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent, role),
+        waits=frozenset(waits),
         flapping=frozenset(flapping),
     )
 

@@ -24,7 +24,7 @@ from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
 from agents.supervise.standbys import hand_over
 from agents.supervise.table import Row
-from agents.supervise.watchdog import Watchdog, keeps_up
+from agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from checkpoint.promotion import Role
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class Supervisor:
             group: Watchdog(patience, longest_gap=self._settings.stall) for group, patience in watched.items()
         }
         self._observer = Observer(MetricsReader(run_dir, pipeline), groups, sorted(watched), every)
+        self._movement = Movement()
+        self._judged_at = now
         self._told: dict[str, tuple[State, int]] = {}
         self._looked_at = 0.0
         self._ready: frozenset[tuple[str, int]] = frozenset()  # names and process ids
@@ -158,7 +160,9 @@ class Supervisor:
         if look:
             self._looked_at = now
             self._ready = frozenset((e.name, e.pid) for e in entries(self._run_dir, self._pipeline) if e.ready)
+            self._movement.note(now, {name: seen.moved for name, seen in self._observer.figures.items()})
         for child in self.children:
+            child.life.progressed(self._movement.last(child.plan.name))
             child.step(now, ready=(child.plan.name, child.pid) in self._ready)
         self._report_deaths()
         for replica, standby in hand_over(self.children, now):
@@ -192,14 +196,22 @@ class Supervisor:
         for group, sight in sights.items():
             running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
-            excused = self._only_follows(group, sights)
-            for replica in self._watchdogs[group].observe(at, sight, since, excused=excused):
+            moved = any(self._movement.last(child.plan.name) > self._judged_at for child in running.values())
+            excused = moved or self._only_follows(group, sights)
+            waits = {
+                partition
+                for replica, child in running.items()
+                for partition in self._waits(child.plan.name)
+                if partition in sight.partitions and sight.partitions[partition].owner == replica
+            }
+            for replica in self._watchdogs[group].observe(at, sight, since, excused=excused, waits=waits):
                 child = running[replica]
                 if child.stalled(now):
                     self._say(
                         f"{child.plan.name} made no progress for {self._settings.patience(child.plan.stage):g} s "
                         f"({sight.lag} records wait): it is killed and started again"
                     )
+        self._judged_at = now
 
     def _only_follows(self, group: str, sights: Mapping[str, GroupSight]) -> bool:
         """Whether the group is that of a backup that says so, and that has come as far as its shard."""
@@ -207,6 +219,10 @@ class Supervisor:
             return False
         shard = group.rpartition(".")[0]
         return keeps_up(sights[group], (sight for name, sight in sights.items() if name.rpartition(".")[0] == shard))
+
+    def _waits(self, name: str) -> tuple[int, ...]:
+        told = self._observer.figures.get(name)
+        return () if told is None else told.waits
 
     def _is_backup(self, name: str) -> bool:
         told = self._observer.figures.get(name)

@@ -7,15 +7,20 @@ been a member of its group for `stall` seconds is wedged as well: the broker has
 A backup of a stateful shard commits the durable position that it follows, so a primary that stands still holds it up as
 well. It is no worse than its shard as long as it says that it is a backup, and no other member has come further; then
 its clock does not run, and it has the whole time anew when it is promoted.
+
+Two things are told by a process itself, as nobody else can know them: that a partition waits for versions of another
+stage to be durable, and how many bytes of its state it has moved to the log or from it. Such a partition's clock does
+not run, nor does that of a process whose bytes go on. One that hangs can say neither (`agents.live.waits`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,25 @@ def keeps_up(sight: GroupSight, shard: Iterable[GroupSight]) -> bool:
     )
 
 
+class Movement:
+    """When the bytes that each process has moved were last seen to change."""
+
+    def __init__(self) -> None:
+        self._moved: dict[str, tuple[int, float]] = {}
+
+    def note(self, now: float, told: Mapping[str, int]) -> None:
+        """Take what the processes tell, by name; of one that is new it counts from 0, and what falls has changed."""
+        before = self._moved
+        self._moved = {}
+        for name, moved in told.items():
+            known, at = before.get(name, (0, -math.inf))
+            self._moved[name] = (moved, at if moved == known else now)
+
+    def last(self, name: str) -> float:
+        """When a process was last seen to have moved something; -infinity if never."""
+        return self._moved[name][1] if name in self._moved else -math.inf
+
+
 class Watchdog:
     """Judges the replicas of one stage, from what is seen of its group now and then."""
 
@@ -72,15 +96,24 @@ class Watchdog:
         self._absent: dict[int, float] = {}  # replica -> since when
 
     def observe(
-        self, now: float, sight: GroupSight, running_since: Mapping[int, float], *, excused: bool = False
+        self,
+        now: float,
+        sight: GroupSight,
+        running_since: Mapping[int, float],
+        *,
+        excused: bool = False,
+        waits: Collection[int] = (),
     ) -> frozenset[int]:
         """The replicas to restart, of those that run (since when each has been ready is `running_since`).
 
-        `excused`: what stands still is not theirs to move.
+        `excused`: what stands still is not theirs to move, or moves where the broker does not see it. `waits`: the
+        partitions of which their owners say so.
         """
         if excused or (self._seen_at is not None and now - self._seen_at > self._longest_gap):
             self._stuck.clear()
             self._absent.clear()
+        for partition in waits:
+            self._stuck.pop(partition, None)
         self._seen_at = now
         self._note(now, sight, running_since)
         ripe = frozenset(replica for replica, since in running_since.items() if now - since >= self._stall)

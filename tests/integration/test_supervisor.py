@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from agents.supervise.child import ChildPlan
+from agents.supervise.figures import Figures
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.registry import Entry, entries
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
@@ -182,6 +183,43 @@ def test_a_stopped_child_is_noticed_from_outside_and_restarted(tmp_path):
         assert not psutil.pid_exists(wedged)
         assert run.child("b.0").pid == other
         assert run.heard("a.0", "no progress")
+
+
+class Still:
+    """Groups where nobody commits while records wait."""
+
+    def look(self, stages):
+        return {s: GroupSight({0: PartitionSight(committed=7, end=9, owner=0)}, frozenset({0})) for s in stages}
+
+
+def tells(**told):
+    """What stands in for reading metrics: the first of two processes tells this, each thing of its own at each look."""
+    nothing = {field.name: 0 for field in fields(Figures)} | {"state_role": "", "waits": ()}
+
+    class Reader:
+        def __init__(self, _run_dir, _pipeline):
+            self.looks = 0
+
+        def read(self, _now):
+            self.looks += 1
+            said = {key: value(self.looks) for key, value in told.items()}
+            return {"a.0": Figures(**nothing | said), "b.0": Figures(**nothing)}
+
+    return Reader
+
+
+@pytest.mark.parametrize(
+    "told", [{"waits": lambda _look: (0,)}, {"moved": lambda look: look}], ids=["waits", "moves-bytes"]
+)
+def test_one_that_waits_for_anothers_versions_or_moves_a_large_state_is_left_alone(tmp_path, monkeypatch, told):
+    monkeypatch.setattr("agents.supervise.supervisor.MetricsReader", tells(**told))
+    settings = SupervisorSettings(restart=QUICK, stall=1.5)
+    with running(tmp_path, [plan(tmp_path, "a"), plan(tmp_path, "b")], settings=settings, groups=Still()) as run:
+        assert run.ready.wait(600)
+        spared = run.child("a.0").pid
+        await_(lambda: run.child("b.0").life.restarts >= 2)
+        assert run.child("a.0").pid == spared
+        assert not run.heard("a.0", "no progress")
 
 
 SUPERVISE = """

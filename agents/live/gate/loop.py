@@ -139,6 +139,8 @@ class Gate:
         quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
         if releases or self._letters or not quiet:
             self._write(releases)
+        if self._metrics.waits.due:
+            self._metrics.waits.say(self._core.waits())
         self._tell(now)
 
     # Reading ---------------------------------------------------------------------------------------------------

@@ -247,6 +247,8 @@ class StageDriver:
     def commits(self) -> dict[int, Commit]:
         """Give what the core has finished, in offset order, with its notes."""
         self._clock.follow()
+        if self._metrics.waits.due:
+            self._metrics.waits.say(self._core.waits())
         return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:

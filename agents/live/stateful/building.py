@@ -34,6 +34,7 @@ from agents.live.states.appender import Appender
 from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import LogReader
 from agents.live.states.standby import StandbyReader
+from agents.live.waits import LOOK_SECONDS
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
 from checkpoint.promotion import Role
@@ -193,6 +194,14 @@ class Built:
         self.member.join(roles, self._copies, self.input)
         standing = Standing(Role.BACKUP.value)
         self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, roles, post)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell who watches what cannot be seen from outside: what is waited for, and how far large states have come."""
+        waiting = self._logs.waiting(self._place) > 0  # complete, and not durable: that is up to other stages
+        self.metrics.waits.say(frozenset(self.input.partitions) if waiting else frozenset())
+        self._figures.moved = self._copies.read_bytes + self._figures.sent()
+        self._telling = self._loop.call_later(LOOK_SECONDS, self._tell)
 
     def _take_over(self, then: Callable[[], None]) -> None:
         """Abort what the primary before has open, off the loop."""
@@ -259,6 +268,7 @@ class Built:
 
     async def close(self) -> None:
         """End the threads."""
+        self._telling.cancel()
         for close in (self._beats.close, self._copies.close, self._reader.close, self._appender.close):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._means.output.flush, 1.0)

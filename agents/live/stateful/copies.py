@@ -58,6 +58,7 @@ class Copies:
         self._keyed = keyed
         self._standing: dict[Version, Manifest] = {}  # what counts and is not older than the newest durable one
         self._reader: StandbyReader | None = None
+        self._newest: StandbyReader  # made last, even if its copy was given away
         self._durable: Version = INITIAL
         self._begun = False
         self._has_applied = asyncio.Event()
@@ -108,7 +109,7 @@ class Copies:
         """Follow the log, with what is known of it."""
         if self._reader is not None:
             return
-        reader = self._reader = self._make(self._applied)
+        reader = self._reader = self._newest = self._make(self._applied)
         known = self._logs.log(self._place)
         if known.epoch:
             reader.heard(Fence(known.epoch, known.claimant), known.history)
@@ -143,6 +144,11 @@ class Copies:
         if not contents.entries and not contents.pages:
             state = None  # the initial one, or no copy of it was made yet
         return contents, await self._machine(state, version, contents)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of chunks that the newest reader has read, the one that gives its copy to a reign included."""
+        return self._newest.read_bytes
 
     @property
     def present(self) -> frozenset[ChunkKey]:

@@ -120,6 +120,8 @@ class Reigns:
             release=lambda copy: self._means.copies.submit(copy.release, _nothing),
             crashed=self._means.crashed,
         )
+        if self._means.metrics.state is not None:
+            self._means.metrics.state.sent = lambda: writer.acked_bytes
         primary = Primary(core, machine, capture, writer, self._means)
         primary.resend(contents.outputs)
         primary.feed.add(shard_input.since(_remember(core, contents, shard_input)))

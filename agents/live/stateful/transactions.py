@@ -8,6 +8,7 @@ the next version. Whoever reads must read committed records alone.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -59,6 +60,7 @@ class TransactionalSending:
             settings, topic, _CONNECT_SECONDS, {**_PROPERTIES, "transactional.id": transactional_id}
         )
         self._id = transactional_id
+        self.acked_bytes = 0  # so far
         self._open = False
         self._lost: list[str] = []  # why, of each record that the broker has not said to have
         self._later: list[tuple[str, int, bytes | None, Any]] = []
@@ -85,9 +87,10 @@ class TransactionalSending:
         if not self._open:
             self._later.append((topic, partition, key, value))
             return
+        delivered = partial(self._delivered, 0 if value is None else memoryview(value).nbytes)
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, headers=list(headers), on_delivery=self._delivered)
+                self._producer.produce(topic, value, key, partition, headers=list(headers), on_delivery=delivered)
             except BufferError:
                 self._producer.poll(0.01)
             except KafkaException as error:
@@ -110,7 +113,8 @@ class TransactionalSending:
         """Serve what was acknowledged."""
         self._producer.poll(seconds)
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+    def _delivered(self, size: int, error: KafkaError | None, message: Any) -> None:
+        self.acked_bytes += size
         if error is not None or message.offset() < 0:
             self._lost.append(f"{message.topic()}: {error.str() if error is not None else 'its place is unknown'}")
 

@@ -102,6 +102,12 @@ class VersionWriter:
             order(writer)
         self._waiting.clear()
 
+    @property
+    def acked_bytes(self) -> int:
+        """What the broker has of what was sent so far; from any thread."""
+        writer = self._writer
+        return 0 if writer is None else writer.acked_bytes
+
     def write(self, order: Write[Captured], outputs: tuple[Output, ...]) -> None:
         """Write a version's chunks."""
         manifest = Manifest(

@@ -53,6 +53,7 @@ class Sending:
         Raises BrokerError where the cluster cannot be reached.
         """
         self.in_flight = 0  # records
+        self.acked_bytes = 0  # so far
         self._bytes = 0
         self._room = room
         self._failure: DeliveryError | None = None
@@ -94,7 +95,9 @@ class Sending:
             if error is not None:
                 what = f"the record {key.decode(errors='replace')!r} in {topic}[{partition}]"
                 self._failure = self._failure or DeliveryError(what, error.str())
-            elif acked is not None:
+                return
+            self.acked_bytes += size
+            if acked is not None:
                 acked()
 
         while True:

@@ -110,6 +110,11 @@ class StateWriter:
     def _connect(self, settings: ClientSettings, room: int, delivery: float) -> Sending:
         return Sending(settings, self._state, room=room, delivery=delivery)
 
+    @property
+    def acked_bytes(self) -> int:
+        """What the broker has of what was sent so far; from any thread."""
+        return self._sending.acked_bytes
+
     def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:
         """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s.
 

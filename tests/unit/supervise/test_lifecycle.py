@@ -289,3 +289,18 @@ def test_a_standby_that_went_has_a_successor_later_and_has_not_died():
     assert look(life, 2.0 + POLICY.lent_delay - 0.01) is Action.NOTHING
     assert look(life, 2.0 + POLICY.lent_delay) is Action.START
     assert life.restarts == 0
+
+
+def test_one_that_reads_a_large_state_as_it_starts_is_not_late():
+    life = born()
+    for now in range(1, 200):
+        life.progressed(float(now))
+        assert look(life, float(now)) is Action.NOTHING
+    assert look(life, 199.0 + POLICY.start_timeout - 0.1) is Action.NOTHING
+    assert look(life, 199.0 + POLICY.start_timeout) is Action.KILL
+
+
+def test_what_its_predecessor_moved_gives_it_no_more_time():
+    life = born(now=100.0)
+    life.progressed(50.0)
+    assert look(life, 130.0) is Action.KILL

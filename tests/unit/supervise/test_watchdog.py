@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from agents.supervise.watchdog import GroupSight, PartitionSight, Watchdog, blame, keeps_up
+from agents.supervise.watchdog import GroupSight, Movement, PartitionSight, Watchdog, blame, keeps_up
 
 
 def sight(*partitions, members=(0,)):
@@ -100,3 +102,31 @@ def test_a_backup_keeps_up_as_long_as_nobody_of_its_shard_is_further():
     assert keeps_up(behind, [behind, sight((7, 9, 1), (3, 4, 1))])
     assert not keeps_up(behind, [behind, ahead])
     assert keeps_up(ahead, [behind, ahead])
+
+
+def test_one_that_waits_for_anothers_versions_is_not_wedged_and_has_the_stall_time_anew():
+    dog, stuck = Watchdog(30.0, longest_gap=15.0), sight((7, 9, 0))
+    for n in range(20):
+        assert not dog.observe(n * 10.0, stuck, {0: -100.0}, waits={0})
+    for n in range(20, 22):
+        assert not dog.observe(n * 10.0, stuck, {0: -100.0})
+    assert dog.observe(220.0, stuck, {0: -100.0}) == {0}
+
+
+def test_waiting_on_one_partition_excuses_no_other():
+    sights = [sight((7, 9, 0), (5, 6, 1), members=(0, 1))] * 7
+    dog, verdicts = Watchdog(30.0, longest_gap=15.0), []
+    for n, seen in enumerate(sights):
+        verdicts.append(dog.observe(n * 5.0, seen, {0: -100.0, 1: -100.0}, waits={0}))
+    assert verdicts[-1] == {1}
+
+
+def test_movement_is_a_change_of_what_is_told():
+    movement = Movement()
+    movement.note(1.0, {"a": 0, "b": 10})
+    assert (movement.last("a"), movement.last("b"), movement.last("c")) == (-math.inf, 1.0, -math.inf)
+    movement.note(2.0, {"a": 5, "b": 10})
+    assert (movement.last("a"), movement.last("b")) == (2.0, 1.0)
+    movement.note(3.0, {"a": 5})
+    movement.note(4.0, {"a": 2, "b": 0})  # both were started again
+    assert (movement.last("a"), movement.last("b")) == (4.0, -math.inf)

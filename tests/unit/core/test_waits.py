@@ -1,0 +1,118 @@
+"""Which partitions a stage and the gate say to stand still for versions of other stages."""
+
+from __future__ import annotations
+
+from agents.core.gate import GateCore
+from agents.core.gate_gauges import HELD_LIMIT
+from lineage.message import PREDICTION, Outcome
+from tests.unit.core.builders import NOW, delivery, finish, stage_core
+from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
+from tests.unit.faults.pipelines import SHAPES
+
+
+class Report:
+    outcome = Outcome(PREDICTION)
+
+
+def behind(shape="chain", stage="b", **options):
+    known = Known()
+    return stage_core(shape, stage, durability=known, **options), known
+
+
+def gate():
+    known = Known()
+    core = GateCore(SHAPES["chain"].graph(), sinks=SHAPES["chain"].sinks, durability=known)
+    for partition in (0, 1):
+        core.assign(partition, 0)
+    return core, known
+
+
+def looked_twice(core):
+    """What a core says that has stood still between two looks."""
+    core.waits()
+    return core.waits()
+
+
+def test_a_stage_waits_for_the_versions_that_its_oldest_record_rests_on():
+    core, known = behind()
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.acked_all(finish(core, "c"))
+    assert core.waits() == frozenset()  # it may have come this moment
+    assert core.waits() == {0}
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert looked_twice(core) == frozenset()
+
+
+def test_one_whose_oldest_record_rests_on_nothing_does_not_wait():
+    core, _ = behind()
+    core.deliver(NOW, delivery("first", 0, "a"))  # nobody answers for it: its model hangs
+    core.deliver(NOW, marked("q", 1, "a", OLD))
+    assert looked_twice(core) == frozenset()
+
+
+def test_a_stage_with_no_state_before_it_never_waits():
+    core = stage_core("chain", "b")
+    core.deliver(NOW, delivery("q", 0, "a"))
+    assert looked_twice(core) == frozenset()
+
+
+def test_the_durable_part_of_a_request_waits_with_the_other():
+    core, known = behind("diamond", "d")
+    core.deliver(NOW, marked("q", 0, "b", OTHER))
+    core.deliver(NOW, marked("q", 1, "c", OLD))
+    core.acked_all(finish(core, None))
+    known.alive = {OTHER}
+    core.durability_changed(NOW)
+    assert looked_twice(core) == {0}
+
+
+def test_a_copy_that_is_kept_waits_too():
+    core, known = behind()
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.deliver(NOW, marked("q", 1, "a", NEW, sequence=0))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert looked_twice(core) == {0}  # the second one is the first now
+
+
+def test_what_is_dead_is_not_waited_for():
+    core, known = behind()
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.acked_all(finish(core, "c"))
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert looked_twice(core) == frozenset()
+
+
+def test_progress_between_two_looks_is_no_waiting():
+    core, known = behind()
+    core.deliver(NOW, marked("q", 0, "a", OLD))
+    core.deliver(NOW, marked("r", 1, "a", OTHER))
+    core.acked_all(finish(core, "c") + finish(core, "c"))
+    core.waits()
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert core.waits() == frozenset()
+    assert core.waits() == {0}
+
+
+def test_the_gate_waits_with_the_partition_whose_outcomes_it_holds():
+    core, _ = gate()
+    core.deliver(NOW, marked("q", 0, "c", OLD, payload=Report()))
+    assert core.collect(NOW) == []
+    assert looked_twice(core) == {0}
+
+
+def test_partitions_of_which_nothing_is_taken_wait_with_those_that_fill_the_core():
+    core, _ = gate()
+    for offset in range(HELD_LIMIT):
+        core.deliver(NOW, marked(f"q{offset}", offset, "c", OLD, payload=Report()))
+    assert not core.room
+    assert looked_twice(core) == {0, 1}
+
+
+def test_those_that_have_room_are_to_be_read_all_the_same():
+    core, _ = gate()
+    core.deliver(NOW, marked("q", 0, "c", OLD, payload=Report()))
+    assert looked_twice(core) == {0}
