@@ -28,6 +28,7 @@ _FAST_RECOVERY: Final[dict[str, Any]] = {
 DEAF_SECONDS: Final = 10.0
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
+_ID_PAUSE = 0.005
 _REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - time does not heal these
 
 
@@ -56,7 +57,7 @@ class Reader:
         self._starts: dict[tuple[str, int], int] = {}
         self._heard_at = time.monotonic()
         self._deaf_since: float | None = None
-        self.consumer: Any = _made(Consumer, settings, self._options)
+        self.consumer: Any = _made(partial(Consumer, logger=log), settings, self._options)
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
         """Read these partitions, each from its offset on."""
@@ -101,7 +102,7 @@ class Reader:
         read = self.consumer.position([TopicPartition(*slot) for slot in self._starts])
         offsets = {(place.topic, place.partition): place.offset for place in read if place.offset >= 0}
         self.consumer.close()
-        self.consumer = _made(Consumer, self._settings, self._options)
+        self.consumer = _made(partial(Consumer, logger=log), self._settings, self._options)
         self.assign([TopicPartition(*slot, offset) for slot, offset in {**self._starts, **offsets}.items()])
 
     def partitions(self, topic: str, timeout: float) -> int:
@@ -145,6 +146,27 @@ class Reader:
         )
 
 
+class ProducerLog:
+    """librdkafka's log of one idempotent producer, which also tells when the broker has given it its producer id.
+
+    Without the id nothing is sent. librdkafka asks for it as soon as it is connected to a broker by name, but if the
+    first connection was to a bootstrap address it tries again only half a second later, unless it is asked for
+    metadata meanwhile. It says that it has the id in its log alone, under the debug context `eos`, which is silent
+    from then on. Pass `logger=` this and `DEBUG` with the configuration; lines arrive with `poll`.
+    """
+
+    DEBUG: Final[dict[str, Any]] = {"debug": "eos"}
+
+    def __init__(self) -> None:
+        self.has_id = False
+
+    def log(self, level: int, message: str, *arguments: Any) -> None:
+        """Take a line."""
+        if arguments and arguments[0] == "IDEMPSTATE":
+            self.has_id = str(arguments[-1]).endswith("-> Assigned")
+        log.log(level, message, *arguments)
+
+
 def idempotent_producer(
     settings: ClientSettings,
     topic: str,
@@ -155,27 +177,34 @@ def idempotent_producer(
 ) -> Any:
     """A producer that neither loses, repeats nor reorders while it lives, connected and ready to write to `topic`.
 
-    `also`: further topics to be ready for. `on_fatal` hears, from within `poll`, when it can send no more.
-    Raises `BrokerError`.
+    It has its producer id, unless it is transactional: then it gets that from `init_transactions`. `also`: further
+    topics to be ready for. `on_fatal` hears, from within `poll`, when it can send no more. Raises `BrokerError`.
     """
     trouble: list[KafkaError] = []
     options = {
         "enable.idempotence": True,
         "error_cb": _noting(trouble, on_fatal),
         **_FAST_RECOVERY,
+        **ProducerLog.DEBUG,
         **properties,
     }
-    producer = _made(Producer, settings, options)
-    # Without a connection it would ask for its producer id only half a second after the first message.
+    said = ProducerLog()
+    producer = _made(partial(Producer, logger=said), settings, options)
     deadline = time.monotonic() + timeout
     for name in (topic, *also):
         _answer(partial(producer.list_topics, name), deadline, settings.bootstrap, producer, trouble)
+    while not said.has_id and "transactional.id" not in properties:
+        producer.poll(_ID_PAUSE)
+        _answer(partial(producer.list_topics, topic), deadline, settings.bootstrap, producer, trouble)
+        if time.monotonic() >= deadline:
+            why = f": {trouble[0].str()}" if trouble else ""
+            raise BrokerError(f"{settings.bootstrap} gives no producer id within {timeout:g} s{why}; is it overloaded?")
     return producer
 
 
 def _made(kind: Callable[..., _Answer], settings: ClientSettings, options: Mapping[str, Any]) -> _Answer:
     try:
-        return kind({**settings.confluent(), **options}, logger=log)
+        return kind({**settings.confluent(), **options})
     except KafkaException as error:
         raise UsageError(f"the client settings cannot be used: {error.args[0].str()}") from error
 

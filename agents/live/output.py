@@ -6,14 +6,16 @@ every few milliseconds while there are any to come: waking it for each would cos
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
+from producers.cluster import ProducerLog
+
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Sequence
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ class Output:
         self._waiting: deque[_Message] = deque()  # for room in librdkafka's queue
         self._bytes = 0
         self.in_flight = 0
+        self._said = ProducerLog()
         self._producer = Producer(
             {
                 "linger.ms": linger * 1000,
@@ -81,9 +84,10 @@ class Output:
                 "queue.buffering.max.messages": _QUEUE,
                 "queue.buffering.max.kbytes": 256 * 1024,
                 "delivery.report.only.error": False,
+                **ProducerLog.DEBUG,
                 **settings,
             },
-            logger=log,
+            logger=self._said,
         )
 
     @property
@@ -94,12 +98,19 @@ class Output:
     async def know(self, topics: Iterable[str]) -> None:
         """Learn where the topics' partitions are, now and every few minutes, so that first messages leave at once.
 
+        Returns when the producer has its id as well, without which nothing is sent; after `_LOOK_UP` seconds anyhow.
+
         Else librdkafka asks when it is given the first message for a topic, and where something comes in between, asks
         again .1 s later, then .2 s, and so on: of new producers 1 in 100 took 40 to 100 ms. What was looked up and not
         written to it forgets after a quarter of an hour.
         """
         self._known = tuple(topics)
         await self._loop.run_in_executor(None, self._look_up)
+        deadline = self._loop.time() + _LOOK_UP
+        while not self._said.has_id and not self._closed and self._loop.time() < deadline:
+            self._producer.poll(0)
+            await asyncio.sleep(_COLLECT)
+            await self._loop.run_in_executor(None, self._look_up)
         if not self._closed:
             self._knowing = self._loop.call_later(_LOOK_UP_EVERY, self._know_again)
 

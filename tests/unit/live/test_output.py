@@ -10,8 +10,10 @@ from agents.live.output import Output
 
 
 class FakeProducer:
-    def __init__(self, config, logger=None):
+    def __init__(self, config, logger):
         self.config = config
+        self.logger = logger
+        self.polls_to_id = 1
         self.sent = []
         self.room = 1000
         self.refuse = False
@@ -38,6 +40,9 @@ class FakeProducer:
     reports = ()
 
     def poll(self, _seconds):
+        self.polls_to_id -= 1
+        if self.polls_to_id == 0:
+            self.logger.log(10, "%s [%s] %s", "IDEMPSTATE", "p", "state change WaitPID -> Assigned")
         reports, self.reports = self.reports, ()
         for on_delivery, error in reports:
             on_delivery(error, None)
@@ -160,10 +165,29 @@ def test_topics_are_looked_up_ahead_and_one_that_cannot_be_is_told_of_and_left(s
     async def script(output, producer, turns):
         producer.unknown = {"b"}
         await output.know(["a", "b", "c"])
-        assert producer.looked_up == [("a", 2.0), ("c", 2.0)]
+        assert producer.looked_up == [("a", 2.0), ("c", 2.0)] * 2
 
     assert scene(script) == ([], []), "nothing is lost for it"
     assert "b cannot be looked up" in caplog.text
+
+
+def test_it_is_ready_when_the_producer_has_its_id(scene):
+    async def script(output, producer, turns):
+        producer.polls_to_id = 3
+        await output.know(["a"])
+        assert producer.polls_to_id == 0
+
+    scene(script)
+
+
+def test_it_does_not_wait_for_ever_for_the_id(scene, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_UP", 0.0)
+
+    async def script(output, producer, turns):
+        producer.polls_to_id = -1
+        await output.know(["a"])
+
+    scene(script)
 
 
 def test_topics_are_looked_up_again_before_they_are_forgotten_until_the_end(scene, monkeypatch):
