@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from agents.models.loading import load_model
+from agents.models.raised import ModelRaisedError, trace_of, words_of
 from agents.models.torch_threads import limit_torch_threads
 from lineage.errors import ModelError, SpillwayError
 
@@ -27,10 +28,6 @@ _LOADED, _RESULTS, _RAISED = "loaded", "results", "raised"
 
 class ModelCrashedError(ModelError):
     """The process that ran the model died; the batch that it ran is lost with it."""
-
-
-class ModelRaisedError(ModelError):
-    """The model raised in its process; the text is what it said."""
 
 
 class ChildModel:
@@ -82,7 +79,7 @@ class ChildModel:
                 self._restart(str(error))
                 raise ModelCrashedError(str(error)) from error
         if kind == _RAISED:
-            raise ModelRaisedError(content)
+            raise ModelRaisedError(*content)
         return content  # type: ignore[no-any-return]
 
     def _restart(self, why: str) -> None:
@@ -129,8 +126,8 @@ def _serve(pipe: Connection, stage: str, name: str, arguments: dict[str, Any], d
         try:
             answer: tuple[str, Any] = (_RESULTS, model.predict(batch))
         except Exception as error:  # noqa: BLE001 - whatever the model raises is its answer
-            answer = (_RAISED, f"{type(error).__name__}: {error}")
+            answer = (_RAISED, (words_of(error), trace_of(error)))
         try:
             pipe.send(answer)
         except Exception as error:  # noqa: BLE001 - a result that cannot be pickled raises nearly anything
-            pipe.send((_RAISED, f"its result cannot leave its process: {type(error).__name__}: {error}"))
+            pipe.send((_RAISED, (f"its result cannot leave its process: {words_of(error)}", trace_of(error))))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.models.loading import cause_of, construct, load_model
+from agents.models.loading import construct, load_model
+from agents.models.raised import words_of
 from agents.models.state import check_state
 from agents.models.stateful import Kind, check_model, is_stateful
 from lineage.errors import ModelError
@@ -61,5 +62,5 @@ def try_model(stage: str, name: str, arguments: Mapping[str, Any], declared: Kin
     try:
         state = model.initialize()
     except Exception as error:
-        raise ModelError(f"{place} failed: {cause_of(error)}") from error
+        raise ModelError(f"{place} failed: {words_of(error)}") from error
     check_state(place, state)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agents.models.raised import words_of
 from agents.models.stateful import check_model, is_stateful
 from lineage.errors import ModelError
 
@@ -78,7 +78,7 @@ def construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
     try:
         return factory(**arguments)
     except Exception as error:
-        raise ModelError(f"{place}: constructing it failed: {cause_of(error)}") from error
+        raise ModelError(f"{place}: constructing it failed: {words_of(error)}") from error
 
 
 def _find(place: str, name: str) -> Any:
@@ -95,9 +95,9 @@ def _find(place: str, name: str) -> Any:
             raise ModelError(
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
             ) from error
-        raise ModelError(f"{place}: importing {module_name!r} failed: {cause_of(error)}") from error
+        raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     except Exception as error:
-        raise ModelError(f"{place}: importing {module_name!r} failed: {cause_of(error)}") from error
+        raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}")
@@ -115,10 +115,3 @@ def _stateful_hint(model: Any) -> str:
 def _is_torch_module(model: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "nn") and isinstance(model, torch.nn.Module)
-
-
-def cause_of(error: BaseException) -> str:
-    """Name the error and the user's line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"

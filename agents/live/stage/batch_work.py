@@ -61,6 +61,7 @@ class BatchWork:
         self._version = version
         self._signature = signature
         self._limits = limits
+        self._raised = functions.raised
 
     def run(self, instance: int, batch: Batch) -> Executed:
         """Run one batch; never raises for what a model or a query does."""
@@ -104,7 +105,7 @@ class BatchWork:
         except ModelCrashedError as error:
             return [Failed(reasons.MODEL_RAISED, str(error))] * len(inputs)  # run again, it would crash again
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
-            failure = Failed(reasons.MODEL_RAISED, f"{type(error).__name__}: {error}")
+            failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
             return [failure]
         return [output for one in inputs for output in self._predict(model, [one])]
@@ -131,7 +132,8 @@ class BatchWork:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
         except Exception as error:  # noqa: BLE001 - a mapping of the user's own may raise anything when it is read
-            return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {type(error).__name__}: {error}")
+            words = self._raised.words(error, "reading a result")
+            return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 
     def _encode(
         self, request: Request, shares: dict[str | None, dict[str, Any]], timings: list[StageTiming]

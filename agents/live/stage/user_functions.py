@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agents.models.loading import load_function
+from agents.models.raised import RaisedLog
 from lineage import reasons
 from lineage.errors import WireError
 
@@ -25,6 +26,7 @@ class UserFunctions:
 
     def __init__(self, spec: StageSpec, successors: tuple[str, ...]) -> None:
         self._successors = successors
+        self.raised = RaisedLog(spec.name)  # for all code of the author's that the stage runs
         self._join = _optional(spec.name, "join", spec.join.function if spec.join else None)
         self._split = _optional(spec.name, "split", spec.split)
         self._choose = _optional(spec.name, "choose", spec.choose)
@@ -60,12 +62,11 @@ class UserFunctions:
             )
         return tuple(name for name in self._successors if name in names)
 
-    @staticmethod
-    def _call(role: str, function: Callable[..., Any], argument: Any) -> Any:
+    def _call(self, role: str, function: Callable[..., Any], argument: Any) -> Any:
         try:
             return function(argument)
         except (Exception, SystemExit) as error:
-            raise WireError(reasons.BAD_ROUTE, f"{role} raised {type(error).__name__}: {error}") from error
+            raise WireError(reasons.BAD_ROUTE, f"{role} raised {self.raised.words(error, role)}") from error
 
     @staticmethod
     def _mapping(role: str, value: Any) -> dict[str, Any]:

@@ -107,9 +107,10 @@ class StatefulWork(BatchWork):
     def _update_error(self, error: BaseException, requests: Sequence[Request]) -> UpdateError:
         queries = [request.request_id for request in requests]
         named = ", ".join(map(repr, queries[:_NAMED])) + (", .." if len(queries) > _NAMED else "")
+        words = self._raised.words(error, "update")
         return UpdateError(
-            f"stage {self._stage!r}: model {self._model_name!r}: update raised {type(error).__name__}: {error} for the "
-            f"queries {named}; the state may be half changed"
+            f"stage {self._stage!r}: model {self._model_name!r}: update raised {words} for the queries {named}; the "
+            "state may be half changed"
         )
 
     def _rehearse(self, machine: Machine, inputs: dict[int, Inputs], results: list[Result | None]) -> int:
@@ -121,7 +122,8 @@ class StatefulWork(BatchWork):
         for place, one in list(inputs.items()):
             _, error = _rehearsed(machine, [one])
             if error is not None:
-                results[place] = Failed(reasons.MODEL_RAISED, f"update raised {type(error).__name__}: {error}")
+                words = self._raised.words(error, "update")
+                results[place] = Failed(reasons.MODEL_RAISED, f"update raised {words}")
                 del inputs[place]
                 guilty += 1
         return guilty
@@ -160,7 +162,7 @@ class StatefulWork(BatchWork):
         try:
             return dict(zip(inputs, machine.compute(list(inputs.values())), strict=True))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
-            failure = Failed(reasons.MODEL_RAISED, f"{type(error).__name__}: {error}")
+            failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
             return dict.fromkeys(inputs, failure)
         guilty: dict[int, Any] = {}
@@ -169,7 +171,7 @@ class StatefulWork(BatchWork):
                 machine.compute([one])
                 machine.discard()
             except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
-                guilty[place] = Failed(reasons.MODEL_RAISED, f"{type(error).__name__}: {error}")
+                guilty[place] = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         # Where each goes alone and all together do not, nobody can be told from the others.
         return guilty or dict.fromkeys(inputs, failure)
 

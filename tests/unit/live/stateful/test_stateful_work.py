@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -45,6 +47,16 @@ class Adds:
         if any(query.get("unkept") for query in batch):
             return {"seen": object()}
         return {"seen": (*state["seen"], *(query["x"] for query in batch))}
+
+
+def line_of(method, raising):
+    lines, first = inspect.getsourcelines(method)
+    number = first + next(at for at, line in enumerate(lines) if raising in line)
+    return f"{Path(__file__).relative_to(Path.cwd())}:{number}"
+
+
+RAISING = line_of(Adds.compute, "raise ValueError")
+HALF_WAY = f"RuntimeError: half way ({line_of(Adds.update, 'raise RuntimeError')} in update)"
 
 
 def request(number, **inputs):
@@ -113,12 +125,12 @@ def test_an_update_that_raises_is_told_with_model_and_queries(made):
     compute(made, request(1), request(2, worse=True))
     error = update(made, request(1), request(2)).error
     assert isinstance(error, UpdateError)
-    assert "model 'm': update raised RuntimeError: half way for the queries 'r1', 'r2'" in str(error)
+    assert f"model 'm': update raised {HALF_WAY} for the queries 'r1', 'r2'" in str(error)
 
 
 def test_a_record_that_cannot_be_replayed_is_an_error(made):
     work, machine, _ = made
-    with pytest.raises(UpdateError, match="half way for the queries 'r2'"):
+    with pytest.raises(UpdateError, match=r"half way .* for the queries 'r2'"):
         work.again(machine, [request(2, worse=True)])
 
 
@@ -130,7 +142,7 @@ def tried(made, *requests):
 def test_tried_on_a_copy_a_query_whose_update_raises_fails_alone(made):
     done = tried(made, request(1), request(2, worse=True), request(3))
     assert [type(result) for result in done.results] == [Ok, Failed, Ok]
-    assert done.results[1] == Failed(reasons.MODEL_RAISED, "update raised RuntimeError: half way")
+    assert done.results[1] == Failed(reasons.MODEL_RAISED, f"update raised {HALF_WAY}")
     assert (done.guilty, done.changes) == (1, True)
     assert made[1].state == {"seen": ()}
     update(made)
@@ -139,7 +151,10 @@ def test_tried_on_a_copy_a_query_whose_update_raises_fails_alone(made):
 
 def test_tried_where_compute_raises_too_each_fails_for_its_own(made):
     done = tried(made, request(1, bad=True), request(2, worse=True), request(3))
-    assert [result.text for result in done.results[:2]] == ["ValueError: no", "update raised RuntimeError: half way"]
+    assert [result.text for result in done.results[:2]] == [
+        f"ValueError: no ({RAISING} in compute)",
+        f"update raised {HALF_WAY}",
+    ]
     assert isinstance(done.results[2], Ok)
     assert done.guilty == 1
 

@@ -1,0 +1,93 @@
+"""What a user's code raised: one line for the query's outcome, and the traceback for the log.
+
+A model that fails on every query would fill the log, so each place in the code is logged with its traceback once a
+minute; what it raised in between is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sysconfig
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+LOG_SECONDS: Final = 60.0
+_MOST_PLACES: Final = 100
+_PACKAGES: Final = ("lineage", "topology", "checkpoint", "producers", "agents")
+_NOT_THE_USERS: Final = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(str(Path(__file__).parents[2] / name) for name in _PACKAGES),
+)
+
+
+class ModelRaisedError(ModelError):
+    """A model raised in a process of its own. The text is `words_of` the error there, `trace` its traceback."""
+
+    def __init__(self, text: str, trace: str = "") -> None:
+        super().__init__(text)
+        self.trace = trace
+
+
+def words_of(error: BaseException) -> str:
+    """Name an error and the last line of the user's own code on its way, as in `ValueError: no (models.py:7 in f)`."""
+    if isinstance(error, ModelRaisedError):
+        return str(error)
+    frame = _frame_of(error)
+    where = f" ({_short(frame.filename)}:{frame.lineno} in {frame.name})" if frame is not None else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def trace_of(error: BaseException) -> str:
+    """Give the traceback of an error as Python prints it."""
+    return error.trace if isinstance(error, ModelRaisedError) else "".join(traceback.format_exception(error))
+
+
+class RaisedLog:
+    """The log of what one stage's user code raises. Safe for several threads: a race only logs once more."""
+
+    def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._logged: dict[str, tuple[float, int]] = {}  # place -> when it was logged, and how often it raised since
+
+    def words(self, error: BaseException, doing: str = "the model") -> str:
+        """Give the error's words, for the outcome, and see to the log."""
+        words = words_of(error)
+        place, now = _place_of(error, words), self._clock()
+        at, since = self._logged.get(place, (now - LOG_SECONDS, 0))
+        if now - at < LOG_SECONDS:
+            self._logged[place] = (at, since + 1)
+            return words
+        again = f" ({since} more times in the {now - at:.0f} s before)" if since else ""
+        log.error("stage %r: %s raised%s: %s\n%s", self._stage, doing, again, words, trace_of(error).rstrip())
+        self._logged.pop(place, None)
+        self._logged[place] = (now, 0)
+        if len(self._logged) > _MOST_PLACES:
+            del self._logged[next(iter(self._logged))]
+        return words
+
+
+def _frame_of(error: BaseException) -> traceback.FrameSummary | None:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    users = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    return next(reversed(users or frames), None)
+
+
+def _place_of(error: BaseException, words: str) -> str:
+    """Say where an error was raised, whatever its text: of one from another process the text is all there is."""
+    frame = None if isinstance(error, ModelRaisedError) else _frame_of(error)
+    return words if frame is None else f"{type(error).__name__} {frame.filename}:{frame.lineno}"
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
