@@ -1,5 +1,8 @@
 """The headers of every message: identity, times, the last hop, the choices made, what was lost, trace, passthrough.
 
+A client's own message may leave out its times, and may say that its value is JSON; `x-accept: application/json` asks
+for an outcome in JSON.
+
 Foreign headers, whatever their keys, are left alone: only `x-*` travels on. Of our own headers given twice the last
 counts, as with Kafka's `lastHeader`.
 """
@@ -26,7 +29,9 @@ DEADLINE: Final = "spillway-deadline"
 HOPS: Final = "spillway-hops"
 PATH: Final = "spillway-path"
 LOST: Final = "spillway-lost"
+CONTENT_TYPE: Final = "content-type"  # of a client's message whose value is JSON, and of an outcome in JSON
 PASSTHROUGH: Final = "x-"
+ACCEPT: Final = "x-accept"  # how the outcome is to be encoded: application/json, or Avro
 CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are foretold by it
 
 MAX_EXTRA: Final = 32
@@ -35,7 +40,7 @@ _MAX_MICROSECONDS: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
 
 _OWN: Final = frozenset(
-    {REQUEST_ID, SENT, DEADLINE, HOPS, PATH, LOST, trace.TRACEPARENT, trace.TRACESTATE, trace.BAGGAGE}
+    {REQUEST_ID, SENT, DEADLINE, HOPS, PATH, LOST, CONTENT_TYPE, trace.TRACEPARENT, trace.TRACESTATE, trace.BAGGAGE}
 )
 
 Pair = tuple[str, bytes]
@@ -53,6 +58,7 @@ class Headers:
     lost: tuple[str, ...] = ()  # for a tombstone: the predecessors, or terminals, that will not deliver
     trace: TraceContext | None = None  # `decode` always gives one
     extra: list[Pair] = field(default_factory=list)  # x-*, in order
+    content_type: bytes = b""  # as a client says of its value; not passed on
 
 
 def encode(headers: Headers) -> list[Pair]:
@@ -86,8 +92,13 @@ def encode(headers: Headers) -> list[Pair]:
     return pairs
 
 
-def decode(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> Headers:
+def decode(
+    pairs: Iterable[tuple[str | bytes, bytes | None]] | None, *, appended_us: int | None = None, slo_us: int = 0
+) -> Headers:
     """The headers of a message from Kafka.
+
+    A client's message may leave out when it was sent and until when it waits: with `appended_us`, when the broker
+    appended it, it counts as sent then, and as due `slo_us` after that. Without, both are required.
 
     Raises WireError(BAD_HEADERS), whose `request_id` holds the id where one could be had: a header of ours is missing
     or absurd, or the passthrough is over its bounds.
@@ -103,7 +114,8 @@ def decode(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> Headers:
             extra.append((key, b"" if value is None else value))
     request_id = _request_id(own.get(REQUEST_ID))
     try:
-        sent, deadline = _microseconds(SENT, own), _microseconds(DEADLINE, own)
+        sent = _microseconds(SENT, own, appended_us)
+        deadline = _microseconds(DEADLINE, own, None if appended_us is None else sent + slo_us)
         raw_hops, raw_path, raw_lost = own.get(HOPS), own.get(PATH), own.get(LOST)
         chain = hops.decode(raw_hops) if raw_hops is not None else ()
         path = decode_path(raw_path) if raw_path else {}
@@ -114,7 +126,8 @@ def decode(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> Headers:
         error.request_id = request_id
         raise
     context = trace.read(request_id, own.get(trace.TRACEPARENT), own.get(trace.TRACESTATE), own.get(trace.BAGGAGE))
-    return Headers(request_id, sent, deadline, chain[-1] if chain else None, path, lost, context, extra)
+    hop = chain[-1] if chain else None
+    return Headers(request_id, sent, deadline, hop, path, lost, context, extra, own.get(CONTENT_TYPE, b""))
 
 
 def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
@@ -173,9 +186,11 @@ def _request_id(raw: bytes | None) -> str:
     return request_id
 
 
-def _microseconds(key: str, own: dict[str, bytes]) -> int:
+def _microseconds(key: str, own: dict[str, bytes], default: int | None) -> int:
     raw = own.get(key)
     if raw is None:
+        if default is not None:
+            return default
         raise WireError(reasons.BAD_HEADERS, f"the header {key} is missing")
     if raw.isdigit() and len(raw) <= _MAX_DIGITS:
         value = int(raw)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.cli.json_values import read_value
 from agents.profiling.samples import SAMPLES
 from lineage.errors import UsageError, WireError
 from lineage.limits import DEFAULT_LIMITS
 from lineage.message import Query
 from lineage.values.codec import Decoder
+from lineage.values.json_text import read_inputs
 from producers.load.payloads import find_payload
 from producers.recording import is_recording, read_recording
 
@@ -63,9 +62,6 @@ def _listed(path: Path) -> Iterator[Sample]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{path}:{number}: not JSON: {error}; give one query's inputs a line") from error
-        if not isinstance(value, dict):
-            raise UsageError(f"{path}:{number}: a JSON object of named inputs is needed, not {type(value).__name__}")
-        yield {name: read_value(item, f"{path}:{number}: {name}") for name, item in value.items()}
+            yield read_inputs(line)
+        except WireError as error:
+            raise UsageError(f"{path}:{number}: {error}; give one query's inputs a line") from error

@@ -27,6 +27,7 @@ from lineage.schemas import (
     SchemaBook,
 )
 from lineage.values.decoding import OwnDecoder
+from lineage.values.json_text import MIME, read_inputs, read_outcome
 from lineage.values.resolution import resolve
 from lineage.values.structures import check_length, pack_map
 from lineage.values.words import pack_word, read_word
@@ -97,6 +98,14 @@ class Decoder:
         self._book = SchemaBook() if book is None else book
         self._own = OwnDecoder(limits)
 
+    def json_query(self, message: bytes) -> Query:
+        """The query whose inputs `message` holds as a JSON object (`lineage.values.json_text`), within the limits."""
+        if len(message) > self._limits.max_message_bytes:
+            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes)
+        # By way of Avro it is held to the same limits, and comes out as the same types, as any other query.
+        query, _ = self._own.query(encode_query(Query(read_inputs(message)), self._limits), HEADER_BYTES)
+        return query
+
     def query(self, message: bytes) -> Query:
         """The query in `message`."""
         decoded = self.message(message)
@@ -110,6 +119,14 @@ class Decoder:
         if not isinstance(decoded, Outcome):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is a query, not an outcome")
         return decoded
+
+    def released(self, message: bytes) -> Outcome:
+        """The outcome in a message from the egress, which is in JSON where its query asked for that."""
+        if message[:1] != b"{":
+            return self.outcome(message)
+        if len(message) > self._limits.max_message_bytes:
+            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes)
+        return read_outcome(message)
 
     def message(self, message: bytes) -> Query | Outcome:
         """The query or outcome in `message`: what a stage's input carries."""
@@ -159,7 +176,8 @@ class Decoder:
 
     def _decode_foreign(self, header: bytes, message: bytes) -> Query | Outcome | DeadLetter | PlanWord:
         if len(header) < HEADER_BYTES or not header.startswith(MARKER):
-            raise WireError(reasons.NOT_AVRO, "the value does not start as Avro single-object encoding does")
+            hint = f"; a query in JSON needs the header content-type: {MIME}" if message[:1] == b"{" else ""
+            raise WireError(reasons.NOT_AVRO, f"the value does not start as Avro single-object encoding does{hint}")
         fingerprint = header[len(MARKER) :]
         schema = self._book.writer(fingerprint)
         if schema is None:

@@ -196,11 +196,11 @@ class Exchange:
 
     def _decode(self, value: bytes | None) -> Outcome:
         try:
-            return self._decoder.outcome(value or b"")
+            return self._decoder.released(value or b"")
         except WireError as error:
             if error.reason != UNKNOWN_SCHEMA or not self._schemas.relearn():
                 raise
-        return self._decoder.outcome(value or b"")
+        return self._decoder.released(value or b"")
 
     def _expire(self, now: float) -> None:
         while self._expiries and self._expiries[0][0] <= now:

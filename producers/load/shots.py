@@ -11,7 +11,8 @@ from lineage import headers as wire
 from lineage.errors import UsageError, WireError
 from lineage.limits import DEFAULT_LIMITS, Limits
 from lineage.message import Query
-from lineage.values.codec import encode_query
+from lineage.values.codec import Decoder, encode_query
+from lineage.values.json_text import MIME
 from producers.load import schedule
 
 if TYPE_CHECKING:
@@ -116,12 +117,24 @@ def _again(query: Recorded, *, budgets: bool) -> Shot:
     own: dict[str, bytes] = {}
     extra: list[wire.Pair] = []
     for name, value in query.headers:
-        if name in {wire.REQUEST_ID, wire.SENT, wire.DEADLINE}:
+        if name in {wire.REQUEST_ID, wire.SENT, wire.DEADLINE, wire.CONTENT_TYPE}:
             own[name] = value or b""
         elif name.startswith(wire.PASSTHROUGH):
             extra.append((name, value or b""))
     key = None if query.key == own.get(wire.REQUEST_ID) else query.key
-    return Shot(query.value or b"", key, _budget(own) if budgets else None, tuple(extra))
+    return Shot(
+        _in_avro(query.value or b"", own.get(wire.CONTENT_TYPE)), key, _budget(own) if budgets else None, tuple(extra)
+    )
+
+
+def _in_avro(value: bytes, content_type: bytes | None) -> bytes:
+    """Give a recorded value for a header that is not sent again; what was poison stays poison."""
+    if content_type != MIME.encode():
+        return value
+    try:
+        return encode_query(Decoder(DEFAULT_LIMITS).json_query(value))
+    except WireError:
+        return value
 
 
 def _budget(own: dict[str, Any]) -> float | None:

@@ -114,7 +114,7 @@ class _Reader:
     def query(self, message: Recorded) -> None:
         """Take a query; the first of an id counts, as at the root stage."""
         try:
-            headers = wire.decode(message.headers)
+            headers = wire.decode(message.headers, appended_us=int(message.timestamp * 1e6))
         except WireError:
             self._unreadable += 1
             return
@@ -129,7 +129,7 @@ class _Reader:
         """Take an outcome; the first of an id counts."""
         try:
             headers = wire.decode(message.headers)
-            outcome = self._decoder.outcome(message.value or b"")
+            outcome = self._decoder.released(message.value or b"")
         except WireError:
             self._unreadable += 1
             return

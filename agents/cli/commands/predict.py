@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from agents.cli.cluster import find_cluster
-from agents.cli.json_values import read_value, show_outcome
 from agents.cli.options import bootstrap_option, client_config_option, pipeline_argument, run_dir_option
 from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
 from lineage.message import FAILED
+from lineage.values.json_text import read_inputs, show_outcome
 from producers.client import Client
 from topology.load import load
 
@@ -84,9 +84,6 @@ def predict(
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{where}: a JSON object of named values is needed, not {type(value).__name__}")
-    return {name: read_value(item, name) for name, item in value.items()}
+        return read_inputs(text)
+    except WireError as error:
+        raise UsageError(f"{where}: {error}") from error

@@ -234,7 +234,7 @@ class Gate:
 
     def _record(self, release: Release) -> Record:
         carried = release.source.payload
-        return Record(self._topics.egress, release.partition, carried.key, self._wire.value(release), carried.headers)
+        return Record(self._topics.egress, release.partition, carried.key, *self._wire.message(release))
 
     def _note(
         self, releases: Sequence[Release], records: Sequence[Record], commits: dict[int, tuple[int, str]]

@@ -6,6 +6,7 @@ sinks, or a failure); so do the headers. Everything is decoded all the same: wha
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from lineage import headers as header_codec
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.headers import Headers
+from lineage.limits import too_large
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome
 from lineage.metric_names import GATE
 from lineage.values.codec import encode_outcome
+from lineage.values.json_text import MIME, write_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from lineage.marks import Place
     from lineage.values.codec import Decoder
 
+_JSON = MIME.encode()
 _MICROSECONDS = 1_000_000
 _MOST_TEXT = 2_000  # characters of an error's text that are passed on
 
@@ -106,15 +110,25 @@ class Wire:
         except (SystemError, LookupError, ValueError, TypeError, AttributeError):
             return None
 
-    def value(self, release: Release) -> bytes:
-        """The value to put on the egress; an outcome too large to be sent becomes a failed one that says so."""
+    def message(self, release: Release) -> tuple[bytes, Pairs]:
+        """The value and headers to put on the egress; an outcome too large to be sent becomes a failed one."""
         carried: Carried = release.source.payload
+        if (header_codec.ACCEPT, _JSON) in carried.headers:
+            return self._in_json(release), [*carried.headers, (header_codec.CONTENT_TYPE, _JSON)]
         if not release.own and carried.value is not None:
-            return carried.value
+            return carried.value, carried.headers
         try:
-            return encode_outcome(release.outcome, self._limits)
+            return encode_outcome(release.outcome, self._limits), carried.headers
         except WireError as error:
-            return encode_outcome(_failed(error), self._limits)
+            return encode_outcome(_failed(error), self._limits), carried.headers
+
+    def _in_json(self, release: Release) -> bytes:
+        seconds = max(0.0, time.time() - release.source.sent)
+        value = write_outcome(release.outcome, release.request_id, seconds)
+        if len(value) <= self._limits.max_message_bytes:
+            return value
+        too_much = too_large(f"an outcome of {len(value)} bytes in JSON", self._limits.max_message_bytes)
+        return write_outcome(_failed(too_much), release.request_id, seconds)
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
         """Value and headers of the dead letter for a message."""

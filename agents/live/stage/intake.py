@@ -10,6 +10,7 @@ from lineage import deadlines, headers, reasons
 from lineage.errors import WireError
 from lineage.marks import foreign
 from lineage.message import Outcome, Query
+from lineage.values.json_text import MIME
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lineage.marks import Place
     from lineage.values.codec import Decoder
 
+_JSON = MIME.encode()
 _LOG_APPEND_TIME = 1
 _MAX_CLASS_BYTES = 64
 _MAX_KEY_BYTES = 4096  # keys travel with every message of a query, on top of its value
@@ -72,7 +74,9 @@ class Intake:
     def envelope(self, record: ConsumerRecord) -> Delivery:
         """Decode only the headers: all that memory needs of a record taken before. Raises PoisonError."""
         try:
-            decoded = headers.decode(record.headers)
+            # A client may leave its times out; between stages they are never missing.
+            appended_us = record.timestamp * 1000 if self._root else None
+            decoded = headers.decode(record.headers, appended_us=appended_us, slo_us=self._slo_us)
         except WireError as error:
             raise PoisonError(error, self._unplaced(record, error.request_id or "")) from error
         try:
@@ -156,7 +160,8 @@ class Intake:
     def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
         if value is None:
             raise WireError(reasons.NOT_AVRO, "the message has no value")
-        message = self._decoder.message(value)
+        json = self._root and carried.headers is not None and carried.headers.content_type == _JSON
+        message = self._decoder.json_query(value) if json else self._decoder.message(value)
         if isinstance(message, Outcome) != bool(delivery.lost):
             wanted = "an outcome" if delivery.lost else "a query"
             raise WireError(

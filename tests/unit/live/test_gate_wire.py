@@ -1,6 +1,7 @@
 """What the gate makes of messages, without a broker: a stand-in has what a confluent message has."""
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_a_message_becomes_a_delivery_and_goes_on_as_the_very_bytes_it_was():
     assert (delivery.predecessor, delivery.hop, delivery.path) == ("a", SAID.hop, {"a": ("b",)})
     assert delivery.payload.outcome.outputs == {"a": 1}
     assert delivery.payload.headers is message.pairs
-    assert wire().value(release(delivery)) is message.body
+    assert wire().message(release(delivery))[0] is message.body
 
 
 @pytest.mark.parametrize(("place", "known"), [(("s", 1), True), (("s", 2), False), (("other", 0), False)])
@@ -93,13 +94,13 @@ def test_what_was_released_is_known_by_its_id_and_time_alone():
 
 def test_the_gates_own_outcome_is_encoded():
     delivery = wire().read(Message())
-    value = wire().value(release(delivery, Outcome(PREDICTION, outputs={"b.a": 2})))
+    value = wire().message(release(delivery, Outcome(PREDICTION, outputs={"b.a": 2})))[0]
     assert Decoder(LIMITS).outcome(value).outputs == {"b.a": 2}
 
 
 def test_an_outcome_that_has_become_too_large_fails_instead():
     delivery = wire().read(Message())
-    value = wire().value(release(delivery, Outcome(PREDICTION, outputs={"b.a": bytes(3_000)})))
+    value = wire().message(release(delivery, Outcome(PREDICTION, outputs={"b.a": bytes(3_000)})))[0]
     outcome = Decoder(LIMITS).outcome(value)
     assert (outcome.kind, outcome.reason, outcome.stage) == (FAILED, reasons.TOO_LARGE, "gate")
 
@@ -127,7 +128,7 @@ def test_what_cannot_be_read_fails_its_query_where_that_is_known(message, reason
         assert poison.stand_in is None
     else:
         assert poison.stand_in.request_id == request_id
-        outcome = Decoder(LIMITS).outcome(wire().value(release(poison.stand_in)))
+        outcome = Decoder(LIMITS).outcome(wire().message(release(poison.stand_in))[0])
         assert (outcome.kind, outcome.reason, outcome.stage) == (FAILED, reason, "gate")
         headers.decode(poison.stand_in.payload.headers)  # the client's side can read them
     value, pairs = wire().letter(poison)
@@ -154,3 +155,23 @@ def test_an_unknown_schema_is_looked_for_once():
     unknown = b"\xc3\x01" + bytes(8)
     assert wire(relearn).read(Message(body=unknown)).reason == reasons.UNKNOWN_SCHEMA
     assert len(asked) == 1
+
+
+ASKED = [*SAID.extra, (headers.ACCEPT, b"application/json")]
+
+
+def test_an_outcome_is_in_json_where_its_query_asked_for_that():
+    message = Message(headers.encode(replace(SAID, extra=ASKED)))
+    value, pairs = wire().message(release(wire().read(message)))
+    told = json.loads(value)
+    assert (told["request_id"], told["kind"], told["outputs"]) == ("r1", PREDICTION, {"a": 1})
+    assert told["latency_ms"] > 0
+    assert pairs == [*message.pairs, (headers.CONTENT_TYPE, b"application/json")]
+    assert Decoder().released(value).outputs == {"a": 1}
+
+
+def test_an_outcome_that_is_too_large_in_json_fails_instead():
+    large = codec.encode_outcome(Outcome(PREDICTION, outputs={"a": bytes(1_800)}))
+    message = Message(headers.encode(replace(SAID, extra=ASKED)), large)
+    told = json.loads(wire().message(release(wire().read(message)))[0])
+    assert (told["kind"], told["reason"]) == (FAILED, reasons.TOO_LARGE)

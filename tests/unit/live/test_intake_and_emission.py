@@ -78,6 +78,56 @@ def test_a_later_stage_knows_its_sender():
     assert (delivery.predecessor, delivery.hop, delivery.path) == ("a", HOP, {"a": ("s",)})
 
 
+def without(came, *names):
+    return dataclasses.replace(came, headers=tuple(pair for pair in came.headers if pair[0] not in names))
+
+
+@pytest.mark.parametrize(
+    ("missing", "sent", "deadline"),
+    [
+        ((headers.SENT, headers.DEADLINE), APPENDED_MS / 1000, APPENDED_MS / 1000 + 0.4),
+        ((headers.DEADLINE,), SENT_US / 1e6 - 0.5, SENT_US / 1e6 - 0.1),
+        ((headers.SENT,), APPENDED_MS / 1000, APPENDED_MS / 1000 + 0.9),
+    ],
+)
+def test_a_client_may_leave_out_its_times(missing, sent, deadline):
+    came = record(sent_us=SENT_US - 500_000, deadline_us=SENT_US + 900_000)
+    delivery = intake().delivery(without(came, *missing))
+    assert (delivery.sent, delivery.deadline) == pytest.approx((sent, deadline))
+
+
+def test_a_stage_may_not():
+    with pytest.raises(PoisonError, match="spillway-sent is missing"):
+        intake("a").delivery(without(record(hop=HOP), headers.SENT))
+
+
+JSON = b'{"x": 1, "t": {"dtype": "float32", "data": [1, 2]}}'
+CONTENT_TYPE = ((headers.CONTENT_TYPE, b"application/json"),)
+
+
+def test_a_client_may_ask_in_json():
+    inputs = intake().delivery(record(JSON, extra_pairs=CONTENT_TYPE)).payload.message.inputs
+    assert inputs["x"] == 1
+    assert inputs["t"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("predecessors", "value", "pairs", "reason", "text"),
+    [
+        ((), JSON, (), reasons.NOT_AVRO, "needs the header content-type: application/json"),
+        ((), b'{"x": ', CONTENT_TYPE, reasons.CORRUPT, "not JSON"),
+        ((), b'{"x": {"base64": 1}}', CONTENT_TYPE, reasons.BAD_INPUT, "x: not base64"),
+        ((), b'{"x": "' + bytes(b"a" * 2_000_000) + b'"}', CONTENT_TYPE, reasons.TOO_LARGE, "over the limit"),
+        (("a",), JSON, CONTENT_TYPE, reasons.NOT_AVRO, "does not start as Avro"),
+    ],
+)
+def test_json_that_cannot_be_taken(predecessors, value, pairs, reason, text):
+    hop = HOP if predecessors else None
+    with pytest.raises(PoisonError, match=text) as caught:
+        intake(*predecessors).delivery(record(value, hop=hop, extra_pairs=pairs))
+    assert caught.value.reason == reason
+
+
 @pytest.mark.parametrize(("place", "known"), [(("s", 1), True), (("s", 2), False), (("other", 0), False)])
 def test_a_record_rests_on_shards_that_there_are(place, known):
     hop = Hop("a", 0, 3, 5, 4, (Mark(*place, Version(1, 1)),))

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from lineage.errors import UsageError
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
-from lineage.values.codec import Decoder
+from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query, StageTiming
+from lineage.values.codec import Decoder, encode_query
 from producers import load
 from producers.client.exchange import OutcomeTimeoutError
 from producers.load import payloads
@@ -76,6 +76,14 @@ def test_a_recorded_query_without_times_takes_the_loads():
     shot = load.recorded(OneRecording([bare])).shot(0)
     assert shot.budget is None
     assert shot.value == b""
+
+
+@pytest.mark.parametrize(("text", "sent"), [(b'{"x": 1}', {"x": 1}), (b'{"x": ', None)])
+def test_a_query_recorded_in_json_is_sent_in_avro_and_poison_as_it_was(text, sent):
+    asked = Recorded("p.ingress", 0, 0, 1.0, None, (("content-type", b"application/json"), ("x-t", b"1")), text)
+    shot = load.recorded(OneRecording([asked])).shot(0)
+    assert shot.extra == (("x-t", b"1"),)
+    assert shot.value == (text if sent is None else encode_query(Query(sent)))
 
 
 def test_a_scaled_recording_repeats_its_queries_in_their_places():

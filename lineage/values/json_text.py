@@ -1,30 +1,47 @@
 """A query's inputs and an outcome as JSON, which has neither tensors nor bytes.
 
 A tensor is {"dtype": "float32", "shape": [2, 3], "data": [[...], [...]]}; in inputs the shape may be left out, and the
-data may be flat. Bytes are {"base64": "..."}. A number that JSON lacks (NaN, infinity) is written as null.
+data may be flat. Bytes are {"base64": "..."}. Numbers that JSON lacks are the texts "NaN", "Infinity" and "-Infinity",
+which a tensor's data may hold as well.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import numpy as np
 
-from lineage.errors import UsageError
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.message import Outcome, StageTiming
 from lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16, is_tensor
 
-if TYPE_CHECKING:
-    from lineage.message import Outcome
-
+MIME: Final = "application/json"
 _TENSOR_KEYS = frozenset({"dtype", "shape", "data"})
 _BYTES_KEYS = frozenset({"base64"})
+_NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def read_inputs(text: str | bytes) -> dict[str, Any]:
+    """Read a query's inputs from a JSON object. Raises `WireError` (CORRUPT, BAD_INPUT) naming the place in it."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise WireError(reasons.CORRUPT, f"not JSON: {error.msg} at {place}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, lists in lists in ..
+        raise WireError(reasons.CORRUPT, f"not JSON that can be read: {error}") from error
+    if not isinstance(value, dict):
+        raise WireError(reasons.BAD_INPUT, f"a JSON object of named inputs is needed, not {type(value).__name__}")
+    return {name: read_value(item, name) for name, item in value.items()}
 
 
 def read_value(value: Any, where: str = "inputs") -> Any:
-    """Turn a JSON value into one that can travel. Raises `UsageError` naming the place within the inputs."""
+    """Turn a JSON value into one that can travel. Raises `WireError` (BAD_INPUT) naming the place in the inputs."""
     if isinstance(value, list):
         return [read_value(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -36,6 +53,33 @@ def read_value(value: Any, where: str = "inputs") -> Any:
     return {name: read_value(item, f"{where}.{name}") for name, item in value.items()}
 
 
+def write_outcome(outcome: Outcome, request_id: str, seconds: float) -> bytes:
+    """An outcome as a message's value in JSON."""
+    return json.dumps(show_outcome(outcome, request_id, seconds), ensure_ascii=False).encode()
+
+
+def read_outcome(text: bytes) -> Outcome:
+    """Read what `write_outcome` has written. Raises `WireError` (CORRUPT, BAD_INPUT) for anything else."""
+    try:
+        told = json.loads(text)
+        timings = [
+            StageTiming(
+                one["stage"],
+                one["queue_ms"] / 1000,
+                one["wait_ms"] / 1000,
+                one["exec_ms"] / 1000,
+                one["batch"],
+                one["model"],
+                one["version"],
+            )
+            for one in told["timings"]
+        ]
+        outputs, flags = read_value(told["outputs"], "outputs"), read_value(told["flags"], "flags")
+        return Outcome(told["kind"], outputs, told["reason"], told["text"], told["stage"], timings, flags)
+    except (ValueError, RecursionError, LookupError, TypeError) as error:
+        raise WireError(reasons.CORRUPT, f"no outcome in JSON: {error!r}") from error
+
+
 def show_value(value: Any) -> Any:
     """Turn a value from an outcome into one that JSON has."""
     if isinstance(value, dict):
@@ -45,7 +89,7 @@ def show_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else _NON_FINITE[str(value)]
     if is_tensor(value):
         return _show_tensor(value)
     return value
@@ -85,20 +129,20 @@ def _bytes(text: Any, where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise UsageError(f"{where}: not base64: {error}") from error
+        raise WireError(reasons.BAD_INPUT, f"{where}: not base64: {error}") from error
 
 
 def _tensor(value: dict[str, Any], where: str) -> Any:
     name = value["dtype"]
     dtype = np.dtype("<f4") if name == BFLOAT16 else DTYPES.get(name) if isinstance(name, str) else None
     if dtype is None:
-        raise UsageError(f"{where}: no dtype {name!r}; use one of {', '.join((*DTYPES, BFLOAT16))}")
+        raise WireError(reasons.BAD_INPUT, f"{where}: no dtype {name!r}; use one of {', '.join((*DTYPES, BFLOAT16))}")
     try:
         array = np.array(value["data"], dtype=dtype)
         if "shape" in value:
             array = array.reshape(value["shape"])
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{where}: no {name} tensor: {error}") from error
+        raise WireError(reasons.BAD_INPUT, f"{where}: no {name} tensor: {error}") from error
     if name == BFLOAT16:
         bits = array.view("<u4")
         rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # to the nearest, ties to even

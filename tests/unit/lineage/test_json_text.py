@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from agents.cli.json_values import read_value, show_outcome, show_value
-from lineage.errors import UsageError
+from lineage.errors import WireError
 from lineage.message import PREDICTION, Outcome, StageTiming
+from lineage.values.json_text import read_inputs, read_outcome, read_value, show_outcome, show_value, write_outcome
 from lineage.values.tensors import Bfloat16
 
 
@@ -44,11 +44,29 @@ def test_bytes_are_base64():
     assert show_value([b"\x00\xff"]) == [{"base64": "AP8="}]
 
 
-def test_numbers_that_json_lacks_are_null():
-    shown = show_value({"x": float("nan"), "t": np.array([1.0, np.inf])})
-    assert shown["x"] is None
-    assert shown["t"]["data"] == [1.0, None]
-    json.dumps(shown, allow_nan=False)
+def test_numbers_that_json_lacks_are_told_and_come_back_in_tensors():
+    tensor = np.array([1.0, np.inf, -np.inf, np.nan], dtype=np.float32)
+    shown = show_value({"x": float("nan"), "t": tensor})
+    assert shown["x"] == "NaN"
+    assert shown["t"]["data"] == [1.0, "Infinity", "-Infinity", "NaN"]
+    again = read_value(json.loads(json.dumps(shown, allow_nan=False)))
+    assert np.array_equal(again["t"], tensor, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"x": 1', "not JSON: Expecting ',' delimiter at line 1, column 8"),
+        ("[1]", "a JSON object of named inputs is needed, not list"),
+        (b"\xff", "not JSON that can be read"),
+        ('{"x": ' + "[" * 100_000, "not JSON that can be read"),
+        ('{"x": ' + "1" * 5_000 + "}", "not JSON that can be read"),
+        ('{"x": {"base64": "?"}}', "x: not base64"),
+    ],
+)
+def test_inputs_that_cannot_be_read_are_refused_with_the_place(text, message):
+    with pytest.raises(WireError, match=message):
+        read_inputs(text)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +82,7 @@ def test_numbers_that_json_lacks_are_null():
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_place(value, message):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(WireError, match=message):
         read_value(value)
 
 
@@ -77,3 +95,15 @@ def test_an_outcome_is_shown_whole():
     assert shown["timings"][0] == {
         "stage": "a", "queue_ms": 1.0, "wait_ms": 2.0, "exec_ms": 34.568, "batch": 4, "model": "m:C", "version": "2",
     }  # fmt: skip
+
+
+def test_an_outcome_comes_back_from_json():
+    timing = StageTiming("a", 0.001, 0.002, 0.003, 4, "m", "1")
+    outcome = Outcome(PREDICTION, {"x": [1, "two"], "b": b"\xff"}, "r", "t", "a", [timing], {"late": True})
+    assert read_outcome(write_outcome(outcome, "q1", 0.5)) == outcome
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"timings": 1}', b'{"timings": [{}]}', b"[" * 100_000])
+def test_what_is_no_outcome_in_json_is_refused(text):
+    with pytest.raises(WireError, match="no outcome in JSON"):
+        read_outcome(text)
