@@ -19,8 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MODEL = """
+from pathlib import Path
+
+
 class Echo:
     def predict(self, batch):
+        for inputs in batch:
+            if not Path(inputs.get("after", "/")).exists():
+                raise RuntimeError("not yet")
         return [{"back": inputs["x"], "more": inputs.parameters.get("more")} for inputs in batch]
 
 
@@ -47,10 +53,15 @@ def served(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     )
 
     class Command:
-        """`spillway COMMAND pipeline.yaml ...` in the pipeline's folder."""
+        """`spillway COMMAND pipeline.yaml ...` in the pipeline's folder; `dead` has a word before the pipeline."""
+
+        def __init__(self) -> None:
+            self.folder, self.name = folder, name
 
         def words(self, command: str, *arguments: object) -> list[object]:
-            return [SPILLWAY, command, spec, *map(str, arguments), "--run-dir", folder / "run"]
+            words = list(map(str, arguments))
+            at = 1 if command == "dead" else 0
+            return [SPILLWAY, command, *words[:at], spec, *words[at:], "--run-dir", folder / "run"]
 
         def __call__(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess:
             return subprocess.run(
@@ -79,6 +90,51 @@ def test_predict_takes_and_gives_tensors(served):
     tensor = {"dtype": "float32", "shape": [1, 2], "data": [[0.5, 1.5]]}
     done = served("predict", stdin=json.dumps({"x": tensor}))
     assert json.loads(done.stdout)["outputs"]["back"] == tensor
+
+
+def test_a_query_that_a_model_failed_on_is_listed_shown_and_asked_again(served, tmp_path):
+    stdin = json.dumps({"x": 7, "after": str(tmp_path / "mended")})
+    failed = json.loads(served("predict", "-", "--request-id", "early", "--key", "ada", stdin=stdin).stdout)
+    assert failed["kind"] == "failed"
+    assert failed["text"] == "RuntimeError: not yet (echo_models.py:9 in predict)"
+
+    *_, letter = json.loads(served("dead", "list", "--json", "--reason", "model-raised").stdout)
+    assert (letter["request_id"], letter["attempt"], letter["text"]) == ("early", 1, failed["text"])
+    shown = json.loads(served("dead", "show", letter["letter"]).stdout)
+    assert (shown["inputs"]["x"], shown["key"]) == (7, "ada")
+    table = served("dead", "list", "--stage", "first").stdout
+    assert letter["letter"] in table
+
+    again = served("dead", "retry", letter["letter"], "--json")
+    assert again.returncode == 1
+    told = json.loads(again.stdout)
+    assert (told["retry_of"], told["kind"]) == ("early", "failed")
+    *_, second = json.loads(served("dead", "list", "--json", "--reason", "model-raised").stdout)
+    assert (second["request_id"], second["attempt"]) == (told["request_id"], 2)
+
+    (tmp_path / "mended").touch()
+    mended = served("dead", "retry", second["letter"])
+    assert mended.returncode == 0, mended.stdout
+    assert "early.3-" in mended.stdout
+    assert "1 of 1 are predictions now" in mended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["0/999999"], "has no letter '0/999999'"), ([], "name the letters to retry"), (["0/1", "--all"], "name the")],
+)
+def test_letters_to_retry_are_named(served, arguments, said):
+    done = served("dead", "retry", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_what_a_model_raises_is_logged_with_its_traceback_once(served):
+    for _ in range(2):
+        served("predict", stdin="{}")
+    (log,) = (served.folder / "run" / served.name / "logs").glob("first.0*")
+    assert log.read_text().count("KeyError: 'x'\n") == 1
+    assert "echo_models.py" in log.read_text()
 
 
 def test_predict_says_with_its_exit_code_that_the_query_failed(served):

@@ -1,0 +1,239 @@
+"""`spillway dead`: the queries that a pipeline could not serve, why, and another try for them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agents.cli.cluster import find_cluster
+from agents.cli.options import bootstrap_option, client_config_option, json_option, pipeline_argument, run_dir_option
+from agents.live.operator.letters import Letter, Letters
+from lineage.errors import SpillwayError, UsageError, WireError
+from lineage.message import PREDICTION
+from lineage.values.json_text import show_outcome, show_value
+from producers.client import Client
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+_NEWEST = 50
+_TEXT = 200
+
+
+@click.group()
+def dead() -> None:
+    """List, show and retry the queries that a pipeline could not serve.
+
+    What a stage or the gate cannot serve, as it cannot be read or the model failed on it, is answered as failed and
+    kept, as it was, on the topic <pipeline>.dead.
+    """
+
+
+def _of_pipeline(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (json_option, run_dir_option, client_config_option, bootstrap_option, pipeline_argument):
+        command = option(command)
+    return command
+
+
+_REASON = click.option("--reason", metavar="CODE", help="Only those with this reason, as in model-raised.")
+_STAGE = click.option("--stage", metavar="NAME", help="Only those of this stage, or of the gate.")
+
+
+@dead.command("list")
+@_of_pipeline
+@_REASON
+@_STAGE
+@click.option("--newest", type=click.IntRange(1), default=_NEWEST, show_default=True, help="How many to list.")
+def list_letters(
+    pipeline: Path,
+    bootstrap: str | None,
+    client_config: Path | None,
+    run_dir: Path,
+    reason: str | None,
+    stage: str | None,
+    newest: int,
+    *,
+    as_json: bool,
+) -> None:
+    """List dead letters, the newest last.
+
+    \b
+    Example: spillway dead list pipeline.yaml --reason model-raised
+    """  # noqa: D301 - click's own marks
+    spec, settings = _found(pipeline, bootstrap, client_config, run_dir)
+    letters = Letters(settings, spec)
+    found = _wanted(letters, reason, stage)
+    if as_json:
+        click.echo(json.dumps([_facts(letter) for letter in found[-newest:]], ensure_ascii=False))
+        return
+    _tell_list(found, found[-newest:], letters.unreadable)
+
+
+@dead.command()
+@_of_pipeline
+@click.argument("place", metavar="PARTITION/OFFSET")
+def show(
+    pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, place: str, *, as_json: bool
+) -> None:
+    """Show one dead letter whole: why, the record's place and headers, and its inputs where they can be read.
+
+    \b
+    Example: spillway dead show pipeline.yaml 3/17
+    """  # noqa: D301 - click's own marks
+    spec, settings = _found(pipeline, bootstrap, client_config, run_dir)
+    letters = Letters(settings, spec)
+    (letter,) = letters.picked([place])
+    facts = {**_facts(letter), "key": _bytes(letter.content.key)}
+    facts["headers"] = [[name, _bytes(value)] for name, value in letter.headers]
+    try:
+        query = letters.query(letter)
+        facts |= {"inputs": show_value(query.inputs), "parameters": show_value(query.parameters)}
+    except WireError as error:
+        facts |= {"unreadable": str(error), "value": show_value(letter.content.value)}
+    click.echo(json.dumps(facts, indent=None if as_json else 2, ensure_ascii=False))
+
+
+@dead.command()
+@_of_pipeline
+@click.argument("places", metavar="[PARTITION/OFFSET]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them, or all with --reason or of --stage.")
+@_REASON
+@_STAGE
+@click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: the SLO]")
+def retry(
+    pipeline: Path,
+    bootstrap: str | None,
+    client_config: Path | None,
+    run_dir: Path,
+    places: tuple[str, ...],
+    reason: str | None,
+    stage: str | None,
+    deadline: float | None,
+    *,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Ask the queries of dead letters again, from the ingress on, and tell what becomes of each.
+
+    Each gets a new request id, made of the old one, and says in its headers which query it repeats (x-retry-of) and
+    which attempt it is (x-attempt). The letters stay where they are. The exit code is 1 unless all are predictions.
+
+    \b
+    Examples:
+      spillway dead retry pipeline.yaml 3/17 4/2
+      spillway dead retry pipeline.yaml --all --reason model-raised
+    """  # noqa: D301 - click's own marks
+    if bool(places) == (everything or reason is not None or stage is not None):
+        raise UsageError("name the letters to retry, as PARTITION/OFFSET, or give --all, --reason or --stage")
+    spec, settings = _found(pipeline, bootstrap, client_config, run_dir)
+    letters = Letters(settings, spec)
+    chosen = letters.picked(places) if places else _wanted(letters, reason, stage)
+    good = 0
+    with Client(spec, settings) as client:
+        for letter in chosen:
+            told = _retried(letters, client, letter, deadline)
+            good += told.get("kind") == PREDICTION
+            click.echo(json.dumps(told, ensure_ascii=False) if as_json else _line(letter, told))
+    if not as_json:
+        click.echo(f"{good} of {len(chosen)} are predictions now")
+    return 0 if good == len(chosen) else 1
+
+
+def _found(
+    pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path
+) -> tuple[PipelineSpec, ClientSettings]:
+    spec = load(pipeline).spec
+    return spec, find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
+
+
+def _wanted(letters: Letters, reason: str | None, stage: str | None) -> list[Letter]:
+    found = [
+        letter
+        for letter in letters.read()
+        if reason in (None, letter.content.reason) and stage in (None, letter.content.stage)
+    ]
+    return sorted(found, key=lambda letter: letter.content.at_us)
+
+
+def _retried(letters: Letters, client: Client, letter: Letter, deadline: float | None) -> dict[str, Any]:
+    """Ask one query again; what it came to, or why it could not be asked."""
+    told: dict[str, Any] = {"letter": letter.place, "retry_of": letter.request_id}
+    try:
+        again = letters.retry(letter)
+        began = time.monotonic()
+        outcome = client.predict(
+            again.query.inputs,
+            again.query.parameters,
+            deadline=deadline,
+            request_id=again.request_id,
+            key=again.key,
+            headers=again.headers,
+        )
+    except SpillwayError as error:
+        return {**told, "error": str(error)}
+    return {**told, **show_outcome(outcome, again.request_id, time.monotonic() - began)}
+
+
+def _line(letter: Letter, told: dict[str, Any]) -> str:
+    if "error" in told:
+        return f"{letter.place}  {told['error']}"
+    why = f" ({told['reason']}: {told['text'][:_TEXT]})" if told["kind"] != PREDICTION else ""
+    return f"{letter.place}  {letter.request_id} -> {told['request_id']}: {told['kind']}{why}"
+
+
+def _tell_list(found: list[Letter], shown: list[Letter], unreadable: int) -> None:
+    console = Console(highlight=False)
+    if shown:
+        grid = Table("letter", "when (UTC)", "stage", "reason", "query", "attempt", "what", box=None, pad_edge=False)
+        for letter in shown:
+            content = letter.content
+            grid.add_row(
+                letter.place, _when(content.at_us), content.stage, content.reason, letter.request_id or "-",
+                str(letter.attempt), content.text[:_TEXT],
+            )  # fmt: skip
+        console.print(grid)
+    counts = Counter((letter.content.stage, letter.content.reason) for letter in found)
+    each = ", ".join(f"{number} {stage} {reason}" for (stage, reason), number in counts.most_common())
+    console.print(f"{len(found)} letters{f': {each}' if each else ''}", soft_wrap=True)
+    if unreadable:
+        console.print(f"{unreadable} records on the topic are no letters that this version can read", soft_wrap=True)
+
+
+def _facts(letter: Letter) -> dict[str, Any]:
+    content = letter.content
+    return {
+        "letter": letter.place,
+        "at": _when(content.at_us),
+        "stage": content.stage,
+        "reason": content.reason,
+        "text": content.text,
+        "request_id": letter.request_id,
+        "attempt": letter.attempt,
+        "record": {"topic": content.topic, "partition": content.partition, "offset": content.offset},
+    }
+
+
+def _when(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def _bytes(value: bytes | None) -> Any:
+    """Bytes as text where they are text."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return show_value(value)

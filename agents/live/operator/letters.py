@@ -1,0 +1,195 @@
+"""Dead letters for a person: what lies on `<pipeline>.dead`, and the queries that the letters are about.
+
+A letter holds the record that could not be served, from whichever topic it came. What can be asked again is the query
+as its client sent it: the record itself where it came from the ingress, else the record of the same id on the ingress,
+which is there for as long as its retention keeps it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import TopicPartition
+
+from agents.live.operator.partitions import PATIENCE, Partitions
+from lineage import headers as wire
+from lineage.errors import UsageError, WireError
+from lineage.ids import MAX_REQUEST_ID
+from lineage.values.codec import Decoder
+from lineage.values.json_text import MIME
+from producers.cluster import Reader
+from producers.schema_log import SchemaLog
+from topology import topics
+from topology.limits import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lineage.message import DeadLetter, Query
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+RETRY_OF: Final = "x-retry-of"  # the id of the query whose letter this one is asked again for
+ATTEMPT: Final = "x-attempt"  # how often it was asked, the first time included
+_EARLIER_MS: Final = 60_000  # before a query's own time that its record is looked for: clocks differ
+_QUIET_SECONDS: Final = 0.5
+
+_Pairs = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter and where it lies."""
+
+    partition: int
+    offset: int
+    content: DeadLetter
+
+    @property
+    def place(self) -> str:
+        """How it is named: `partition/offset` of the topic of dead letters."""
+        return f"{self.partition}/{self.offset}"
+
+    @property
+    def headers(self) -> _Pairs:
+        """Those of the record in it."""
+        return [(name.decode("utf-8", "replace"), value) for name, value in self.content.headers]
+
+    @property
+    def request_id(self) -> str:
+        """Whose query it is; empty where nobody can tell."""
+        return wire.identify(self.headers)
+
+    @property
+    def attempt(self) -> int:
+        """How often its query was asked by then."""
+        return attempt_of(self.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A query that is to be asked again."""
+
+    request_id: str
+    query: Query
+    key: str | None  # None: the new request id
+    headers: dict[str, str]
+
+
+class Letters:
+    """A pipeline's dead letters. Raises BrokerError, TopicError."""
+
+    def __init__(self, settings: ClientSettings, spec: PipelineSpec) -> None:
+        self._settings = settings
+        self._spec = spec
+        self._topic = topics.dead(spec.name)
+        self._ingress = topics.ingress(spec.name)
+        schemas = SchemaLog(settings, spec.name, timeout=PATIENCE)
+        schemas.relearn()
+        self._decoder = Decoder(merge(spec.limits), schemas.book)
+        self.unreadable = 0
+
+    def read(self) -> Iterator[Letter]:
+        """All letters, each partition's in order."""
+        with Partitions(self._settings, [(self._topic, n) for n in range(self._spec.partitions)]) as reading:
+            for message in reading.to_the_end():
+                try:
+                    content = self._decoder.dead_letter(message.value() or b"")
+                except WireError:
+                    self.unreadable += 1
+                    continue
+                yield Letter(message.partition(), message.offset(), content)
+
+    def picked(self, places: Iterable[str]) -> list[Letter]:
+        """The letters at these places, in their order. Raises UsageError for a place where none is."""
+        wanted = dict.fromkeys(places)
+        found = {letter.place: letter for letter in self.read() if letter.place in wanted}
+        missing = next((place for place in wanted if place not in found), None)
+        if missing is not None:
+            raise UsageError(f"{self._topic} has no letter {missing!r}: `spillway dead list` names those that it has")
+        return [found[place] for place in wanted]
+
+    def query(self, letter: Letter) -> Query:
+        """What the record in the letter says, where it is a query that can be read. Raises WireError."""
+        return self._query(letter.headers, letter.content.value)
+
+    def retry(self, letter: Letter) -> Retry:
+        """The query that a letter is about, under a new id. Raises UsageError where it cannot be asked again."""
+        pairs, key, value = self._original(letter)
+        try:
+            query = self._query(pairs, value)
+        except WireError as error:
+            raise UsageError(
+                f"letter {letter.place}: its query cannot be read ({error}), so it would fail again: send it anew"
+            ) from error
+        old = letter.request_id
+        attempt = attempt_of(pairs) + 1
+        extra = {
+            name: (raw or b"").decode("utf-8", "replace")
+            for name, raw in pairs
+            if name.startswith(wire.PASSTHROUGH) and name not in {wire.REQUEST_ID, RETRY_OF, ATTEMPT}
+        }
+        first = _text(pairs, RETRY_OF) or old
+        suffix = f".{attempt}-{secrets.token_hex(4)}"
+        return Retry(
+            first[: MAX_REQUEST_ID - len(suffix)] + suffix,
+            query,
+            None if key is None or key == old.encode() else key.decode("utf-8", "replace"),
+            {**extra, RETRY_OF: first, ATTEMPT: str(attempt)},
+        )
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _query(self, pairs: _Pairs, value: bytes | None) -> Query:
+        if (wire.CONTENT_TYPE, MIME.encode()) in pairs:
+            return self._decoder.json_query(value or b"")
+        return self._decoder.query(value or b"")
+
+    def _original(self, letter: Letter) -> tuple[_Pairs, bytes | None, bytes | None]:
+        content = letter.content
+        if not letter.request_id:
+            raise UsageError(f"letter {letter.place}: its record names no query, so nobody can ask it again")
+        if content.topic == self._ingress and content.value is not None:
+            return letter.headers, content.key, content.value
+        message = self._find(letter)
+        if message is None:
+            raise UsageError(
+                f"letter {letter.place}: its query {letter.request_id} is on {self._ingress} no more (retention has "
+                "taken it), and a record from between the stages cannot be asked again: send the query anew"
+            )
+        return list(message.headers() or ()), message.key(), message.value()
+
+    def _find(self, letter: Letter) -> Any:
+        """Look for a query on the ingress, from about when it was sent on; a query keeps its partition."""
+        sent = _text(letter.headers, wire.SENT)
+        start_ms = max(0, (int(sent) if sent.isdigit() else 0) // 1000 - _EARLIER_MS)
+        partition = letter.content.partition
+        with closing(Reader(self._settings, {"fetch.wait.max.ms": 50})) as reader:
+            reader.partitions(self._ingress, PATIENCE)
+            (found,) = reader.consumer.offsets_for_times([TopicPartition(self._ingress, partition, start_ms)], PATIENCE)
+            end = reader.ends(self._ingress, partition + 1, PATIENCE)[partition].offset
+            at = found.offset if found.offset >= 0 else end
+            reader.assign([TopicPartition(self._ingress, partition, at)])
+            while at < end:
+                messages = reader.read(_QUIET_SECONDS, 500)
+                for message in messages:
+                    if message.error() is None and wire.identify(message.headers()) == letter.request_id:
+                        return message
+                (place,) = reader.consumer.position([TopicPartition(self._ingress, partition)])
+                at = max(at, place.offset)
+                reader.heed(PATIENCE, _QUIET_SECONDS)
+        return None
+
+
+def attempt_of(pairs: Iterable[tuple[str, bytes | None]]) -> int:
+    """How often the query with these headers was asked."""
+    said = _text(pairs, ATTEMPT)
+    return int(said) if said.isdigit() else 1
+
+
+def _text(pairs: Iterable[tuple[str, bytes | None]], name: str) -> str:
+    raw = next((value for key, value in pairs if key == name), None) or b""
+    return raw.decode("ascii", "replace")
