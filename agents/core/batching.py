@@ -193,6 +193,11 @@ class Batcher:
         self._refill(now)
         return removed
 
+    @property
+    def policy(self) -> Policy:
+        """What decides."""
+        return self._policy
+
     # What a policy hears ---------------------------------------------------------------------------------------
 
     def report(self, now: float) -> StageState | None:

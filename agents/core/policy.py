@@ -186,7 +186,7 @@ class Policy:
     `admit`, `judge`, `started`, `expire` and `next_expiry` cost nothing where they are not there.
     """
 
-    __slots__ = ("view",)
+    __slots__ = ("setting", "view")
 
     # What can be set of it, a frozen pydantic model; where there is one, the constructor takes (view, parameters).
     parameters_type: ClassVar[type[BaseModel] | None] = None
@@ -195,6 +195,7 @@ class Policy:
 
     def __init__(self, view: StageView) -> None:
         self.view = view
+        self.setting = ""  # as it was selected, for people
 
     # The order -------------------------------------------------------------------------------------------------
 

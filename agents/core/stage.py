@@ -213,10 +213,11 @@ class StageCore(Intake):
         if batcher.drops:
             for request, refusal in batcher.drops:
                 assert isinstance(request, Work)  # the core pushed it
-                self._outbox.lose(request, _dropped(refusal), request)
+                self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
             batcher.drops.clear()
 
 
-def _dropped(refusal: Refusal) -> Loss:
+def _dropped(refusal: Refusal, policy: str) -> Loss:
+    text = f"{refusal.text} (dropped by policy {policy}; 'policy: naive' drops nothing)" if policy else refusal.text
     short = refusal.now + refusal.remaining - refusal.deadline if isinstance(refusal, Shortfall) else 0.0
-    return Loss(DROPPED, refusal.reason, refusal.text, short)
+    return Loss(DROPPED, refusal.reason, text, short)

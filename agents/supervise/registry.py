@@ -69,6 +69,7 @@ class ServeEntry:
     started_unix: float
     ready: bool = False
     policy: str | None = None  # of every stage, in place of the file's
+    policies: str = ""  # what the stages run with, in words
     plan_period: float | None = None  # seconds between two words of a replica to the others; None: not known
     port: int = 0  # of the supervisor's metrics; 0: none
 

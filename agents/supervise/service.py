@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agents.core.policies import words_for
 from agents.live import topics as live_topics
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.obituaries import KafkaObituaries
@@ -42,7 +43,8 @@ class Service:
         self.ready = threading.Event()
         self._settings = settings
         self._say = say
-        self._name = settings.pipeline.spec.name
+        spec = settings.pipeline.spec
+        self._name = spec.name
         self._entry = ServeEntry(
             pipeline=self._name,
             spec=str(settings.pipeline.path),
@@ -51,6 +53,7 @@ class Service:
             pid=os.getpid(),
             started_unix=time.time(),
             policy=settings.policy,
+            policies=words_for(spec, settings.policy),
             plan_period=settings.period,
         )
         self._refuse_second()
@@ -70,6 +73,7 @@ class Service:
     def run(self, stop: threading.Event) -> int:
         """Create and check the topics, start the processes and keep them until `stop`; returns the exit code."""
         settings = self._settings
+        self._say(self._entry.policies)
         created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec), say=self._say)
         if created:
             self._say(f"created {len(created)} topics for {self._name}")

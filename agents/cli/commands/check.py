@@ -9,6 +9,7 @@ import click
 
 from agents.cli.options import json_option, pipeline_argument
 from agents.cli.policies import policy_findings
+from agents.core.policies import effective, words_for
 from agents.profiling.conditions import stale_profiles
 from lineage.errors import ModelError, SpecError
 from topology.drawing import dot, text
@@ -121,6 +122,7 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
         "digest": pipeline.digest,
         "spec": json.loads(spec.model_dump_json()),
         "planned": _planned(pipeline),
+        "policies": effective(spec),
         "order": graph.order,
         "roots": graph.roots,
         "sinks": graph.sinks,
@@ -146,6 +148,7 @@ def _tell(pipeline: Pipeline) -> None:
     )
     click.echo(text(pipeline))
     click.echo(f"\n{_batches(pipeline)}")
+    click.echo(words_for(spec))
     for remark in remarks(pipeline):
         click.echo(f"\nnote: {remark}")
 

@@ -38,7 +38,10 @@ def dead() -> None:
 
     What a stage or the gate cannot serve, as it cannot be read or the model failed on it, is answered as failed and
     kept, as it was, on the topic <pipeline>.dead.
-    """
+
+    \b
+    Example: spillway dead retry pipeline.yaml --reason model-raised
+    """  # noqa: D301 - click's own marks
 
 
 def _of_pipeline(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from agents.cli.options import (
     pipeline_argument,
     run_dir_option,
 )
-from agents.core.policies import DEFAULT
+from agents.core.policies import effective
 from agents.supervise.registry import ServeEntry
 from producers.recording import About, RecordingWriter
 from producers.recording.tap import Tap
@@ -118,7 +118,7 @@ def _about(pipeline: Pipeline, run_dir: Path) -> About:
         ingress=ingress(spec.name),
         egress=egress(spec.name),
         replicas={stage.name: stage.replicas for stage in spec.stages},
-        policies={stage.name: instead or stage.policy or DEFAULT for stage in spec.stages},
+        policies=effective(spec, instead),
         started=time.time(),
         period=None if supervisor is None else supervisor.plan_period,
     )

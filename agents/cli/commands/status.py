@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 
 from agents.cli.options import json_option, run_dir_option
 from agents.supervise.child import STANDBY
@@ -78,13 +79,13 @@ def _watch(view: _View, *, as_json: bool) -> int:
         return 0
 
 
-def _tables(view: _View) -> list[Table]:
+def _tables(view: _View) -> list[Table | str]:
     """For each pipeline its processes, and below what they tell one another."""
-    tables = []
+    tables: list[Table | str] = []
     for name, rows in view.rows().items():
         plan = view.plan(name)
         states = view.states(name)
-        tables += [table(rows, name), *([state_table(states)] if states else [])]
+        tables += [table(rows, name), escape(view.policies(name)), *([state_table(states)] if states else [])]
         tables += [plan_table(plan, view.period(name))] if plan else []
     return tables
 
@@ -99,6 +100,8 @@ def _show(view: _View, *, as_json: bool) -> None:
             console.print(table(rows, name))
         else:
             console.print(name, *map(line, rows), sep="\n  ", markup=False)
+        if policies := view.policies(name):
+            console.print(f"  {policies}", markup=False)
         for place in view.flapping(name):
             console.print(f"  {place} flaps: it dies again and again, and is started again each time", markup=False)
         plan, states = view.plan(name), view.states(name)
@@ -173,6 +176,11 @@ class _View:
         served = self._served(pipeline)
         return None if served is None else served.plan_period
 
+    def policies(self, pipeline: str) -> str:
+        """What the stages of a pipeline run with, in words; empty where nobody says."""
+        served = self._served(pipeline)
+        return "" if served is None else served.policies
+
     def as_json(self) -> dict[str, Any]:
         """All that is known, by pipeline and process."""
         made: dict[str, Any] = {}
@@ -183,6 +191,7 @@ class _View:
                 entry.pipeline,
                 {
                     "bootstrap": None if served is None else served.bootstrap,
+                    "policies": None if served is None else served.policies,
                     "plan_period": None if served is None else served.plan_period,
                     "processes": {},
                 },

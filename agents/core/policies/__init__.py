@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agents.core.policy import Policy, StageView
+    from topology.spec import PipelineSpec
 
-__all__ = ["DEFAULT", "POLICIES", "Selection", "make", "period_of", "selected"]
+__all__ = ["DEFAULT", "POLICIES", "Selection", "effective", "make", "period_of", "selected", "words_for"]
 
 POLICIES: dict[str, type[Policy]] = {
     "naive": Naive,
@@ -54,7 +55,26 @@ def selected(setting: str) -> Selection:
 
 def make(setting: str | Selection, view: StageView) -> Policy:
     """Make the policy for one queue. Raises UsageError as `selected` does."""
-    return (selected(setting) if isinstance(setting, str) else setting).build(view)
+    selection = selected(setting) if isinstance(setting, str) else setting
+    policy = selection.build(view)
+    policy.setting = str(selection)
+    return policy
+
+
+def effective(spec: PipelineSpec, instead: str | None = None) -> dict[str, str]:
+    """The setting of each stage: `instead`, which a command was given, or the file's, or the default."""
+    return {stage.name: instead or stage.policy or DEFAULT for stage in spec.stages}
+
+
+def words_for(spec: PipelineSpec, instead: str | None = None) -> str:
+    """What `effective` gives, in a line for people."""
+    settings = effective(spec, instead)
+    if len(set(settings.values())) > 1:
+        return "policies: " + ", ".join(f"{stage} {setting}" for stage, setting in settings.items())
+    setting = next(iter(settings.values()))
+    default = "" if instead or any(stage.policy for stage in spec.stages) else " (the default)"
+    drops = "" if setting == "naive" else "; what it finds too late it drops, 'policy: naive' drops nothing"
+    return f"policy: {setting}{default}{drops}"
 
 
 def period_of(settings: Iterable[str | None]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.cli.main import run
-from agents.core.policies import POLICIES, make, period_of, selected
+from agents.core.policies import POLICIES, make, period_of, selected, words_for
 from agents.core.policy import StageView
 from lineage.errors import UsageError
 from topology.load import parse
@@ -111,3 +111,29 @@ def test_a_wrong_parameter_is_said_with_its_place_in_the_file(tmp_path, monkeypa
     assert run([command[0], "p.yaml", *command[1:]]) == 2
     said = capsys.readouterr().err
     assert "p.yaml:6:13: stages[0].policy: policy pard has no parameter 'quantil'; did you mean 'quantile'?" in said
+
+
+PIPELINE = (
+    "name: p\nslo: 1s\n{whole}stages:\n  - {{name: a, model: 'm:A'}}\n  - {{name: b, model: 'm:B', after: a{own}}}\n"
+)
+DROPS = "; what it finds too late it drops, 'policy: naive' drops nothing"
+
+
+@pytest.mark.parametrize(
+    ("whole", "own", "instead", "words"),
+    [
+        ("", "", None, f"policy: pard (the default){DROPS}"),
+        ("policy: pard\n", "", None, f"policy: pard{DROPS}"),
+        ("", "", "nexus", f"policy: nexus{DROPS}"),
+        ("policy: naive\n", "", None, "policy: naive"),
+        ("", ", policy: naive", None, "policies: a pard, b naive"),
+        ("", ", policy: naive", "expired", f"policy: expired{DROPS}"),
+    ],
+)
+def test_what_the_stages_run_with_is_told_in_a_line(whole, own, instead, words):
+    spec = parse(PIPELINE.format(whole=whole, own=own)).spec
+    assert words_for(spec, instead) == words
+
+
+def test_a_policy_knows_how_it_was_selected():
+    assert make("pard:quantile=.2", StageView("a")).setting == "pard:quantile=.2"

@@ -121,6 +121,7 @@ def test_a_drop_is_told_to_the_joins_that_would_wait():
     (emit,) = core.take_emits()
     assert shown([emit]) == [("tombstone", "d", "q", ("b",))]
     assert emit.loss.reason == reasons.EXPIRED
+    assert emit.loss.text.endswith(" (dropped by policy expired; 'policy: naive' drops nothing)")
     core.acked(emit)
     assert core.commits()[0][0] == 1
     assert core.stats.dropped == {reasons.EXPIRED: 1}
