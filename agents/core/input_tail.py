@@ -8,10 +8,10 @@ which are `Delivery`s without a value. Invariants:
   from, it is that version or a newer one, whose position is not lower and whose spans below this position lie within
   this one's (memory is only ever forgotten).
 * Offsets rise; what the broker hands out again is not taken again.
-* What a member had not read when it became durable is skipped. Where a base's spans lie there, `missing` says so, and
-  who begins a reign reads it first.
-* It is bounded: when `full`, its driver stops reading, and goes on when a version has become durable. (A request that
-  waits for a part that was not read then ends by its join's time.)
+* A position may lie beyond what this member has read: of a version of another member that reads faster, or beyond
+  records that a base covers. Reading goes on where it was, and what it still finds in the spans is kept. What a base
+  needs of its memory and was not read yet is `missing`, for the driver to read again.
+* It is bounded: when `full`, its driver stops reading, and goes on when a version has become durable.
 
 `strip` drops a record's value, `envelope` decodes its headers; both are the driver's. The second costs tens of
 microseconds, so it is done in small bunches, by `settle`, off the way of a request.
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Placed)
 class _Partition(Generic[R]):
     """One partition's part of the tail."""
 
-    __slots__ = ("below", "bytes", "gaps", "last", "loose", "position", "records", "spans")
+    __slots__ = ("below", "bytes", "last", "loose", "position", "records", "spans")
 
     def __init__(self, position: int, note: str) -> None:
         self.position = position
@@ -58,7 +58,6 @@ class _Partition(Generic[R]):
         self.records: deque[tuple[R, int]] = deque()  # with their sizes, from the position on
         self.loose: deque[R] = deque()  # below it, stripped, their headers not decoded
         self.below: deque[Delivery] = deque()  # below it, older than the loose ones
-        self.gaps: list[Span] = []  # below it, never read
         self.bytes = 0
 
 
@@ -105,11 +104,15 @@ class InputTail(Generic[R]):
         return sorted(self._partitions)
 
     def append(self, partition: int, record: R, size: int) -> bool:
-        """Take a record that was read; False if it was taken before, or lies below the durable position."""
+        """Take a record that was read; False if it was taken before."""
         part = self._partitions[partition]
         if record.offset <= part.last:
             return False
         part.last = record.offset
+        if record.offset < part.position:
+            if _within(record.offset, part.spans):
+                part.loose.append(self._strip(record))
+            return True
         part.records.append((record, size))
         part.bytes += size
         self.held += 1
@@ -122,12 +125,8 @@ class InputTail(Generic[R]):
         if part is None or position < part.position:
             return
         part.position = position
-        if part.last < position - 1:
-            part.gaps.append((part.last + 1, position))
-            part.last = position - 1
         part.spans = decode(note, position).spans
         lowest = part.spans[0][0] if part.spans else position
-        part.gaps = [gap for gap in part.gaps if gap[1] > lowest]
         while part.below and part.below[0].offset < lowest:
             part.below.popleft()
         while part.loose and part.loose[0].offset < lowest:
@@ -152,13 +151,6 @@ class InputTail(Generic[R]):
                     part.below.append(delivery)
         return False
 
-    def missing(self, partition: int, position: int, spans: Iterable[Span]) -> tuple[Span, ...]:
-        """Give what was never read of the spans below a base's position, in order."""
-        part = self._partitions[partition]
-        unread = (*part.gaps, (part.last + 1, position))
-        cut = ((max(start, first), min(end, last)) for start, end in spans for first, last in unread)
-        return tuple((start, end) for start, end in cut if start < end)
-
     def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
         """Give what is known in the spans below a base's position, in offset order."""
         part, wanted = self._partitions[partition], tuple(spans)
@@ -172,6 +164,12 @@ class InputTail(Generic[R]):
                 delivery = self._envelope(self._strip(record))
                 if delivery is not None:
                     yield delivery
+
+    def missing(self, partition: int, position: int, spans: Iterable[Span]) -> tuple[Span, ...]:
+        """Give where those records lie in the spans below a base's position that were not read yet."""
+        start = self._partitions[partition].last + 1
+        cut = ((max(start, first), min(end, position)) for first, end in spans)
+        return tuple((first, end) for first, end in cut if first < end)
 
     def since(self, partition: int, position: int) -> Iterator[R]:
         """Give the records from a base's position on, as they came."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agents.core.joins import Entry, JoinTable
     from agents.core.loss import Loss
     from agents.core.request import Delivery
+    from checkpoint.dedup import Span
     from checkpoint.durability import Durability
 
 __all__ = ["WINDOW", "Share", "Taken"]
@@ -120,10 +121,14 @@ class Share:
     def commit(self, egress: int | None = None) -> tuple[int, str]:
         """Give the offset that may be committed and the note beside it."""
         position = self.offsets.position
+        return position, Note(merge(self.spans(), position), egress).encode(position)
+
+    def spans(self) -> list[Span]:
+        """Where the records lie from which memory can be rebuilt; may reach beyond the position."""
         spans = self.memory.spans()
         if self.joins is not None:
             spans += self.joins.spans()
-        return position, Note(merge(spans, position), egress).encode(position)
+        return spans
 
     def confirm(self, offset: int) -> bool:
         """Note that the broker has the commit of `offset`; False if that is no news."""

@@ -9,6 +9,8 @@ Invariants:
 * `committed` is the offset of the newest durable version, which is what hops tell: nothing below is ever repeated,
   whatever dies (rules 8 and 9).
 * A covered record that is read again is remembered and leads to nothing.
+* The position is the first offset that is not covered. Where reading has stopped, for want of room, before records that
+  the base covers, it lies beyond them, and the note asks for them: this reign's memory does not have them yet.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.core.share import Share, Taken
+from checkpoint.notes import Note, merge
 from lineage.replication import InputPlace
 
 if TYPE_CHECKING:
@@ -51,7 +54,16 @@ class StatefulShare(Share):
         offsets = self.offsets
         of = (offsets.position, offsets.held - offsets.unfinished, self.committed)
         if self._snapshot is None or of != self._snapshot_of:
-            position, note = self.commit()
-            covered = tuple(sorted({*offsets.covered, *(offset for offset in self.covered if offset >= position)}))
-            self._snapshot, self._snapshot_of = InputPlace(self.partition, position, note, covered), of
+            self._snapshot, self._snapshot_of = self._place(), of
         return self._snapshot
+
+    def _place(self) -> InputPlace:
+        offsets = self.offsets
+        covered = {*offsets.covered, *(offset for offset in self.covered if offset >= offsets.position)}
+        position = offsets.position
+        while position in covered:
+            covered.remove(position)
+            position += 1
+        unread = [(offsets.position, position)] if position > offsets.position else []
+        note = Note(merge([*self.spans(), *unread], position)).encode(position)
+        return InputPlace(self.partition, position, note, tuple(sorted(covered)))

@@ -8,6 +8,8 @@ Invariants, beside those of a stage:
   The results of a batch leave when it has been computed; where the mode holds them, with a complete version.
 * Drops between batches belong to the next batch's version; where none is running, they are a version of their own.
 * A position is told (in hops, in commits) when the version that covers it is durable.
+* Records that lead to nothing (repetitions, and what is dead) are covered by the next version; where there would be
+  none, by an empty one (`cover`).
 * A batch may be divided (`apart`): its parts are computed one after another, each in a version of its own.
 * The core lives for one reign. It is made from the base's manifest at a promotion, and dropped when the member stands
   down; nothing in it is ever rolled back. `contaminated` says that it has to be: it rests on something dead (rule 14).
@@ -22,6 +24,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Ok, Work
+from agents.core.joins import Verdict
 from agents.core.stage import StageCore
 from agents.core.stateful_outbox import StatefulOutbox
 from agents.core.stateful_share import StatefulShare
@@ -30,12 +33,13 @@ from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
     from agents.core.joins import Rule
     from agents.core.paths import PathPredictor
+    from agents.core.policy import StageState
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
     from checkpoint.logs import Logs
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from lineage.marks import Version
     from lineage.replication import InputPlace
     from topology.routing import Graph
+
+_COVER_SECONDS = 1.0  # between looks for records that are done and that no version will cover
 
 
 class StatefulCore(StageCore):
@@ -87,6 +93,8 @@ class StatefulCore(StageCore):
         self._freed: list[Emit] = []
         self._durable: dict[int, InputPlace] = {}
         self._recorded: dict[int, int] = {}  # the positions that the newest version has, by partition
+        self._of_base: dict[int, InputPlace] = {}  # what the base covers, until it is durable
+        self._covered_at = -float("inf")  # when it was looked last for what no version covers
         self._told: dict[int, int] = {}  # the offsets that the broker has as committed
         self.contaminated: Mark | None = None  # something dead that the reign rests on
         self.apart: Callable[[Batch], list[Batch]] = lambda batch: [batch]  # divides it
@@ -96,16 +104,17 @@ class StatefulCore(StageCore):
     def assign_place(self, place: InputPlace) -> tuple[Span, ...]:
         """Start on a partition as the base's manifest has it; gives the spans to `remember`, as `assign` does.
 
-        What the base covers is told only if the base is durable: were it to die, all above an older position would be
+        What the base covers is told only when the base is durable: were it to die, all above an older position would be
         repeated, and whoever had been told of this one would take the repetitions for old ones.
         """
         spans = self.assign(place.partition, place.position, place.note)
         share = self._inputs[place.partition]
         share.cover(place.covered)
         self._recorded[place.partition] = place.position
-        if self._logs.durable(Mark(*self.reign.place, self.reign.base)):
+        if self._base_is_durable():
             self._durable[place.partition] = place
         else:
+            self._of_base[place.partition] = place
             share.committed = 0
         return spans
 
@@ -223,8 +232,8 @@ class StatefulCore(StageCore):
     def cover(self) -> None:
         """Record what was done without a version, repetitions and dead records, if nothing else will.
 
-        For a driver that reads no further before the input it holds is covered: where all of that is dead or repeated,
-        no batch would ever cover it.
+        Where all that is read is dead or repeated no batch would ever cover it. A driver that reads no further before
+        the input it holds is covered would wait for ever, and who watches the commits would take it for one that hangs.
         """
         if self._running is None and not (self._runs or self._batcher.depth):
             inputs = tuple(share.place() for _, share in sorted(self._inputs.items()))
@@ -235,12 +244,39 @@ class StatefulCore(StageCore):
     def durability_changed(self, now: float) -> None:
         """Look at what the logs have learned."""
         super().durability_changed(now)
+        if self._of_base and self._base_is_durable():
+            self._cover(self._of_base.values())
+            self._of_base = {}
         inputs = self.reign.durable(self._logs.newest_durable(self.reign.place))
         if inputs is not None:
-            for place in inputs:
-                self._durable[place.partition] = place
-                self._shares[place.partition].confirm(place.position)
+            self._cover(inputs)
         self._look_for_dead(self.reign.requires())
+        self._drain()
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Give the policy the newest states of all stages, once a period; record what else is covered by now."""
+        super().tick(now, states)
+        if now - self._covered_at >= _COVER_SECONDS and self._idle:
+            self._covered_at = now
+            self.cover()
+
+    def relieve(self, now: float) -> None:
+        """Make room where no more can be read as requests wait for parts: they may be what is not read.
+
+        Of each partition that they hold back the half of them that has waited longest fails. Without effect while
+        anything else is under way, as that makes room, too.
+        """
+        self.cover()
+        if not self._idle:
+            return
+        for share in self._inputs.values():
+            joins = share.joins
+            if joins is None or joins.oldest is None or joins.oldest != share.offsets.lowest_unfinished:
+                continue
+            for _ in range((joins.waiting + 1) // 2):
+                entry = joins.shed()
+                assert entry is not None  # so many wait
+                self._closed(now, share, Verdict.OVERFLOW, entry)
         self._drain()
 
     @property
@@ -254,6 +290,10 @@ class StatefulCore(StageCore):
         return self._running is None and not self._out.unrecorded and self.reign.idle and not self._withheld
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _idle(self) -> bool:
+        return self.settled and not (self.depth or self._runs) and self.contaminated is None
 
     def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
         """Take one record that cannot be used as it is."""
@@ -273,6 +313,15 @@ class StatefulCore(StageCore):
         n = self.reign.next.n
         self.reign.record(Recorded(n, told.taken, told.dropped), told.requires, inputs, told.sent)
         self._look_for_dead(told.requires)
+
+    def _base_is_durable(self) -> bool:
+        return self._logs.durable(Mark(*self.reign.place, self.reign.base))
+
+    def _cover(self, places: Iterable[InputPlace]) -> None:
+        """Tell what a version covers that has become durable."""
+        for place in places:
+            self._durable[place.partition] = place
+            self._shares[place.partition].confirm(place.position)
 
     def _look_for_dead(self, marks: Iterable[Mark]) -> None:
         if self.contaminated is None:

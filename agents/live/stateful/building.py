@@ -158,7 +158,7 @@ class Built:
             reload_schemas=self._schemas.relearn,
             crashed=self.crashed,
             may_emit=lambda: self.member.roles.right.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
-            reads_on=lambda: not self.input.full,
+            reads_on=lambda: not self.input.waits,
             suspects=Suspects(),
             begin_anew=lambda why: self.member.roles.want(why),  # noqa: PLW0108 - as before
         )

@@ -217,11 +217,16 @@ class ShardMember:
         if self.primary is not None:
             self.primary.feed.add(records)
 
+    def stop_taking(self) -> None:
+        """Take nothing more: neither what is read, nor what waits to be taken; it lies in the input all the same."""
+        self._input.stop_taking()
+        if self.primary is not None:
+            self.primary.feed.stop()
+
     def stored(self, tokens: Sequence[Sent]) -> None:
-        """Take acknowledgements; those of an older reign are nobody's business."""
-        mine = [token for token in tokens if token.reign is self.primary]
-        if mine and self.primary is not None:
-            self.primary.stored(mine)
+        """Take acknowledgements; those of an older reign are nobody's business, but for the room that they leave."""
+        if self.primary is not None:
+            self.primary.stored([token for token in tokens if token.reign is self.primary])
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until a condition holds that changes with roles and logs; False if it does not within so many s."""

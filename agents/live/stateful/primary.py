@@ -110,9 +110,11 @@ class Primary:
         return self.core.durable_places
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Give the policy what is known of all stages."""
+        """Give the policy what is known of all stages; make room where the input waits for what it has not read."""
         if not self._closed:
             self.core.tick(now, states)
+            if not (len(self.feed) or self._means.reads_on()):
+                self.core.relieve(now)
             self.pump()
 
     def close(self) -> None:

@@ -165,7 +165,7 @@ class MemberProcess:
         """Let what was taken become durable, within the bound, and have a backup take over."""
         self._bound.begin()
         until = time.monotonic() + self._config.drain
-        built.input.stop_taking()
+        built.member.stop_taking()
         app.stage_consumer.close_flow()
         while not built.settled and not self._stop_now.is_set() and time.monotonic() < until:
             await asyncio.sleep(POLL)

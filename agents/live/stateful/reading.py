@@ -5,10 +5,9 @@ Everything read goes into the tail (`agents.core.input_tail`), and, while there 
 * The position of the newest durable version is what the member's group commits, with its note: a restart begins there,
   whatever the role was. The version log is the truth; where its position is ahead of the group's, reading starts there.
 * After a rebalance reading goes on behind what the tail has. A chunk that was on its way meanwhile is void.
-* What had become durable before this member came to read it is skipped. A reign whose base's memory lies there reads it
-  first (`complete`).
 * A member can be promoted when all partitions of its shard were started (`started`): their spans below the durable
-  position were read again, once.
+  position were read again, once. A base may be ahead of what the member has read; what memory needs of the stretch
+  between is read first (`complete`), as reading on to there may have to wait for room.
 """
 
 from __future__ import annotations
@@ -129,6 +128,11 @@ class ShardInput:
         """Records at or above the durable positions."""
         return self._tail.held
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is more to read, and no room for it before a version becomes durable."""
+        return not self._room.is_set()
+
     def place(self, partition: int, places: Mapping[int, InputPlace]) -> InputPlace:
         """Where a base starts on a partition: as its contents have it, else where the group has started."""
         return places.get(partition) or InputPlace(partition, self._at(partition).position)
@@ -148,13 +152,10 @@ class ShardInput:
         again = (delivery for delivery in self._completed.get(partition, ()) if delivery.offset not in known)
         return merge_sorted(read, again, key=lambda delivery: delivery.offset)
 
-    @property
-    def full(self) -> bool:
-        """Whether reading waits for a version to become durable."""
-        return self._tail.full
-
     def since(self, positions: Mapping[int, int]) -> list[ConsumerRecord]:
-        """Everything from a base's positions on that was read, oldest first."""
+        """Everything from a base's positions on that was read, oldest first; nothing once no more is taken."""
+        if self._stopping:
+            return []
         parts = [self._tail.since(partition, position) for partition, position in positions.items()]
         return list(merge_sorted(*parts, key=lambda record: record.timestamp))
 

@@ -187,3 +187,73 @@ def test_what_a_running_batch_will_cover_is_left_to_it():
     core.deliver(0.0, part(1))  # a repetition
     core.cover()
     assert core.reign.recorded == 0
+
+
+def test_a_base_that_becomes_durable_later_is_told_then():
+    """Its member trims what it keeps of the input by it; else a full one would never read on."""
+    _, logs = core_of("b", "chain")
+    place, covered = ("b", 0), InputPlace(0, 7)
+    logs.take(place, Manifest(Version(1, 1), ((1, INITIAL),), (Mark("a", 0, Version(1, 1)),), "me"))
+    logs.take(place, Fence(2, "me"))
+    logs.take(place, Base(2, "me", Version(1, 1), ((1, INITIAL), (2, Version(1, 1)))))
+    graph = TOPOLOGIES["chain"].graph()
+    batcher = Batcher(make("naive", StageView(stage="b", replica=0, instances=1)), 4, 0.0, 1, lambda _: 0.01)
+    core = StatefulCore(graph, "b", batcher, reign=Reign(place, 2, Version(1, 1)), logs=logs)
+    core.assign_place(covered)
+    core.durability_changed(0.0)
+    assert (core.durable_places, core.commits(), core._shares[0].committed) == ({}, {}, 0)
+    logs.take(("a", 0), Fence(1, "other"))
+    logs.take(("a", 0), Base(1, "other", INITIAL, ((1, INITIAL),)))
+    logs.take(("a", 0), Manifest(Version(1, 1), ((1, INITIAL),), (), "other"))
+    core.durability_changed(0.0)
+    assert (core.durable_places, core.commits(), core._shares[0].committed) == ({0: covered}, {0: (7, "")}, 7)
+
+
+def served(core, logs):
+    """Have everything that was taken computed, written and durable."""
+    while (runs := core.take_runs()) or not core.settled:
+        for batch in runs:
+            core.computed(0.0, batch, [Ok({"b": "y"}) for _ in batch.requests], 0.01, changes=False)
+        core.acked_all(core.take_emits())
+        for order in core.take_orders():
+            if isinstance(order, Copy):
+                core.copied(0.0, order.version, "copied")
+            elif isinstance(order, Seal):
+                logs.take(core.reign.place, Manifest(order.version, ((1, INITIAL),), (), "me"))
+                core.durability_changed(0.0)
+                core.completed(0.0, order.version)
+
+
+def test_what_leads_to_nothing_is_covered_by_a_version_of_its_own():
+    """Else the input could fill up with repetitions, and nothing would ever become durable again."""
+    core, logs = core_of("a", "chain")
+    core.deliver(0.0, part(0))
+    served(core, logs)
+    assert core.durable_places[0].position == 1
+    core.deliver(1.0, part(1))
+    core.tick(1.0, {})
+    assert core.reign.recorded == 2
+    served(core, logs)
+    assert core.durable_places[0].position == 2
+    core.deliver(1.5, part(2))
+    core.tick(1.5, {})  # not for each one
+    assert core.reign.recorded == 2
+    core.tick(2.1, {})
+    served(core, logs)
+    assert core.durable_places[0].position == 3
+    core.tick(9.0, {})  # not for nothing
+    assert core.reign.recorded == 3
+
+
+def test_requests_that_wait_for_what_cannot_be_read_make_room():
+    core, logs = core_of("d", "joined")
+    for offset in range(4):
+        core.deliver(0.0, part(offset, "c", f"q{offset}"))
+    core.tick(0.0, {})
+    core.relieve(0.0)
+    assert {record.offset for record in records(core)} == {0, 1}
+    assert core.stats.failed == {"join-overflow": 2}
+    core.relieve(0.0)  # room is being made
+    assert core.waiting == 2
+    served(core, logs)
+    assert core.durable_places[0].position == 2

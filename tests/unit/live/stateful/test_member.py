@@ -78,23 +78,40 @@ class Reign:
         self.core = SimpleNamespace(epoch=epoch, contaminated=None)
         self.closed = False
         self.acked = []
+        self.woken = 0
         self.covered = {}
+        self.feed = SimpleNamespace(stop=lambda: setattr(self.feed, "stopped", True), stopped=False)
 
     def durability_changed(self):
         return self.covered
 
     def stored(self, tokens):
         self.acked += tokens
+        self.woken += 1
 
     def close(self):
         self.closed = True
+
+
+class Input:
+    """In place of what is read: what it was told, and when."""
+
+    def __init__(self):
+        self.covered, self.completed, self.stopped = [], [], False
+        self.durable = self.covered.extend
+
+    async def complete(self, places):
+        self.completed.append(places)
+
+    def stop_taking(self):
+        self.stopped = True
 
 
 class Bench:
     """One member, and what it has told."""
 
     def __init__(self):
-        self.crashes, self.ended, self.covered, self.completed = [], [], [], []
+        self.crashes, self.ended, self.input = [], [], Input()
         self.states, self.roles = States(), Roles()
         self.member = ShardMember(
             PLACE,
@@ -104,14 +121,9 @@ class Bench:
             ended=lambda: self.ended.append(True),
             changed=lambda: None,
         )
-        shard_input = SimpleNamespace(durable=self.covered.extend, complete=self.complete)
-        self.member.join(self.roles, self.states, shard_input)
+        self.member.join(self.roles, self.states, self.input)
         self.member.caught_up(PLACE)
         self.member.caught_up(CONTROL)
-
-    async def complete(self, places):
-        assert self.member.primary is None
-        self.completed.append(places)
 
     async def begun(self, epoch=2):
         self.member.load(epoch, BASE)
@@ -187,6 +199,26 @@ def test_acknowledgements_of_an_older_reign_are_nobodys_business():
     assert on_a_loop(story) == (True, [])
 
 
+def test_a_new_reign_goes_on_where_an_older_ones_messages_have_left_room():
+    async def story(bench):
+        older = await bench.begun()
+        bench.member.stand_down()
+        newer = await bench.begun()
+        bench.member.stored([SimpleNamespace(reign=older)])
+        return newer.acked, newer.woken
+
+    assert on_a_loop(story) == ([], 1)
+
+
+def test_who_stops_takes_nothing_more_of_what_it_has_read():
+    async def story(bench):
+        reign = await bench.begun()
+        bench.member.stop_taking()
+        return bench.input.stopped, reign.feed.stopped
+
+    assert on_a_loop(story) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("mark", "back", "words"),
     [
@@ -209,7 +241,7 @@ def test_a_reign_that_rests_on_something_dead_is_given_up_once(mark, back, words
 def test_a_reign_begins_when_what_its_base_remembers_was_read():
     async def story(bench):
         assert await bench.begun() is not None
-        return bench.completed
+        return bench.input.completed
 
     assert on_a_loop(story) == [()]
 
@@ -219,7 +251,7 @@ def test_what_a_durable_version_covers_is_told_to_the_input():
         reign = await bench.begun()
         reign.covered = {0: InputPlace(0, 9)}
         bench.member.records([])
-        return bench.covered
+        return bench.input.covered
 
     assert on_a_loop(story) == [InputPlace(0, 9)]
 

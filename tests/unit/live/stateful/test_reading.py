@@ -1,50 +1,136 @@
-"""What a member reads of its shard's input, where it has come late to some of it."""
+"""What a member reads of its input when there is more than it has room for."""
 
 from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+from aiokafka.structs import ConsumerRecord
+
+from agents.core import input_tail
+from agents.live.consumer.transport import Chunk
+from agents.live.stateful import reading
 from agents.live.stateful.reading import ShardInput
 from checkpoint.notes import Note
 from lineage.replication import InputPlace
 
+MOST = 4
 
-class Memory:
-    """In place of the broker: has every record that it is asked for."""
+
+def record(offset: int) -> ConsumerRecord:
+    return ConsumerRecord("p.learn", 0, offset, offset, 1, None, b"x", None, -1, 1, ())
+
+
+def place(position: int, *spans: tuple[int, int]) -> InputPlace:
+    return InputPlace(0, position, Note(spans).encode(position))
+
+
+class Log:
+    """The input as it can be read again; notes what was."""
 
     def __init__(self):
         self.asked = []
 
-    async def read(self, partition, spans):
-        self.asked.append((partition, tuple(spans)))
+    async def read(self, _partition, spans):
+        self.asked += spans
         for start, end in spans:
             for offset in range(start, end):
                 yield SimpleNamespace(offset=offset)
 
 
-def record(offset):
-    return SimpleNamespace(
-        topic="t", partition=0, offset=offset, timestamp=offset, timestamp_type=0, key=None, value=b"x", checksum=None,
-        serialized_key_size=0, headers=(),
-    )  # fmt: skip
+class Bench:
+    def __init__(self):
+        self.fed, self.log = [], Log()
+        intake = SimpleNamespace(remembered=lambda record: SimpleNamespace(offset=record.offset))
+        self.input = ShardInput(intake, self.log, SimpleNamespace(committed={}), feed=self._feed, crashed=pytest.fail)
+
+    def _feed(self, records):
+        self.fed += [record.offset for record in records]
+
+    async def assigned(self) -> dict[int, int]:
+        starts = await self.input.assigned(frozenset([0]))
+        await self.input.started()
+        return starts
+
+    def reads(self, *offsets: int) -> asyncio.Task[None]:
+        return asyncio.create_task(self.input.take(Chunk(0, [(0, [record(offset) for offset in offsets])])))
+
+    def remembered(self, position: int, *spans: tuple[int, int]) -> list[int]:
+        return [delivery.offset for delivery in self.input.remembered(0, position, spans)]
 
 
-def test_what_a_base_remembers_and_nobody_here_has_read_is_read_before_its_reign():
-    """Its memory would have holes, and a repetition would pass for a first copy."""
+@pytest.fixture
+def on_a_loop(monkeypatch):
+    def small(**given):
+        return input_tail.InputTail(most_records=MOST, **given)
 
-    async def story():
-        memory = Memory()
-        intake = SimpleNamespace(remembered=lambda one: SimpleNamespace(offset=one.offset))
-        made = ShardInput(intake, memory, None, feed=lambda _records: None, crashed=lambda _error: None)
-        await made.assigned(frozenset({0}))
-        await made.started()
-        await made.take(SimpleNamespace(parts=[(0, [record(0), record(1)])], epoch=0))
-        base = InputPlace(0, 6, Note(((1, 5),)).encode(6))
-        made.durable([base])  # this member has not come that far
-        memory.asked.clear()
-        await made.complete([base])
-        remembered = [one.offset for one in made.remembered(0, 6, ((1, 5),))]
-        return memory.asked, remembered
+    monkeypatch.setattr(reading, "InputTail", small)
 
-    assert asyncio.run(story()) == ([(0, ((2, 5),))], [1, 2, 3, 4])
+    def run(story):
+        async def told():
+            bench = Bench()
+            await bench.assigned()
+            return await story(bench)
+
+        return asyncio.run(asyncio.wait_for(told(), 10))
+
+    return run
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_who_is_full_reads_on_when_a_version_is_durable(on_a_loop):
+    async def story(bench):
+        await bench.reads(*range(4))
+        more = bench.reads(4, 5)
+        await turns()
+        assert bench.input.waits
+        assert bench.fed == [0, 1, 2, 3]
+        bench.input.durable([place(2)])
+        await more
+        return bench.input.waits, bench.fed
+
+    assert on_a_loop(story) == (False, [0, 1, 2, 3, 4, 5])
+
+
+def test_what_a_base_remembers_beyond_what_was_read_is_read_again(on_a_loop):
+    async def story(bench):
+        await bench.reads(*range(4))  # it is full, and knows of no version
+        await bench.input.complete([place(900, (2, 4), (600, 603))])
+        return bench.log.asked, bench.remembered(900, (2, 4), (600, 603))
+
+    assert on_a_loop(story) == ([(600, 603)], [2, 3, 600, 601, 602])
+
+
+def test_what_is_read_meanwhile_is_remembered_once(on_a_loop):
+    async def story(bench):
+        await bench.reads(0, 1)
+        await bench.input.complete([place(5, (0, 5))])
+        await bench.reads(2, 3)
+        return bench.remembered(5, (0, 5))
+
+    assert on_a_loop(story) == [0, 1, 2, 3, 4]
+
+
+def test_a_position_beyond_what_was_read_does_not_end_its_memory(on_a_loop):
+    async def story(bench):
+        await bench.reads(0)
+        bench.input.durable([place(4, (1, 3))])
+        await bench.reads(*range(1, 6))
+        return bench.fed, bench.remembered(4, (1, 3)), await bench.input.assigned(frozenset([0]))
+
+    assert on_a_loop(story) == ([0, 1, 2, 3, 4, 5], [1, 2], {0: 6})
+
+
+def test_who_stops_gives_a_new_reign_nothing_more(on_a_loop):
+    async def story(bench):
+        await bench.reads(0, 1)
+        before = len(bench.input.since({0: 0}))
+        bench.input.stop_taking()
+        return before, bench.input.since({0: 0})
+
+    assert on_a_loop(story) == (2, [])
