@@ -33,7 +33,7 @@ class UnprovenError(SpillwayError):
 @click.option("--schedules", default=10_000, show_default=True, type=click.IntRange(1), help="How many to play.")
 @click.option("--first", default=0, type=click.IntRange(0), help="The seed of the first.")
 @click.option("--seed", type=click.IntRange(0), help="Play this one alone, and tell what happened in it.")
-@click.option("--topology", type=click.Choice(list(TOPOLOGIES)), help="Of all schedules; else all five in turn.")
+@click.option("--topology", type=click.Choice(list(TOPOLOGIES)), help="Of all schedules; else random ones.")
 @click.option("--mode", type=click.Choice(list(MODES)), help="Of all schedules; else drawn, every other one nspb.")
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1, 64))
 def prove(schedules: int, first: int, seed: int | None, topology: str | None, mode: str | None, processes: int) -> None:

@@ -15,6 +15,7 @@ from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
 from agents.sim.faults.states.proof import Proof, prove
 from agents.sim.faults.states.schedule.drawing import drawn
+from agents.sim.faults.states.schedule.graphs import DRAWN
 from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES
@@ -38,7 +39,7 @@ def test_every_promise_is_kept(proof):
 
 def test_the_schedules_are_worth_the_name(proof):
     """All topologies and modes, failures at each point of primaries and of what backups do, and what follows."""
-    assert set(proof.topologies) == set(TOPOLOGIES)
+    assert set(proof.topologies) == {*TOPOLOGIES, DRAWN}
     assert set(proof.modes) == set(MODES)
     for point in POINTS:
         assert any(what.endswith(f" at {point}") for what in proof.struck), point

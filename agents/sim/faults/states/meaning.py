@@ -141,17 +141,18 @@ class Meaning:
     # Who hears of it -------------------------------------------------------------------------------------------
 
     def _reaches(self, stage: str, request: str, messages: list[tuple[str, Record]]) -> None:
-        """Look whether everybody who waits for a stage was told."""
+        """Look whether everybody who waits for a stage was told: by one attempt, as chance may decide another anew."""
         topics = {topic for topic, _ in messages}
+        missing: set[str] = set()
         for _, record in messages:
             if record.lost:
                 told = dict(self.graph.losses(stage, record.path))
                 missing = {destination or OUTCOMES for destination in told} - topics
             else:
                 missing = set(record.path.get(stage, self.graph.successors[stage]) or (OUTCOMES,)) - topics
-            if missing:
-                self.problems.append(f"(h) {request}: {stage} says nothing of it to {min(missing)}")
+            if not missing:
                 return
+        self.problems.append(f"(h) {request}: {stage} says nothing of it to {min(missing)}")
 
     def _answered(self, stage: str) -> None:
         """Look whether a stage says something of each request that it has enough parts of."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agents.core.gate import GATE
 from agents.core.input_tail import TAIL_RECORDS
 from agents.core.stage import QUEUE_LIMIT
+from agents.sim.faults.states.schedule.graphs import random_topology
 from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES, NSPB
@@ -22,6 +23,7 @@ _MEMBER_POINTS = {
 }
 _OTHER_POINTS = ("compute.before", "compute.after", "outputs.before", "ack")
 _GATE_POINTS = ("outputs.before", "manifest.before", "manifest.after")
+_NAMED = 0.3  # share of schedules whose pipeline is a named one
 _NSPB = 0.5  # share of schedules that are of HAMS' own mode, beside those that draw it
 _WITHIN = 0.7  # seconds from the beginning in which things go wrong
 # What may go wrong together, and how often.
@@ -37,6 +39,7 @@ _STORIES = {
     "gate": 6,
     "stateless": 8,
     "switch": 4,
+    "bad day": 30,
 }
 
 
@@ -52,8 +55,11 @@ class Where(NamedTuple):
 def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None) -> Scenario:
     """Draw a scenario. `topology`, `mode`: None to draw them too."""
     random = Random(f"schedule {seed}")  # noqa: S311 (a simulation)
+    graphs = Random(f"graph {seed}")  # noqa: S311 (a simulation)
+    partitions = graphs.choice((2, 2, 3))
     if topology is None:
-        topology = TOPOLOGIES[list(TOPOLOGIES)[seed % len(TOPOLOGIES)]]
+        named = graphs.random() < _NAMED
+        topology = graphs.choice(list(TOPOLOGIES.values())) if named else random_topology(graphs, partitions)
     if mode is None:
         mode = NSPB if random.random() < _NSPB else random.choice(list(MODES.values()))
     shards = random.choice((1, 1, 1, 2))
@@ -69,6 +75,7 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         deterministic=mode.logs,
         shards=shards,
         backups=random.choice((1, 1, 1, 1, 2, 0)),
+        partitions=partitions,
         queries=random.randint(16, 30),
         rate=random.choice((30.0, 60.0, 120.0)),
         slo=random.choice((0.15, 0.5)) if expired else 1_000.0,
@@ -83,6 +90,9 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         write_seconds=random.choice((0.002, 0.01, 0.06)),
         faults=tuple(faults),
         **_bounds(bounds, topology),
+        keys=graphs.choice((1, 5)),
+        chance=graphs.choice((0.0, 0.0, 0.1, 0.3)),
+        flaky=graphs.choice((0.0, 0.0, 0.0, 0.1)),
     )
 
 
@@ -95,8 +105,9 @@ def _bounds(random: Random, topology: Topology) -> dict[str, Any]:
 
 
 def _told(story: str, random: Random, topology: Topology, shards: int) -> list[Fault]:
-    at, shard = random.uniform(0.02, _WITHIN), random.randrange(shards)
+    at = random.uniform(0.02, _WITHIN)
     stage = random.choice(topology.states)
+    shard = random.randrange(topology.shards.get(stage, shards))
     back = random.choice((0.02, 0.1, 0.5, 1.0))
     if story == "member crashes":
         role = random.choice(("primary", "primary", "backup"))
@@ -105,6 +116,8 @@ def _told(story: str, random: Random, topology: Topology, shards: int) -> list[F
         return [_pause(random, stage, random.choice(("primary", "primary", "backup")), at, shard)]
     if story == "two primaries":
         return [_crash(random, one, "primary", at + random.uniform(0.0, 0.03), back, shard) for one in topology.states]
+    if story == "bad day":
+        return _bad_day(random, topology, Where(stage, at, back, shard))
     if story == "fig6":
         first, second = topology.states[0], topology.states[-1]
         slow = random.uniform(0.1, 0.4)
@@ -114,6 +127,24 @@ def _told(story: str, random: Random, topology: Topology, shards: int) -> list[F
             Fault(Kind.CRASH, second, "backup", at + random.uniform(-0.02, 0.02), seconds=back, shard=shard),
         ]
     return _to_one(story, random, topology, Where(stage, at, back, shard))
+
+
+def _bad_day(random: Random, topology: Topology, where: Where) -> list[Fault]:
+    """Tell how versions are lost that others rest on, and these hear of it late: after what is made in their place."""
+    stage, at, back, shard = where
+    late = random.choice((0.15, 0.4, 0.4, 1.5))
+    graph = topology.graph()
+    readers = [one for one in (*topology.edges, GATE) if stage in graph.rests_on(None if one == GATE else one)]
+    point = random.choice(("", "", "chunks.before", "chunks.after", "outputs.after", "manifest.before"))
+    faults = [Fault(Kind.CRASH, stage, "primary", at, point, random.randint(1, 3), shard, back)]
+    if random.random() < 0.5:  # noqa: PLR2004 (a share)
+        faults.append(Fault(Kind.CRASH, stage, "primary", at + late / 2, "", 1, shard, back))
+    faults += [
+        Fault(Kind.LATE, reader, at=at + random.uniform(-0.05, 0.05), seconds=late, shard=shard, of=stage)
+        for reader in readers
+        if random.random() < 0.7  # noqa: PLR2004 (a share)
+    ]
+    return faults
 
 
 def _to_one(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
