@@ -22,6 +22,7 @@ Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"
 DEFAULT_PARTITIONS = 12
 DEFAULT_MAX_BATCH = 64
 DEFAULT_QUEUE = 4_096
+DEFAULT_TIMEOUT = 30.0  # seconds of a batch
 DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
 LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
 OF_STATES = ("state", "shards", "backups", "replication", "checkpoint_every", "lease", "standby")  # fields of a stage
@@ -173,6 +174,8 @@ class StageSpec(_Spec):
     """Instances of the model in each process, fed by one queue."""
     device: Annotated[str, AfterValidator(names.device)] = "cpu"
     executor: Literal["thread", "process"] = "thread"
+    timeout: Positive = DEFAULT_TIMEOUT
+    """The longest that a batch may run: beyond, the model hangs, and its process is ended."""
     after: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """The predecessors; none for a stage that reads the ingress."""
     join: Annotated[JoinSpec | None, BeforeValidator(_joined)] = None

@@ -44,7 +44,7 @@ class GateGauges:
         return self.pending < HELD_LIMIT
 
     def waits(self) -> frozenset[int]:
-        """The partitions whose commit has waited for other stages' versions since this was asked before."""
+        """The partitions that have stood still for other stages' versions since this was asked before."""
         return self._waits.look(self._shares, room=self.room)
 
     @property

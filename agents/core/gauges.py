@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from agents.core.waits import Waits
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from agents.core.batching import Batcher
+    from agents.core.deaths import Place
     from agents.core.outbox import Outbox
     from agents.core.policy import Load
     from agents.core.share import Share
@@ -62,9 +65,9 @@ class Gauges:
         """The partitions that are ours at present."""
         return tuple(self._shares)
 
-    def waits(self) -> frozenset[int]:
-        """The partitions whose commit has waited for other stages' versions since this was asked before."""
-        return self._waits.look(self._shares, room=self.room)
+    def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
+        """The partitions that have stood still by right since this was asked before; `busy`: what models run."""
+        return self._waits.look(self._shares, room=self.room, busy=busy)
 
     @property
     def evicted(self) -> int:

@@ -1,4 +1,4 @@
-"""Which queries may be the ones that a stateful model's update raises for, and what is done with them.
+"""Which queries may be the ones that a stateful model's update raises for, or that its process dies of.
 
 A batch whose update raises leaves the state half changed when its results have left already. So the shard begins a new
 reign, from the newest complete version, and meets the same queries again. They are *suspects* now:
@@ -6,6 +6,8 @@ reign, from the newest complete version, and meets the same queries again. They 
     raised once      a batch with one of them is tried on a copy first, and those that raise there fail
     raised twice     although each went well alone: it is computed and updated in a batch of its own
     raised again     alone, after going well on a copy: no query is to blame, and the member has to end
+
+What members died of is known to those after them (`agents.core.deaths`): such a query goes alone, too.
 
 Invariants:
 
@@ -21,10 +23,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agents.core.deaths import Care, Deaths
 from agents.core.instances import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from agents.core.request import Request
 
 WATCHED: Final = 200  # queries
 MOST: Final = 4_096
@@ -39,6 +44,7 @@ class Suspects:
         self._raised: dict[str, int] = {}  # how often a batch with it has raised, oldest first
         self._watch = 0  # queries still to be tried
         self._most = most
+        self.deaths = Deaths()  # of the stage's processes; replaced by the owner as it learns of them
 
     def __bool__(self) -> bool:
         """Whether there is anybody to look at more closely."""
@@ -58,12 +64,16 @@ class Suspects:
 
     def apart(self, batch: Batch) -> list[Batch]:
         """Divide a batch into those that are computed and updated together."""
-        lone = [each for each in batch.requests if self._raised.get(each.request_id, 0) >= _ALONE]
+        lone = [each for each in batch.requests if self._goes_alone(each)]
         if not lone:
             return [batch]
-        together = [each for each in batch.requests if self._raised.get(each.request_id, 0) < _ALONE]
+        together = [each for each in batch.requests if not self._goes_alone(each)]
         parts = [*([together] if together else []), *([each] for each in lone)]
         return [Batch(batch.instance, part, batch.started, batch.expected_end) for part in parts]
+
+    def _goes_alone(self, request: Request) -> bool:
+        raised = self._raised.get(request.request_id, 0) >= _ALONE
+        return raised or (bool(self.deaths) and self.deaths.care(request) is not Care.NONE)
 
     def tries(self, requests: Sequence[str]) -> bool:
         """Whether a batch that is computed next is to be tried on a copy first."""

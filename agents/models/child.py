@@ -34,9 +34,20 @@ class ChildModel:
     """Stands for a model that is loaded, and runs, in a spawned process; a dead one is replaced for the next batch."""
 
     def __init__(
-        self, stage: str, name: str, arguments: Mapping[str, Any], *, device: str = "cpu", torch_threads: int = 1
+        self,
+        stage: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        device: str = "cpu",
+        torch_threads: int = 1,
+        timeout: float | None = None,
     ) -> None:
-        """Start the process and wait until it has loaded the model. Raises ModelError as `load_model` does."""
+        """Start the process and wait until it has loaded the model. Raises ModelError as `load_model` does.
+
+        `timeout`: seconds of a batch, after which the process is ended as if it had died; None: no end.
+        """
+        self._timeout = timeout
         self._job = (stage, name, dict(arguments), device, torch_threads)
         self._place = f"stage {stage!r}: model {name!r}"
         self.on_restart: Callable[[str], None] = log.error
@@ -74,6 +85,7 @@ class ChildModel:
                 self._start()  # the restart after a crash had failed; try again
             try:
                 self._pipe.send(batch)
+                self._await_answer(len(batch))
                 kind, content = self._receive(f"it ran a batch of {len(batch)}")
             except (BrokenPipeError, ModelCrashedError) as error:
                 self._restart(str(error))
@@ -81,6 +93,15 @@ class ChildModel:
         if kind == _RAISED:
             raise ModelRaisedError(*content)
         return content  # type: ignore[no-any-return]
+
+    def _await_answer(self, size: int) -> None:
+        if self._timeout is not None and not self._pipe.poll(self._timeout):
+            self._process.kill()
+            self._process.join()
+            raise ModelCrashedError(
+                f"{self._place}: it ran a batch of {size} for more than {self._timeout:g} s, its time-out "
+                "('timeout' in the pipeline file), so its process was ended"
+            )
 
     def _restart(self, why: str) -> None:
         self._pipe.close()

@@ -147,10 +147,18 @@ def _tell(pipeline: Pipeline) -> None:
         f"and the gate, SLO {show_duration(spec.slo)}, {spec.partitions} partitions\n"
     )
     click.echo(text(pipeline))
-    click.echo(f"\n{_batches(pipeline)}")
+    click.echo(f"\n{_batches(pipeline)}\n{_timeouts(pipeline)}")
     click.echo(words_for(spec))
     for remark in remarks(pipeline):
         click.echo(f"\nnote: {remark}")
+
+
+def _timeouts(pipeline: Pipeline) -> str:
+    """For how long a batch may run before its model counts as hanging."""
+    stages = pipeline.spec.stages
+    if len({stage.timeout for stage in stages}) == 1:
+        return f"time-out of a batch: {show_duration(stages[0].timeout)}"
+    return "time-outs of a batch: " + ", ".join(f"{stage.name} {show_duration(stage.timeout)}" for stage in stages)
 
 
 def _planned(pipeline: Pipeline) -> dict[str, int]:

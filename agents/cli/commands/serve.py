@@ -56,7 +56,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="Restart a replica that commits nothing for so long while records wait; above the longest batch.",
+    help="Restart a replica that commits nothing for so long while records wait and no batch is under way.",
 )
 @click.option(
     "--give-up",

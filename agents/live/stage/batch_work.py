@@ -1,7 +1,8 @@
 """What happens to a batch off the event loop: join the parts, run the model, route and encode the results.
 
 Every way in which a model or an author's function can fall short ends as a `Failed` for the queries concerned; a batch
-that fails as a whole is run again one by one, so that one query's fault does not reach its neighbours.
+that fails as a whole, or that its process dies of, is run again one by one, so that one query's fault does not reach
+its neighbours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Ok, Result
+from agents.core.deaths import Care
 from agents.live.stage.emission import timings_so_far
+from agents.live.stage.guard import Guard
 from agents.models.child import ModelCrashedError
 from agents.models.inputs import Inputs
 from lineage import reasons
@@ -52,7 +55,10 @@ class BatchWork:
         version: str,
         signature: Signature | None,
         limits: Limits,
+        guard: Guard | None = None,
     ) -> None:
+        """`guard` finds out which queries end or hang the process."""
+        self.guard = guard or Guard()
         self._stage = stage
         self._models = models
         self._functions = functions
@@ -76,7 +82,7 @@ class BatchWork:
             except WireError as error:
                 results[place] = Failed(error.reason, str(error))
         began = time.perf_counter()
-        outputs = self._predict(self._models[instance], inputs) if inputs else []
+        outputs = self._outputs(instance, [requests[place] for place in places], inputs) if inputs else []
         seconds = time.perf_counter() - began
         ended = time.monotonic()
         for place, output in zip(places, outputs, strict=True):
@@ -94,21 +100,50 @@ class BatchWork:
             self._signature.check(joined)
         return Inputs(joined, first.parameters, request.request_id, key)
 
-    def _predict(self, model: Model, inputs: list[Inputs]) -> list[Any]:
+    def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
+        """Return an output, or a Failed, for each: those that processes may have died of by themselves."""
+        guard = self.guard
+        cares = [guard.care(request) for request in requests] if guard.deaths else []
+        if not any(care is not Care.NONE for care in cares):
+            return self._predict(instance, requests, inputs)
+        outputs: list[Any] = [None] * len(inputs)
+        together = [n for n, care in enumerate(cares) if care is Care.NONE]
+        apart = [n for n, care in enumerate(cares) if care is not Care.NONE]
+        if guard.tries:
+            tried = guard.alone(instance, [(requests[n], inputs[n]) for n in apart])
+            for n, output in zip(apart, tried, strict=True):
+                outputs[n] = output
+        else:
+            for n in apart:
+                outputs[n] = self._alone_here(instance, requests[n], inputs[n], cares[n])
+        if together:
+            made = self._predict(instance, [requests[n] for n in together], [inputs[n] for n in together])
+            for n, output in zip(together, made, strict=True):
+                outputs[n] = output
+        return outputs
+
+    def _alone_here(self, instance: int, request: Request, inputs: Inputs, care: Care) -> Any:
+        if care is Care.FAIL:
+            return self.guard.guilty(request, "it was alone the last times")
+        return self._predict(instance, [request], [inputs])[0]
+
+    def _predict(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
         """Return an output, or a Failed, for each of the inputs."""
         failure = Failed(reasons.MODEL_RAISED, "")
         try:
-            outputs = model.predict(inputs)
+            with self.guard.running(instance, requests):
+                outputs = self._models[instance].predict(inputs)
             if isinstance(outputs, Sequence) and len(outputs) == len(inputs):
                 return list(outputs)
             failure = Failed(reasons.WRONG_RESULT_COUNT, _count_text(outputs, len(inputs)))
         except ModelCrashedError as error:
-            return [Failed(reasons.MODEL_RAISED, str(error))] * len(inputs)  # run again, it would crash again
+            failure = self.guard.guilty(requests[0], str(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
             return [failure]
-        return [output for one in inputs for output in self._predict(model, [one])]
+        pairs = zip(requests, inputs, strict=True)
+        return [output for request, one in pairs for output in self._predict(instance, [request], [one])]
 
     def _result(self, request: Request, output: Any, seconds: float, size: int) -> Result:
         if isinstance(output, Failed):

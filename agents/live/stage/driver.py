@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.live.consumer.transport import Commit
 from agents.live.stage.alarm import Alarm
+from agents.live.stage.guard import Guard
 from agents.live.stage.intake import PoisonError
 from lineage import reasons
 from lineage.errors import SpillwayError
@@ -77,6 +78,7 @@ class StageDriver:
         self._read_logs = read_logs
         self._output: Output | None = None
         self._instances: Instances[Batch] | None = None
+        self._guard = Guard()
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._room.set()
@@ -93,8 +95,9 @@ class StageDriver:
         metrics.received = lambda: core.stats.received
         metrics.duplicates = lambda: core.stats.duplicates
 
-    def start(self, output: Output, instances: Instances[Batch], epoch: Callable[[], int]) -> None:
-        """Say where messages and batches go, and how to ask the transport for its epoch."""
+    def start(self, output: Output, instances: Instances[Batch], epoch: Callable[[], int], guard: Guard) -> None:
+        """Say where messages and batches go, how to ask the transport for its epoch, and who guards the models."""
+        self._guard = guard
         self._output = output
         self._instances = instances
         self._epoch = epoch
@@ -248,7 +251,7 @@ class StageDriver:
         """Give what the core has finished, in offset order, with its notes."""
         self._clock.follow()
         if self._metrics.waits.due:
-            self._metrics.waits.say(self._core.waits())
+            self._metrics.waits.say(self._core.waits(self._guard.busy))
         return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:
@@ -264,6 +267,7 @@ class StageDriver:
         Unless somebody else has committed for it: then this replica was thought dead for a while, and starts anew.
         """
         places = await self._memory.places(sorted(partitions))
+        self._guard.look({partition: committed for partition, (committed, _) in places.items()})
         now = self._clock()
         for partition in list(self._ready):
             if partition not in partitions or places[partition][0] > self._committed.get(partition, 0):

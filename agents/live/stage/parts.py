@@ -15,6 +15,7 @@ from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore
 from agents.live.stage.batch_work import BatchWork
+from agents.live.stage.guard import Guard
 from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
 from agents.models.bare import BareModel
@@ -27,6 +28,7 @@ from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from agents.models.loading import Model
     from checkpoint.durability import Durability
@@ -55,11 +57,36 @@ def _load_model(spec: StageSpec, torch_threads: int) -> Model:
         model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
         return BareModel(f"stage {spec.name!r}", model)
     if spec.executor == "process":
-        return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=torch_threads)
+        return _child(spec, spec.model, torch_threads)
     return load_model(spec.name, spec.model, spec.arguments, spec.device)
 
 
-def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits: Limits) -> BatchWork:
+def _child(spec: StageSpec, model: str, torch_threads: int) -> ChildModel:
+    more: Any = {"device": spec.device, "torch_threads": torch_threads, "timeout": spec.timeout}
+    return ChildModel(spec.name, model, spec.arguments, **more)
+
+
+def build_guard(spec: StageSpec, folder: Path, torch_threads: int) -> Guard:
+    """What finds out which queries end the process or hang in it; `folder` has what earlier processes died of."""
+    if spec.executor == "process":  # there the model's process dies, and the stage's lives on
+        return Guard(spec.name, slots=spec.instances)
+    name, spare = spec.model, None
+    if name is not None and spec.state is None:
+
+        def spare() -> ChildModel:
+            return _child(spec, name, torch_threads)
+
+    return Guard(
+        spec.name,
+        timeout=spec.timeout,
+        folder=folder,
+        slots=spec.instances,
+        most=spec.batch_size,
+        spare=spare,
+    )
+
+
+def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits: Limits, guard: Guard) -> BatchWork:
     """Put the models and the author's functions together."""
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
@@ -73,6 +100,7 @@ def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits:
         version=str(spec.version or getattr(models[0], "version", "") or ""),
         signature=signature if joins else None,
         limits=limits,
+        guard=guard,
     )
 
 

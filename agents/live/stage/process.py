@@ -29,11 +29,12 @@ from agents.live.stage.emission import Emission
 from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
-from agents.live.stage.parts import build_core, build_view, build_work, load_models, stage_signature
+from agents.live.stage.parts import build_core, build_guard, build_view, build_work, load_models, stage_signature
 from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
 from agents.live.state_metrics import marks_histogram
 from agents.live.states.logs_feed import LogsFeed
+from agents.live.underway import folder_of
 from agents.models.child import ChildModel
 from agents.models.execution import Instances
 from lineage.errors import SpillwayError
@@ -104,7 +105,7 @@ class StageProcess:
 
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
-        loop = asyncio.get_running_loop()
+        loop, config = asyncio.get_running_loop(), self._config
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
         settings = self._config.settings
@@ -119,12 +120,14 @@ class StageProcess:
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
-        work = build_work(self._config.pipeline, self._config.spec, self._models, self._limits)
+        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage), config.torch_threads)
+        guard.watch(loop, driver.crashed)
+        work = build_work(config.pipeline, config.spec, self._models, self._limits, guard)
         instances: Instances[Batch] = Instances(
             len(self._models), loop, work=work.run, done=driver.executed, broken=driver.crashed
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
-        driver.start(output, instances, lambda: app.stage_consumer.epoch)
+        driver.start(output, instances, lambda: app.stage_consumer.epoch, guard)
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics)
         drained = False
@@ -142,6 +145,7 @@ class StageProcess:
             if self._stop.is_set():
                 planner.farewell(output)
             await self._end(app, output, instances, leave=self._stop.is_set())
+            guard.close()
             await asyncio.to_thread(feed.close, 1.0)
             if self._states is not None:
                 await asyncio.to_thread(self._states.close)

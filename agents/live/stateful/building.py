@@ -15,7 +15,7 @@ from agents.live.output import Output
 from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
-from agents.live.stage.parts import stage_signature
+from agents.live.stage.parts import build_guard, stage_signature
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
 from agents.live.state_metrics import StateFigures, marks_histogram
@@ -34,6 +34,7 @@ from agents.live.states.appender import Appender
 from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import LogReader
 from agents.live.states.standby import StandbyReader
+from agents.live.underway import folder_of
 from agents.live.waits import LOOK_SECONDS
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
@@ -152,6 +153,7 @@ class Built:
                 version=str(spec.version or getattr(model, "version", "") or ""),
                 signature=signature if joins else None,
                 limits=self._limits,
+                guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name), config.torch_threads),
             ),
             models=Thread(self._loop, self.crashed),
             copies=Thread(self._loop, self.crashed),
@@ -195,11 +197,14 @@ class Built:
         standing = Standing(Role.BACKUP.value)
         self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, roles, post)
         self._tell()
+        self._means.work.guard.look({})
+        self._means.work.guard.watch(self._loop, self.crashed)
 
     def _tell(self) -> None:
         """Tell who watches what cannot be seen from outside: what is waited for, and how far large states have come."""
         waiting = self._logs.waiting(self._place) > 0  # complete, and not durable: that is up to other stages
-        self.metrics.waits.say(frozenset(self.input.partitions) if waiting else frozenset())
+        excused = waiting or self._means.work.guard.busy  # a batch has a time-out of its own
+        self.metrics.waits.say(frozenset(self.input.partitions) if excused else frozenset())
         self._figures.moved = self._copies.read_bytes + self._figures.sent()
         self._telling = self._loop.call_later(LOOK_SECONDS, self._tell)
 
@@ -275,6 +280,7 @@ class Built:
         self._means.output.close()
         for thread in (self._means.models, self._means.copies):
             await asyncio.to_thread(thread.close, 1.0)
+        self._means.work.guard.close()
 
     def crashed(self, error: BaseException) -> None:
         """End the process: it cannot go on without losing or repeating something."""

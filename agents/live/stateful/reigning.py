@@ -104,6 +104,9 @@ class Reigns:
         period: float,
     ) -> Primary:
         """Put the driver of a reign together, and have it remember and take what was read."""
+        guard = self._means.work.guard
+        guard.look({each: shard_input.place(each, {}).position for each in shard_input.partitions})
+        self._means.suspects.deaths = guard.deaths
         core = self._core(epoch, base, period)
         capture = Capture(pages=_pages(contents) if machine.kind == "keyed" else None, guard=threading.Lock())
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Result
+from agents.core.deaths import Care
 from agents.live.stage.batch_work import BatchWork, Executed
 from agents.live.states import crash_points
 from lineage import reasons
@@ -63,11 +64,14 @@ class StatefulWork(BatchWork):
         results: list[Result | None] = [None] * len(requests)
         inputs: dict[int, Inputs] = {}
         for place, request in enumerate(requests):
+            if self.guard.care(request) is Care.FAIL:  # nothing of it gets near the state
+                results[place] = self.guard.guilty(request, "it was alone the last times")
+                continue
             try:
                 inputs[place] = self._inputs(request)
             except WireError as error:
                 results[place] = Failed(error.reason, str(error))
-        guilty = self._rehearse(machine, inputs, results) if tried and inputs else 0
+        guilty = self._rehearse(machine, requests, inputs, results) if tried and inputs else 0
         began = time.perf_counter()
         seconds = self._compute(machine, requests, inputs, results) if inputs else 0.0
         ended = time.monotonic()
@@ -79,7 +83,8 @@ class StatefulWork(BatchWork):
         """Let the batch change the state."""
         began = time.perf_counter()
         try:
-            touched = machine.update()
+            with self.guard.running(0, batch.requests):
+                touched = machine.update()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             return Updated((), time.perf_counter() - began, self._update_error(error, batch.requests))
         return Updated(touched, time.perf_counter() - began)
@@ -97,10 +102,16 @@ class StatefulWork(BatchWork):
             raise self._update_error(error, requests) from error
 
     def rehearse(self, machine: Machine, request: Request) -> None:
-        """Compute, encode and update one request for nothing. Raises what the model and the author's join raise."""
-        (output,) = machine.compute([self._inputs(request)])
-        self._result(request, output, 0.0, 1)
-        machine.update()
+        """Compute, encode and update one request for nothing. Raises what the model and the author's join raise.
+
+        One that a process may have died of is left alone.
+        """
+        if self.guard.care(request) is not Care.NONE:
+            return
+        with self.guard.running(0, [request]):
+            (output,) = machine.compute([self._inputs(request)])
+            self._result(request, output, 0.0, 1)
+            machine.update()
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -113,14 +124,22 @@ class StatefulWork(BatchWork):
             "state may be half changed"
         )
 
-    def _rehearse(self, machine: Machine, inputs: dict[int, Inputs], results: list[Result | None]) -> int:
+    def _rehearse(
+        self,
+        machine: Machine,
+        requests: Sequence[Request],
+        inputs: dict[int, Inputs],
+        results: list[Result | None],
+    ) -> int:
         """Compute and update on copies; give those a Failed whose update raises alone. How many they are."""
-        well, _ = _rehearsed(machine, list(inputs.values()))
+        with self.guard.running(0, [requests[place] for place in inputs]):
+            well, _ = _rehearsed(machine, list(inputs.values()))
         if well:
             return 0
         guilty = 0
         for place, one in list(inputs.items()):
-            _, error = _rehearsed(machine, [one])
+            with self.guard.running(0, [requests[place]]):
+                _, error = _rehearsed(machine, [one])
             if error is not None:
                 words = self._raised.words(error, "update")
                 results[place] = Failed(reasons.MODEL_RAISED, f"update raised {words}")
@@ -138,7 +157,7 @@ class StatefulWork(BatchWork):
         """Compute until nothing fails any more; seconds of the computation that counts."""
         while inputs:
             began = time.perf_counter()
-            outputs = self._attempt(machine, inputs)
+            outputs = self._attempt(machine, requests, inputs)
             seconds = time.perf_counter() - began
             failed = {place: one for place, one in outputs.items() if isinstance(one, Failed)}
             if not failed:
@@ -157,10 +176,11 @@ class StatefulWork(BatchWork):
                 del inputs[place]
         return 0.0
 
-    def _attempt(self, machine: Machine, inputs: dict[int, Inputs]) -> dict[int, Any]:
+    def _attempt(self, machine: Machine, requests: Sequence[Request], inputs: dict[int, Inputs]) -> dict[int, Any]:
         """Compute a batch as a whole; where that raises, find whose query it is, and give these a Failed."""
         try:
-            return dict(zip(inputs, machine.compute(list(inputs.values())), strict=True))
+            with self.guard.running(0, [requests[place] for place in inputs]):
+                return dict(zip(inputs, machine.compute(list(inputs.values())), strict=True))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
@@ -168,7 +188,8 @@ class StatefulWork(BatchWork):
         guilty: dict[int, Any] = {}
         for place, one in inputs.items():
             try:
-                machine.compute([one])
+                with self.guard.running(0, [requests[place]]):
+                    machine.compute([one])
                 machine.discard()
             except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
                 guilty[place] = Failed(reasons.MODEL_RAISED, self._raised.words(error))

@@ -18,7 +18,7 @@ from lineage.message import Query, StageTiming
 from lineage.values import codec
 
 DECODER = codec.Decoder()
-RECORD = SimpleNamespace(key="käte".encode())
+RECORD = SimpleNamespace(key="käte".encode(), topic="in")
 
 
 def functions(*successors, join=None, split=None, choose=None):
@@ -147,16 +147,15 @@ def test_wrong_counts_are_sorted_out_one_by_one():
     assert results[1].reason == reasons.WRONG_RESULT_COUNT
 
 
-def test_a_crashed_process_is_not_asked_again():
-    calls = []
-
+def test_of_a_batch_that_its_process_died_of_only_the_guilty_one_fails():
     def crash(batch):
-        calls.append(len(batch))
-        raise ModelCrashedError("gone")
+        if any(query["x"] == 1 for query in batch):
+            raise ModelCrashedError("its process died")
+        return square(batch)
 
     results = run(crash, [request(n) for n in range(3)])
-    assert calls == [3]
-    assert {result.reason for result in results} == {reasons.MODEL_RAISED}
+    assert [type(result) for result in results] == [Ok, Failed, Ok]
+    assert results[1] == Failed(reasons.MODEL_DIED, "in[0] offset 1: its process died")
 
 
 class Hostile(dict):

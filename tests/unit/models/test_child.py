@@ -41,3 +41,15 @@ def test_a_crash_fails_the_batch_is_reported_and_the_next_batch_is_served(child)
 def test_a_model_that_does_not_load_in_the_child_says_why(samples):
     with pytest.raises(ModelError, match="no weights here"):
         ChildModel("s", f"{samples}:BadConstructor", {})
+
+
+def test_a_batch_beyond_its_time_out_costs_the_process_and_the_next_one_is_served(samples):
+    model = ChildModel("s", f"{samples}:Fragile", {}, timeout=0.2)
+    try:
+        with pytest.raises(ModelCrashedError, match=r"a batch of 2 for more than 0.2 s, its time-out"):
+            model.predict([inputs(x=1), inputs(x=3600, act="sleep")])
+        assert model.restarts == 1
+        model._timeout = 60.0
+        assert model.predict([inputs(x=5)]) == [{"y": 5}]
+    finally:
+        model.close()

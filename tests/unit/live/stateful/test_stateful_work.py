@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from agents.core.actions import Failed, Ok
+from agents.core.deaths import Deaths
 from agents.core.request import Delivery, Request
+from agents.live import underway
 from agents.live.stage.carried import Carried
+from agents.live.stage.guard import Guard
 from agents.live.stage.user_functions import UserFunctions
 from agents.live.stateful.work import StatefulWork, UpdateError
 from agents.models.bare import BareModel
@@ -60,7 +63,7 @@ HALF_WAY = f"RuntimeError: half way ({line_of(Adds.update, 'raise RuntimeError')
 
 
 def request(number, **inputs):
-    carried = Carried(SimpleNamespace(key=b"k"), None, Query({"x": number, **inputs}, {}))
+    carried = Carried(SimpleNamespace(key=b"k", topic="in"), None, Query({"x": number, **inputs}, {}))
     delivery = Delivery(f"r{number}", 0, number, 1.0, 9.0, "", None, payload=carried)
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, (delivery,), {}, 2.5, 3.0)
 
@@ -190,3 +193,44 @@ def test_a_bare_model_computes_and_updates():
     bare = BareModel("stage 's'", Adds())
     assert bare.predict([{"x": 1}]) == [{"y": 0}]
     assert bare.predict([{"x": 2}]) == [{"y": 1}]
+
+
+def test_a_query_that_members_died_of_while_it_was_alone_never_gets_near_the_state(made):
+    alone = frozenset({(0, 2)})
+    made[0].guard.deaths = Deaths([alone] * 4)
+    done = compute(made, request(1), request(2), request(3))
+    assert [type(result) for result in done.results] == [Ok, Failed, Ok]
+    assert done.results[1].reason == reasons.MODEL_DIED
+    assert "in[0] offset 2" in done.results[1].text
+    assert made[2].computed == [[1, 3]]
+    update(made)
+    assert made[1].state == {"seen": (1, 3)}
+
+
+def test_a_backup_rehearses_with_no_query_that_a_member_may_have_died_of(made):
+    work, machine, model = made
+    work.guard.deaths = Deaths([frozenset({(0, 2), (0, 1)})] * 2)
+    work.rehearse(machine, request(2))
+    assert model.computed == []
+    work.rehearse(machine, request(3))
+    assert model.computed == [[3]]
+
+
+def test_what_computes_and_what_updates_is_under_way(made, tmp_path):
+    work, _machine, model = made
+    work.guard = Guard("s", folder=tmp_path, most=8)
+    noted = []
+
+    def look(*_):
+        (file,) = tmp_path.iterdir()
+        noted.append(underway._places(file.read_bytes()))
+        return {"seen": ()}
+
+    compute_, model.compute = model.compute, lambda state, batch: look() and compute_(state, batch)
+    model.update = look
+    requests = [request(1), request(2)]
+    compute(made, *requests)
+    update(made, *requests)
+    assert noted == [{(0, 1), (0, 2)}] * 2
+    work.guard.close()
+    assert list(tmp_path.iterdir()) == []

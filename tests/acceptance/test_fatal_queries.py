@@ -1,0 +1,128 @@
+"""Queries whose model ends its process, or hangs in it: they fail, each alone, and the pipeline goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agents.live.operator.partitions import Partitions
+from lineage.message import FAILED, PREDICTION
+from lineage.reasons import MODEL_DIED
+from lineage.values.codec import Decoder
+from producers.client import Client
+from producers.connection import ClientSettings
+from tests.acceptance.serving import read_egress, serving
+from tests.oracle import outcome_problems
+from tests.waiting import PATIENT_SECONDS
+from topology import topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODELS = """
+import os
+import time
+
+import numpy as np
+
+
+def mind(query):
+    if query.get("act") == "end":
+        os._exit(9)
+    if query.get("act") == "hang":
+        time.sleep(86_400)
+
+
+class Plain:
+    def predict(self, batch):
+        for query in batch:
+            mind(query)
+        return [{"n": query["x"]} for query in batch]
+
+
+class Count:
+    def initialize(self):
+        return {"seen": np.zeros(1, np.int64)}
+
+    def compute(self, state, batch):
+        for query in batch:
+            mind(query)
+        return [{"n": int(state["seen"][0]) + at + 1} for at, _ in enumerate(batch)]
+
+    def update(self, state, batch, outputs):
+        state["seen"][0] += len(batch)
+        return state
+"""
+GOOD = 20
+
+
+@pytest.fixture
+def module(unique_name: str, tmp_path: Path) -> str:
+    name = "fatal_of_" + unique_name.replace("-", "_")
+    (tmp_path / f"{name}.py").write_text(MODELS)
+    return name
+
+
+def served_to(stage: str, broker: str, name: str, folder: Path, acts: list[str]) -> tuple[list, list, str]:
+    """Serve one stage good queries around some that act so; gives the outcomes of both, and the dead letters' text."""
+    path = folder / "pipeline.yaml"
+    path.write_text(f"name: {name}\nslo: {PATIENT_SECONDS}s\npartitions: 2\npolicy: naive\nstages:\n  - {stage}\n")
+    settings = ClientSettings(bootstrap=broker)
+    with serving(path, name, broker, folder, cwd=folder) as served:
+        with Client(name, settings, slo=PATIENT_SECONDS) as client:
+            first = [client.submit({"x": n}, request_id=f"q{n}", key="k") for n in range(GOOD // 2)]
+            fatal = [client.submit({"x": 0, "act": act}, request_id=f"f{n}", key="k") for n, act in enumerate(acts)]
+            rest = [client.submit({"x": n}, request_id=f"q{n}", key="k") for n in range(GOOD // 2, GOOD)]
+            good = [future.result(PATIENT_SECONDS) for future in (*first, *rest)]
+            bad = [future.result(PATIENT_SECONDS) for future in fatal]
+        assert served.stop() == 0, served.logs()
+    sent = [*(f"q{n}" for n in range(GOOD)), *(f"f{n}" for n in range(len(acts)))]
+    egress = read_egress(broker, topics.egress(name), "n")
+    wanted = outcome_problems(
+        sent, egress, lambda request_id, kind, _told: kind == (FAILED if request_id.startswith("f") else PREDICTION)
+    )
+    assert not wanted, "\n".join(wanted)
+    with Partitions(settings, [(topics.dead(name), partition) for partition in (0, 1)]) as partitions:
+        letters = [Decoder().dead_letter(message.value()) for message in partitions.to_the_end()]
+    assert [(letter.reason, letter.topic) for letter in letters] == [(MODEL_DIED, topics.ingress(name))] * len(acts)
+    return good, bad, json.dumps([letter.text for letter in letters])
+
+
+@pytest.mark.slow
+def test_a_stateless_stage_fails_them_after_two_deaths_and_names_the_way(
+    broker: str, unique_name: str, tmp_path: Path, module: str
+) -> None:
+    stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s}}'
+    good, bad, letters = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
+    assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
+    for outcome in bad:
+        assert (outcome.kind, outcome.reason) == (FAILED, MODEL_DIED)
+        assert f"{topics.ingress(unique_name)}[" in outcome.text
+    assert "executor: process" in letters
+    assert "exit code 9" in letters
+    assert "time-out" in letters
+
+
+@pytest.mark.slow
+def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
+    broker: str, unique_name: str, tmp_path: Path, module: str
+) -> None:
+    stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s, executor: process}}'
+    good, bad, _ = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
+    assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
+    assert {outcome.reason for outcome in bad} == {MODEL_DIED}
+    assert "ended with code" not in (tmp_path / "serve.out").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backups", [0, 1])
+def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
+    broker: str, unique_name: str, tmp_path: Path, module: str, backups: int
+) -> None:
+    stage = f'{{name: count, model: "{module}:Count", state: shared, backups: {backups}}}'
+    good, (bad,), letters = served_to(stage, broker, unique_name, tmp_path, ["end"])
+    assert sorted(outcome.outputs["n"] for outcome in good) == list(range(1, GOOD + 1))
+    assert (bad.kind, bad.reason) == (FAILED, MODEL_DIED)
+    assert "processes of stage 'count' ended with it" in letters
