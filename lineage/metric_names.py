@@ -67,6 +67,7 @@ STATE_CAPTURE_SECONDS: Final = "spillway_state_capture_seconds"  # copying a sta
 # The stages' and the gate's.
 WAITS: Final = "spillway_waits"  # by partition: 1 where its commit waits for durable versions of other stages
 HOPS_MARKS_BYTES: Final = "spillway_hops_marks_bytes"  # of marks in the hops header of a message that is sent
+STOPPED_AT_OFFSET: Final = "spillway_stopped_at_offset"  # by partition whose log lost that next offset
 OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
 
 # The supervisor's, by place.

@@ -79,6 +79,12 @@ class _Families:
             family.add_metric((*self.labels, *labels), value)
         return family
 
+    def partitions(self, name: str, text: str, offsets: dict[int, int]) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=(*_LABELS, names.PARTITION))
+        for partition, offset in sorted(offsets.copy().items()):
+            family.add_metric((*self.labels, str(partition)), offset)
+        return family
+
     def distribution(self, name: str, text: str, values: Distribution | Histogram) -> Metric:
         family = HistogramMetricFamily(name, text, labels=_LABELS)
         family.add_metric(self.labels, values.buckets(), values.total)
@@ -115,6 +121,7 @@ class StageMetrics(Collector):
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
         self.waits = WaitsTold()
+        self.stopped: dict[int, int] = {}  # by partition that lost what comes next: the position
         self.queued = Distribution()
         self.waited = Distribution()
         self.executed = Distribution()
@@ -168,7 +175,8 @@ class StageMetrics(Collector):
             yield from state_families(make.labels, self.state)
         if self.marks is not None:
             yield marks_family(make.labels, self.marks)
-        yield _committed(make, self.committed)
+        yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
+        yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
         yield self.waits.family(make.labels)
 
     def _estimates(self, make: _Families) -> Iterator[Metric]:
@@ -217,6 +225,7 @@ class GateMetrics(Collector):
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
         self.waits = WaitsTold()
+        self.stopped: dict[int, int] = {}  # by partition that lost what comes next: the position
         self.latency = Distribution()
         self.intake = Distribution()
         self.transfer = Transfer()  # from an outcome's timestamp to its commit
@@ -242,14 +251,6 @@ class GateMetrics(Collector):
         yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
         if self.hold is not None:
             yield make.distribution(names.STATE_HOLD_SECONDS, "That outcomes waited for durable versions", self.hold)
-        yield _committed(make, self.committed)
+        yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
+        yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
         yield self.waits.family(make.labels)
-
-
-def _committed(make: _Families, committed: Mapping[int, int]) -> Metric:
-    family = GaugeMetricFamily(
-        names.COMMITTED_OFFSET, "Next offset to read after a restart", labels=(*_LABELS, "partition")
-    )
-    for partition, offset in sorted(committed.copy().items() if isinstance(committed, dict) else committed.items()):
-        family.add_metric((*make.labels, str(partition)), offset)
-    return family

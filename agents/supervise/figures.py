@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lineage import metric_names as names
@@ -47,6 +47,7 @@ class Figures:
     state_role: str = ""  # of a member of a stateful shard
     moved: int = 0  # bytes of its state that went to the log or came from it
     waits: tuple[int, ...] = ()  # partitions that stand still for other stages' versions
+    stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
 
     def count(self, kind: OutcomeKind) -> int:
         """Outcomes of a kind since the start."""
@@ -87,6 +88,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         state_role=now.role,
         moved=int(now.value(names.STATE_MOVED_BYTES_TOTAL)),
         waits=tuple(sorted(now.waits)),
+        stopped=now.stopped,
     )
 
 

@@ -16,8 +16,10 @@ from confluent_kafka.admin import OffsetSpec
 from agents.live.admin import ANSWER_SECONDS, Admin
 from agents.live.committed import GroupOffsets
 from agents.live.groups import group_id, member_label, member_of, replica_of
+from agents.live.inputs import writes_transactions
 from agents.supervise.child import GATE
 from agents.supervise.watchdog import GroupSight, PartitionSight
+from checkpoint.inputs import Bounds, is_lost
 from lineage.errors import BrokerError
 from topology.topics import ingress, outcomes, stage_input
 
@@ -37,6 +39,7 @@ class Watched:
     topic: str
     partitions: tuple[int, ...]
     only: int | None = None  # by its number, as a replica
+    markers: bool = False  # transactions write the topic
 
 
 def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
@@ -46,14 +49,15 @@ def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
     found: dict[str, Watched] = {}
     for stage in spec.stages:
         topic = stage_input(spec.name, stage.name) if graph.predecessors[stage.name] else ingress(spec.name)
+        markers = writes_transactions(spec, graph.predecessors[stage.name])
         if not stage.replicated:
-            found[stage.name] = Watched(topic, every)
+            found[stage.name] = Watched(topic, every, markers=markers)
             continue
         for replica in range(stage.processes):
             shard, _ = member_of(stage, replica)
             mine = tuple(p for p in every if stage.shard_of(p) == shard)
-            found[member_label(stage, replica)] = Watched(topic, mine, only=replica)
-    return found | {GATE: Watched(outcomes(spec.name), every)}
+            found[member_label(stage, replica)] = Watched(topic, mine, only=replica, markers=markers)
+    return found | {GATE: Watched(outcomes(spec.name), every, markers=writes_transactions(spec, graph.order))}
 
 
 class KafkaGroups:
@@ -80,15 +84,20 @@ class KafkaGroups:
         return {
             group: GroupSight(
                 {
-                    # A position that was never committed, or was deleted by retention, is the beginning.
+                    # A position that was never committed, or lies in markers that were deleted, is the beginning.
                     p: PartitionSight(max(committed[group].get(p, -1), begin), ends[group, p], owners[group].get(p))
                     for p in self._watched[group].partitions
                     if (begin := begins[group, p]) >= 0 <= ends[group, p]  # below it while there is no leader
+                    and not self._is_stopped(group, committed[group].get(p, -1), Bounds(begin, ends[group, p]))
                 },
                 frozenset(owners[group].members),
             )
             for group in groups
         }
+
+    def _is_stopped(self, group: str, committed: int, bounds: Bounds) -> bool:
+        """Whether whoever reads a partition has stopped it, as its log lost what comes next: nobody can move it."""
+        return is_lost(None if committed < 0 else committed, bounds, markers=self._watched[group].markers)
 
     def _offsets_of(self, group: str) -> dict[int, int]:
         watched = self._watched[group]

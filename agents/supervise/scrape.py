@@ -66,6 +66,7 @@ class Snapshot:
     outcomes: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (kind, reason) -> count
     dead_letters: Mapping[str, float] = field(default_factory=dict)  # reason -> count
     committed: Mapping[int, int] = field(default_factory=dict)  # partition -> offset
+    stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     plan: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)  # replica -> its newest word
     silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
@@ -100,7 +101,7 @@ def parse(text: str, at: float) -> Snapshot:
     counters: dict[str, float] = {}
     outcomes: defaultdict[tuple[str, str], float] = defaultdict(float)
     dead: defaultdict[str, float] = defaultdict(float)
-    committed: dict[int, int] = {}
+    offsets: dict[str, dict[int, int]] = {names.COMMITTED_OFFSET: {}, names.STOPPED_AT_OFFSET: {}}
     distributions: dict[str, Distribution] = {}
     plan: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     silent: dict[tuple[str, int], bool] = {}
@@ -126,12 +127,13 @@ def parse(text: str, at: float) -> Snapshot:
                 waits |= {int(sample.labels[names.PARTITION])} if sample.value else set()
             elif sample.name == names.PLACE_FLAPPING:
                 flapping |= {sample.labels[names.PLACE]} if sample.value else set()
-            elif sample.name == names.COMMITTED_OFFSET:
-                committed[int(sample.labels[names.PARTITION])] = int(sample.value)
+            elif sample.name in offsets:
+                offsets[sample.name][int(sample.labels[names.PARTITION])] = int(sample.value)
             else:
                 counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
+    committed, stopped = offsets.values()
     return Snapshot(
-        *(at, counters, dict(outcomes), dict(dead), committed, distributions, dict(plan), silent, role),
+        *(at, counters, dict(outcomes), dict(dead), committed, stopped, distributions, dict(plan), silent, role),
         waits=frozenset(waits),
         flapping=frozenset(flapping),
     )

@@ -91,6 +91,10 @@ def details(figures: Figures) -> list[str]:
         for reason, count in reasons.items()
     ]
     lines += [f"{figures.name}: {count} dead letters ({reason})" for reason, count in figures.dead_letters.items()]
+    lines += [
+        f"{figures.name}: partition {partition} is stopped: its log lost what comes at {offset} (see the process's log)"
+        for partition, offset in figures.stopped.items()
+    ]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
     if not math.isnan(figures.hold):

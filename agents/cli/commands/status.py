@@ -43,8 +43,8 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     planned and recent batches, what a planned batch takes by its profile and as measured, the stage's load (arrivals
     by capacity), the order of its queue, who has fallen silent, and how often they speak. Of stateful stages each
     member's role, epoch and version are shown, and how far it is behind. Exit code 1 where nothing is served, a process
-    is gone or does not answer, or one flaps: it has died three times or more without serving in between (12 s of
-    service make one death good).
+    is gone or does not answer, has stopped a partition whose log lost records, or flaps: it has died three times or
+    more without serving in between (12 s of service make one death good).
 
     \b
     Example: spillway status --watch
@@ -130,8 +130,11 @@ class _View:
 
     @property
     def healthy(self) -> bool:
-        """Whether every process answers, and none dies again and again."""
-        return not self._flapping and all(self._state(entry) not in {_GONE, _SILENT} for entry in self.found)
+        """Whether every process answers, none has stopped a partition, and none dies again and again."""
+        return not self._flapping and all(
+            self._state(entry) not in {_GONE, _SILENT} and not ((now := self._now.get(entry.pid)) and now.stopped)
+            for entry in self.found
+        )
 
     def read(self) -> None:
         """Look again."""

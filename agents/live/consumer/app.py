@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import faust
+from aiokafka import TopicPartition
 from faust.app.base import BootStrategy
 from faust.tables import TableManager
 from mode.supervisors import CrashingSupervisor
@@ -16,11 +18,11 @@ from agents.live.consumer.transport import StageTransport
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aiokafka import TopicPartition
     from aiokafka.structs import OffsetAndMetadata
 
     from agents.live.consumer.thread import StageConsumerThread
     from agents.live.consumer.transport import Chunk, Owner, StageConsumer
+    from checkpoint.inputs import Bounds
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]
@@ -65,11 +67,22 @@ class StageApp(faust.App):  # type: ignore[misc]
         """Read the group's committed offsets with their notes; a partition without one is missing."""
         return await self.consumer_thread.committed_metadata(partitions)
 
+    async def input_bounds(self, topic: str, partitions: frozenset[int]) -> dict[int, Bounds]:
+        """Read where the log of each partition of a topic begins and ends."""
+        return await self.consumer_thread.bounds([TopicPartition(topic, partition) for partition in partitions])
+
 
 def build(
-    topic: str, membership: Membership, owner: Owner, take: Callable[[Chunk], Awaitable[None]], commit_interval: float
+    topic: str,
+    membership: Membership,
+    owner: Owner | None,
+    take: Callable[[Chunk], Awaitable[None]],
+    commit_interval: float,
 ) -> StageApp:
-    """Build the app whose one agent hands each chunk of `topic` to `take`, one after another."""
+    """Build the app whose one agent hands each chunk of `topic` to `take`, one after another.
+
+    `owner` is None for an app that is never started.
+    """
     bootstrap = membership.connection.get("bootstrap_servers", "127.0.0.1:9092")
     servers = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
     app = StageApp(
@@ -97,6 +110,8 @@ def build(
         logging_config=None,
     )
     app.transport = StageTransport(app.conf.broker_consumer, app, membership=membership, owner=owner)
+    if owner is not None:
+        owner.inputs.bounds = partial(app.input_bounds, topic)
     channel = app.topic(topic, key_serializer="raw", value_serializer="raw")
 
     @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
@@ -113,4 +128,4 @@ def rehearse(topic: str) -> None:
 
     async def nothing(_chunk: Chunk) -> None: ...
 
-    build(topic, Membership(group="rehearsal", instance="rehearsal.0"), None, nothing, 1.0)  # type: ignore[arg-type]
+    build(topic, Membership(group="rehearsal", instance="rehearsal.0"), None, nothing, 1.0)

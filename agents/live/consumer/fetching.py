@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import FetchResult
-from aiokafka.errors import ConsumerStoppedError, CorruptRecordException
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, OffsetOutOfRangeError
 
 from agents.live.consumer.lenient_records import salvage
 
@@ -54,12 +54,17 @@ class KeepingClient:
 class Drain:
     """Takes whatever is fetched for the assigned partitions, waiting up to a timeout for the first of it."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, max_records: int) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, max_records: int, out_of_range: Callable[[TopicPartition, int], object]
+    ) -> None:
+        """`out_of_range` hears of a partition whose log does not have the position, and seeks or stops it."""
         self._consumer = consumer
         self._fetcher = consumer._fetcher
         self._client = KeepingClient(self._fetcher._client)
         self._fetcher._client = self._client
         self._max_records = max_records
+        self._out_of_range = out_of_range
+        self._told: dict[TopicPartition, Any] = {}  # the errors that were told of last
 
     async def take(self, active: Callable[[], frozenset[TopicPartition]], within: float) -> Drained:
         """Return records by partition; empty after `within` seconds without any, or when nothing is active.
@@ -105,6 +110,9 @@ class Drain:
         fetcher = self._fetcher
         fetched = fetcher._records[tp]
         if type(fetched) is not FetchResult:
+            if isinstance(fetched._error, OffsetOutOfRangeError):
+                self._tell(tp, fetched)
+                return []
             self._release(tp)
             fetched.check_raise()
         try:
@@ -115,6 +123,12 @@ class Drain:
         if not fetched.has_more():
             self._release(tp)
         return records
+
+    def _tell(self, tp: TopicPartition, failed: Any) -> None:
+        """Tell of a position out of range, once; what was fetched stays, so that nothing is fetched before a seek."""
+        if self._told.get(tp) is not failed:
+            self._told[tp] = failed
+            self._out_of_range(tp, failed._error.args[0][tp])
 
     def _release(self, tp: TopicPartition) -> None:
         """Let the fetcher fetch this partition again."""

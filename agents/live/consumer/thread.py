@@ -11,16 +11,17 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
 from faust.transport.drivers import aiokafka as driver
 
 from agents.live.consumer.assignor import InstanceAssignor
 from agents.live.consumer.fetching import Drain
 from agents.live.consumer.metadata import keep_known, look_up_patiently
+from checkpoint.inputs import Bounds
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aiokafka.structs import OffsetAndMetadata
     from faust.types import TP
@@ -54,6 +55,10 @@ class Receiver(Protocol):
         """Take a chunk, unless the epoch is over."""
         ...
 
+    def out_of_range(self, epoch: int, tp: TopicPartition, position: int) -> None:
+        """Learn that the log does not have the position that is to be read next."""
+        ...
+
     def crashed(self, error: BaseException) -> None:
         """Learn that the thread cannot go on."""
         ...
@@ -76,7 +81,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                 "group_instance_id": member.instance,
                 "partition_assignment_strategy": [InstanceAssignor(member.instance, member.reads)],
                 "enable_auto_commit": False,
-                "auto_offset_reset": "earliest",
+                "auto_offset_reset": "none",  # where reading begins, and what is out of range, its owner decides
                 "max_poll_interval_ms": 24 * 3600 * 1000,  # stuck stages are noticed from outside, by their lag
                 "max_partition_fetch_bytes": member.fetch_bytes,
                 "fetch_max_wait_ms": int(member.fetch_wait * 1000),
@@ -116,7 +121,12 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def _pull(self) -> None:
         """Hand over what is fetched, chunk by chunk, for as long as the thread lives."""
         consumer: Receiver = self.consumer
-        drain = Drain(self._ensure_consumer(), self.transport.membership.chunk_records)
+        post = self.parent_loop.call_soon_threadsafe
+        drain = Drain(
+            self._ensure_consumer(),
+            self.transport.membership.chunk_records,
+            lambda tp, position: post(consumer.out_of_range, consumer.epoch, tp, position),
+        )
         try:
             while True:
                 epoch = consumer.epoch
@@ -160,6 +170,21 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def _committed_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         coordinator = self._ensure_consumer()._coordinator
         return await coordinator.fetch_committed_offsets(partitions)  # type: ignore[no-any-return]
+
+    async def bounds(self, partitions: Sequence[TopicPartition]) -> dict[int, Bounds]:
+        """Read where the log of each partition of one topic begins and ends."""
+        return await self.call_thread(self._bounds, partitions) if partitions else {}
+
+    async def _bounds(self, partitions: Sequence[TopicPartition]) -> dict[int, Bounds]:
+        consumer = self._ensure_consumer()
+        while True:
+            try:
+                starts = await consumer.beginning_offsets(partitions)
+                ends = await consumer.end_offsets(partitions)
+            except KafkaTimeoutError as error:  # as long as no leader answers; the watchdog bounds how long that is
+                log.warning("%s: %s", self.transport.membership.group, error)
+            else:
+                return {tp.partition: Bounds(starts[tp], ends[tp]) for tp in partitions}
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Faust's guesses at a stalled stream do not fit chunks; the supervisor watches lag and progress instead."""

@@ -9,10 +9,10 @@ Faust keeps the application, the agent, the group membership and the rebalance p
 - joining and leaving: static membership, partitions by instance (see `assignor`), and an explicit LeaveGroup when a
   replica stops for good.
 
-Positions. After every rebalance Faust seeks each partition to its committed offset. All that was fetched before is
-void then: a chunk carries the flow's epoch, which changes whenever the flow stops, and is thrown away when it is not
-the current one. Partitions that stay with a replica are read again from the committed offset, and the stage skips what
-it has taken already.
+Positions. After every rebalance each partition is sought to where its owner says, which has judged whether the log has
+that position (`agents.live.inputs`). All that was fetched before is void then: a chunk carries the flow's epoch, which
+changes whenever the flow stops, and is thrown away when it is not the current one. Nothing is ever reset to where the
+log happens to begin: a position out of range is judged, and its partition stopped if records were lost.
 """
 # ruff: noqa: SLF001 - faust and aiokafka have no public way to do what this replaces; their versions are pinned
 
@@ -29,12 +29,14 @@ from faust.types import TP, ConsumerMessage
 from agents.live.consumer.thread import StageConsumerThread
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
 
     from aiokafka.structs import ConsumerRecord
 
     from agents.live.consumer.fetching import Drained
     from agents.live.consumer.membership import Membership
+    from agents.live.inputs import Inputs
 
 
 class Chunk(NamedTuple):
@@ -52,7 +54,9 @@ class Commit(NamedTuple):
 
 
 class Owner(Protocol):
-    """Whom the transport serves: the stage, or the gate. All calls come on the application's loop."""
+    """Whom the transport serves: a stage's replica or member. All calls come on the application's loop."""
+
+    inputs: Inputs
 
     def commits(self) -> Mapping[int, Commit]:
         """Say what may be committed now, by partition; what has been committed before need not be repeated."""
@@ -62,10 +66,10 @@ class Owner(Protocol):
         """Learn what has been committed."""
         ...
 
-    async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int] | None:
+    async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int]:
         """Take over exactly these partitions; no record of theirs has been delivered in the new epoch yet.
 
-        Where something else than the group's commits says where to read on, it returns these offsets, by partition.
+        It returns where each is read on, and has judged them (`inputs.starts`): one that is stopped is missing.
         """
         ...
 
@@ -78,10 +82,11 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
     """The consumer's half on the application's loop."""
 
     def __init__(self, transport: StageTransport, *args: Any, **kwargs: Any) -> None:
-        self.owner: Owner = transport.owner
+        self.owner: Owner = transport.owner  # type: ignore[assignment] # there is one wherever a consumer is made
         self.epoch = 0
         self._closed_flow = False
-        self._starts: Mapping[int, int] = {}  # where to read on, if that is not where the group's commit is
+        self._starts: Mapping[int, int] = {}  # where to read on, of the partitions that are not stopped
+        self._looking: set[asyncio.Task[None]] = set()  # at partitions that are out of range
         self._active_snapshot: frozenset[TopicPartition] = frozenset()
         self.taken = 0  # chunks that the agent has picked up, or that were void
         self._waiting = 0  # chunks in the agent's channel
@@ -106,7 +111,9 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         self.taken += self._waiting
         self._waiting = 0
         self._active_snapshot = frozenset(
-            TopicPartition(tp.topic, tp.partition) for tp in self._get_active_partitions()
+            TopicPartition(tp.topic, tp.partition)
+            for tp in self._get_active_partitions()
+            if tp.partition not in self.owner.inputs.stopped
         )
         super().resume_flow()
         self._thread.wake()
@@ -152,6 +159,24 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         self.taken += 1
         self._thread.wake()
 
+    def out_of_range(self, epoch: int, tp: TopicPartition, position: int) -> None:
+        """Have a partition judged whose log does not have its position: it is stopped, or read on."""
+        looking = self.loop.create_task(self._look(epoch, tp, position))
+        self._looking.add(looking)
+        looking.add_done_callback(self._looking.discard)
+
+    async def _look(self, epoch: int, tp: TopicPartition, position: int) -> None:
+        try:
+            bounds = (await self._thread.bounds([tp]))[tp.partition]
+            if epoch != self.epoch:
+                return  # it is judged with its next assignment
+            if self.owner.inputs.admits(tp.partition, position, bounds):
+                await self._thread.call_thread(self._seek_in_thread, tp, max(position, bounds.start))
+            else:
+                self._active_snapshot -= {tp}
+        except Exception as error:  # noqa: BLE001 - a partition must not stand still without a word
+            self.owner.crashed(error)
+
     def crashed(self, error: BaseException) -> None:
         """Tell the owner that nothing will come any more."""
         self.owner.crashed(error)
@@ -168,14 +193,14 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         """Tell the stage before anything of the new assignment can be delivered."""
         self.stop_flow()
         try:
-            self._starts = await self.owner.assigned(frozenset(tp.partition for tp in assigned)) or {}
+            self._starts = await self.owner.assigned(frozenset(tp.partition for tp in assigned))
         except Exception as error:
             self.owner.crashed(error)
             raise
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Seek to where reading goes on: to what is committed, or to where the owner has said."""
+        """Seek to where the owner has said that reading goes on."""
         offsets: Mapping[TP, int] = await super().seek_to_committed()
         told = {
             TP(tp.topic, tp.partition): self._starts[tp.partition] for tp in offsets if tp.partition in self._starts
@@ -213,7 +238,7 @@ class StageTransport(driver.Transport):  # type: ignore[misc]
 
     Consumer = StageConsumer
 
-    def __init__(self, url: Any, app: Any, *, membership: Membership, owner: Owner) -> None:
+    def __init__(self, url: Any, app: Any, *, membership: Membership, owner: Owner | None) -> None:
         super().__init__(url, app)
         self.membership = membership
         self.owner = owner

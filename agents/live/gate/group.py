@@ -38,7 +38,7 @@ def member_settings(settings: ClientSettings, pipeline: str, replica: int) -> di
         "heartbeat.interval.ms": _HEARTBEAT_MS,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
+        "auto.offset.reset": "error",  # each partition is assigned with where it begins
         "isolation.level": "read_committed",  # also makes it wait for offsets that a transaction is moving
         "fetch.wait.max.ms": 100,
         "fetch.queue.backoff.ms": 10,

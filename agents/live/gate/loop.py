@@ -112,6 +112,7 @@ class Gate:
         self._writer.hold(self._topics.egress, _WRITE_SECONDS)
         self._consumer = consumer
         self._memory.consumer = consumer
+        self._metrics.stopped.clear()
         self._renew()
         self._join()
 
@@ -176,7 +177,10 @@ class Gate:
 
     def _take(self, now: float, message: Any) -> None:
         if message.error() is not None:
-            self._judge(message.error())
+            if message.error().code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 (a local code)
+                self._out_of_range(message)
+            else:
+                self._judge(message.error())
             return
         if message.partition() not in self._standing:
             return  # revoked while it was in hand
@@ -197,6 +201,15 @@ class Gate:
             self._core.deliver(now, taken.stand_in)
         else:
             self._core.skip(taken.raw.partition, taken.raw.offset)
+
+    def _out_of_range(self, message: Any) -> None:
+        """Read a partition on, or leave it stopped: the log does not have its position any more."""
+        partition, position = message.partition(), message.offset()
+        if partition not in self._standing:
+            return  # revoked while it was in hand
+        start = self._memory.read_on(partition, position, _LOAD_SECONDS)
+        if start is not None:
+            self._consumer.seek(TopicPartition(self._topics.outcomes, partition, start))
 
     def _judge(self, error: Any) -> None:
         if is_fencing(error):
@@ -283,10 +296,11 @@ class Gate:
         """Let partitions go. No transaction is open, so what was released is committed, and the rest is not ours."""
         for partition in partitions:
             self._core.revoke(partition.partition)
-            self._standing.pop(partition.partition, None)
             self._metrics.committed.pop(partition.partition, None)
+            self._metrics.stopped.pop(partition.partition, None)
         self._resume(partition.partition for partition in partitions)
-        consumer.incremental_unassign(partitions)
+        read = [each for each in partitions if self._standing.pop(each.partition, None) is not None]
+        consumer.incremental_unassign(read)  # one that was stopped when it came was never assigned
 
     def _load(self, partitions: Sequence[int]) -> list[TopicPartition]:
         if not partitions:

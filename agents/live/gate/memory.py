@@ -24,6 +24,7 @@ from confluent_kafka import TopicPartition
 
 from agents.live.gate.fencing import UnheardError
 from agents.live.spans import Span, bounds, read_spans
+from checkpoint.inputs import Bounds
 from lineage.errors import BrokerError
 from producers.patience import UnansweredError, patiently
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from agents.core.gate import GateCore
     from agents.live.admin import Admin
     from agents.live.gate.wire import Wire
+    from agents.live.inputs import Inputs
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +68,11 @@ class Memory:
         outcomes: str,
         egress: str,
         wire: Wire,
+        inputs: Inputs,
         read_logs: Callable[[float], object] = lambda _within: None,
     ) -> None:
         """`read_logs` reads the version logs to their ends, within so many seconds."""
+        self._inputs = inputs
         self._settings = settings
         self.consumer = consumer  # another one, when the gate has to join anew
         self._admin = admin
@@ -79,6 +83,8 @@ class Memory:
 
     def load(self, core: GateCore, partitions: Sequence[int], within: float) -> list[Place]:
         """Assign `partitions` to `core`, memory and all, and return where each one is to be read from.
+
+        One whose log lost what comes next is stopped: it is neither assigned nor returned.
 
         Raises `UnheardError` where the group does not answer, after which another consumer may do it, and another
         `BrokerError` where something else does not come `within` seconds.
@@ -92,11 +98,14 @@ class Memory:
         again: dict[int, Span] = {}  # of the egress
         below: list[list[Span]] = []  # of the input, for each of `starts`
         for place in places:
-            start = self._start(place, inputs[place.partition])
+            there = inputs[place.partition]
+            if not self._admits(place, there):
+                continue
+            start = max(place.offset, there.start)
             spans, egress = core.assign(place.partition, start, place.note)
             starts.append(Place(place.partition, start, place.note))
             again[place.partition] = _within(Span(egress, released[place.partition].end), released[place.partition])
-            below.append([_within(Span(*span), inputs[place.partition]) for span in spans])
+            below.append([_within(Span(*span), there) for span in spans])
         for message in read_spans(self._settings, self._egress, again, until - time.monotonic()):
             self._recall(core, message)
         for nth in zip_longest(*below, fillvalue=_NOTHING):
@@ -113,21 +122,14 @@ class Memory:
         except UnansweredError as error:
             raise UnheardError(str(error)) from error
 
-    def _start(self, place: Place, there: Span) -> int:
-        if place.offset == NONE:
-            return there.start
-        if place.offset < there.start:
-            log.error(
-                "outcomes %d to %d of %s[%d] were deleted before the gate could read them; raise the topic's retention",
-                place.offset, there.start, self._outcomes, place.partition,
-            )  # fmt: skip
-            return there.start
-        if place.offset > there.end:
-            raise BrokerError(
-                f"the gate has committed offset {place.offset} of {self._outcomes}[{place.partition}], which ends at "
-                f"{there.end}: the topic has lost records or was made anew; if so, delete the gate's consumer group"
-            )
-        return place.offset
+    def _admits(self, place: Place, there: Span) -> bool:
+        position = None if place.offset == NONE else place.offset
+        return self._inputs.admits(place.partition, position, Bounds(there.start, there.end))
+
+    def read_on(self, partition: int, position: int, within: float) -> int | None:
+        """Judge a partition whose log does not have `position`: where it is read on, None where it is stopped."""
+        there = bounds(self._admin, self._outcomes, [partition], within)[partition]
+        return max(position, there.start) if self._admits(Place(partition, position, ""), there) else None
 
     def _recall(self, core: GateCore, message: Any) -> None:
         partition, offset = message.partition(), message.offset()

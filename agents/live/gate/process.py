@@ -38,6 +38,7 @@ from agents.live.gate.teller import Teller
 from agents.live.gate.transaction import TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
+from agents.live.inputs import Inputs, of_gate, writes_transactions
 from agents.live.metrics import Distribution, GateMetrics
 from agents.live.registry import serve_metrics
 from lineage.errors import SpillwayError
@@ -111,7 +112,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
             states.await_ends(_LOGS_SECONDS, stopping)
         gate.start()
         registration = serve_metrics(config.run_dir, metrics)
-        membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()))
+        membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()) or bool(metrics.stopped))
         registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)
         membership.work(gate, stopping)
@@ -183,6 +184,12 @@ def build(
         outcomes=names.outcomes,
         egress=names.egress,
         wire=wire,
+        inputs=Inputs(
+            names.outcomes,
+            of_gate(group_id(spec.name, GATE), names.outcomes),
+            metrics.stopped,
+            markers=writes_transactions(spec, pipeline.graph.order),
+        ),
         **({} if states is None else {"read_logs": states.read_to_ends}),
     )
     mender = Mender(

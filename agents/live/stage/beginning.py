@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka.errors import KafkaError
 
+from agents.live.inputs import writes_transactions
 from lineage.errors import BrokerError, SpillwayError
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ def as_failure(error: BaseException | None) -> SpillwayError:
     return SpillwayError(f"{type(error).__name__}: {error}")
 
 
+def transacted(config: StageProcessConfig) -> bool:
+    """Whether a stage's input is written in transactions."""
+    return writes_transactions(config.pipeline.spec, config.pipeline.graph.predecessors[config.stage])
+
+
 def reading_of(config: StageProcessConfig) -> dict[str, Any]:
     """How a stage's input is read, as aiokafka's keyword arguments: committed records alone where one sends so."""
-    spec, before = config.pipeline.spec, config.pipeline.graph.predecessors[config.stage]
-    transacts = any(spec.stage(stage).replicated and spec.stage(stage).replication == "kafka-eos" for stage in before)
-    return config.settings.aiokafka() | ({"isolation_level": "read_committed"} if transacts else {})
+    return config.settings.aiokafka() | ({"isolation_level": "read_committed"} if transacted(config) else {})

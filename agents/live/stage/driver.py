@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
     from agents.live.consumer.transport import Chunk
+    from agents.live.inputs import Inputs
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NONE = (0, "")  # the place of a partition for which nothing was committed
 _AT_ONCE = 32  # records decoded before the loop gets to do something else
 _EARLY = 10_000  # records that may wait for partitions which are being taken over
 
@@ -60,6 +62,7 @@ class StageDriver:
         memory: Memory,
         metrics: StageMetrics,
         tally: Tally,
+        inputs: Inputs,
         reload_schemas: Callable[[], bool],
         read_logs: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
@@ -74,6 +77,7 @@ class StageDriver:
         self._memory = memory
         self._metrics = metrics
         self._tally = tally
+        self.inputs = inputs
         self._reload_schemas = reload_schemas
         self._read_logs = read_logs
         self._output: Output | None = None
@@ -261,7 +265,7 @@ class StageDriver:
             self._committed[partition] = max(commit.offset, self._committed.get(partition, 0))
             self._metrics.committed[partition] = commit.offset
 
-    async def assigned(self, partitions: frozenset[int]) -> None:
+    async def assigned(self, partitions: frozenset[int]) -> dict[int, int]:
         """Let go what is not ours any more; start to rebuild the memory of what is new. What stays, stays as it is.
 
         Unless somebody else has committed for it: then this replica was thought dead for a while, and starts anew.
@@ -270,13 +274,17 @@ class StageDriver:
         self._guard.look({partition: committed for partition, (committed, _) in places.items()})
         now = self._clock()
         for partition in list(self._ready):
-            if partition not in partitions or places[partition][0] > self._committed.get(partition, 0):
+            if partition not in partitions or places.get(partition, _NONE)[0] > self._committed.get(partition, 0):
                 self._let_go(now, partition)
         self._pump()
-        for partition in sorted(partitions - self._ready.keys()):
-            committed, note = places[partition]
-            self._committed[partition] = committed
-            self._ready[partition] = self._loop.create_task(self._take_over(partition, committed, note))
+        committed = {partition: places[partition][0] if partition in places else None for partition in partitions}
+        # What stays is read on where reading stands: what was taken since its commit need not be in the log any more.
+        starts = await self.inputs.starts({p: self._positions.get(p, committed[p]) for p in sorted(partitions)})
+        for partition in sorted(starts.keys() - self._ready.keys()):
+            start, note = places.get(partition, _NONE)
+            self._committed[partition] = start
+            self._ready[partition] = self._loop.create_task(self._take_over(partition, start, note))
+        return starts
 
     def _let_go(self, now: float, partition: int) -> None:
         self._core.revoke(now, partition)

@@ -44,10 +44,10 @@ class Memory:
         )
 
     async def places(self, partitions: Sequence[int]) -> dict[int, tuple[int, str]]:
-        """Return each partition's committed offset, 0 where there is none, and the note beside it."""
+        """Return each partition's committed offset and the note beside it; one without a commit is missing."""
         asked = [TopicPartition(self._topic, partition) for partition in partitions]
         found = await self.committed(asked) if asked else {}
-        return {tp.partition: (found[tp].offset, found[tp].metadata or "") if tp in found else (0, "") for tp in asked}
+        return {tp.partition: (place.offset, place.metadata or "") for tp, place in found.items()}
 
     async def read(self, partition: int, spans: Sequence[Span]) -> AsyncIterator[Delivery]:
         """Yield the deliveries of the records in the spans, without their values; unreadable ones are passed over."""

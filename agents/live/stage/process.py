@@ -17,12 +17,20 @@ from agents.core.policies import period_of
 from agents.live.clock import Clock
 from agents.live.consumer.app import StageApp, build, rehearse
 from agents.live.consumer.membership import Membership
+from agents.live.groups import group_id, instance_id
+from agents.live.inputs import Inputs, of_stage
 from agents.live.metrics import StageMetrics
 from agents.live.output import Output
 from agents.live.plan.feed import PlanFeed
 from agents.live.plan.planner import Planner, without
 from agents.live.registry import serve_metrics
-from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
+from agents.live.stage.beginning import (
+    as_failure,
+    look_through_rarely,
+    nothing_taken,
+    reading_of,
+    transacted,
+)
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
@@ -208,6 +216,7 @@ class StageProcess:
             metrics=self._metrics,
             reload_schemas=schemas.relearn,
         )
+        group = group_id(self._name, config.stage)
         driver = StageDriver(
             core,
             clock=self._clock,
@@ -216,6 +225,7 @@ class StageProcess:
             memory=memory,
             metrics=self._metrics,
             tally=Tally(self._metrics, planner.observed),
+            inputs=Inputs(self._topic, of_stage(group, self._topic), self._metrics.stopped, markers=transacted(config)),
             reload_schemas=schemas.relearn,
             read_logs=self._read_logs,
         )
@@ -234,8 +244,8 @@ class StageProcess:
     def _membership(self) -> Membership:
         config = self._config
         return Membership(
-            group=f"{self._name}.{config.stage}",
-            instance=f"{self._name}.{config.stage}.{config.replica}",
+            group=group_id(self._name, config.stage),
+            instance=instance_id(self._name, config.stage, config.replica),
             connection=reading_of(config),
             session=config.session,
             heartbeat=config.heartbeat,

@@ -10,8 +10,10 @@ from agents.core.policies import period_of
 from agents.core.suspects import Suspects
 from agents.live.clock import Clock
 from agents.live.groups import member_of
+from agents.live.inputs import OF_STATES, Inputs
 from agents.live.metrics import StageMetrics
 from agents.live.output import Output
+from agents.live.stage.beginning import transacted
 from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
@@ -105,6 +107,7 @@ class Built:
             self._means.intake,
             Memory(self.topic, config.settings.confluent(), self._means.intake),
             self.metrics,
+            Inputs(self.topic, OF_STATES, self.metrics.stopped, markers=transacted(config)),
             feed=self._feed,
             crashed=self.crashed,
         )

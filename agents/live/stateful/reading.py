@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from agents.core.request import Delivery
     from agents.live.consumer.transport import Chunk
+    from agents.live.inputs import Inputs
     from agents.live.metrics import StageMetrics
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory
@@ -46,6 +47,7 @@ class ShardInput:
         intake: Intake,
         memory: Memory,
         metrics: StageMetrics,
+        inputs: Inputs,
         *,
         feed: Callable[[list[ConsumerRecord]], None],
         crashed: Callable[[BaseException], None],
@@ -54,6 +56,7 @@ class ShardInput:
         self._intake = intake
         self._memory = memory
         self._metrics = metrics
+        self.inputs = inputs
         self._feed = feed
         self._end = crashed
         self._loop = asyncio.get_running_loop()
@@ -176,16 +179,25 @@ class ShardInput:
             self._metrics.committed[partition] = commit.offset
 
     async def assigned(self, partitions: frozenset[int]) -> dict[int, int]:
-        """Start on partitions that are new; go on where the tail ends on the others."""
-        for partition in sorted(partitions - self._ready.keys()):
-            place = self._at(partition)
-            self._tail.start(partition, place.position, place.note)
-            self._ready[partition] = self._loop.create_task(self._start(place))
-        self._loop.create_task(self._all_started())
-        return {partition: self._tail.next(partition) for partition in partitions}
+        """Start on partitions that are new; go on where the tail ends on the others.
 
-    async def _start(self, place: InputPlace) -> None:
+        One that is stopped counts as started: a reign begins with it as it is, and gets nothing of it.
+        """
+        places = {partition: self._at(partition) for partition in sorted(partitions - self._ready.keys())}
+        positions = {p: place.position if p in self._durable else None for p, place in places.items()}
+        starts = await self.inputs.starts(
+            positions | {partition: self._tail.next(partition) for partition in partitions - places.keys()}
+        )
+        for partition, place in places.items():
+            self._tail.start(partition, place.position, place.note)
+            self._ready[partition] = self._loop.create_task(self._start(place, stopped=partition not in starts))
+        self._loop.create_task(self._all_started())
+        return starts
+
+    async def _start(self, place: InputPlace, *, stopped: bool) -> None:
         """Read again what memory needs below a durable position, while the group's heartbeats go on."""
+        if stopped:
+            return
         try:
             spans = decode(place.note, place.position).spans
             self._tail.recall(place.partition, [each async for each in self._memory.read(place.partition, spans)])

@@ -64,6 +64,12 @@ class Fragile:
         return results
 
 
+class Slow:
+    def predict(self, batch):
+        time.sleep(.02)
+        return batch
+
+
 class Broken:
     def __init__(self):
         raise RuntimeError("the weights are missing")

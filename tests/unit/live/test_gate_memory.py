@@ -21,7 +21,9 @@ def test_a_group_that_does_not_answer_is_left_to_another_consumer(monkeypatch):
         asked.append(timeout)
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    gate = memory.Memory({}, SimpleNamespace(committed=committed), None, outcomes="o", egress="e", wire=None)
+    gate = memory.Memory(
+        {}, SimpleNamespace(committed=committed), None, outcomes="o", egress="e", wire=None, inputs=None
+    )
     with pytest.raises(UnheardError, match="could not read its committed offsets within 0 s"):
         gate.load(None, [0], 120.0)
     assert asked

@@ -14,6 +14,7 @@ from agents.live.stage.driver import StageDriver
 from agents.live.states import logs_feed
 from agents.live.states.logs_feed import LogsFeed
 from lineage.errors import BrokerError
+from tests.unit.live.endless_inputs import endless
 
 PLACES = (("learn", 0), ("learn", 1))
 
@@ -80,6 +81,7 @@ def driver(core, logs):
             committed={},
         ),
         tally=None,
+        inputs=endless(),
         reload_schemas=bool,
         read_logs=logs,
     )
@@ -242,6 +244,7 @@ def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembe
         outcomes="o",
         egress="e",
         wire=SimpleNamespace(envelope=lambda _message: 1),
+        inputs=endless(),
         read_logs=lambda within: order.append(f"logs {within:g}"),
     )
     memory._recall = lambda *_: order.append("recall")

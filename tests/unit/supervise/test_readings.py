@@ -95,6 +95,15 @@ def test_the_gates_score():
     assert "gate.0: 1 dropped (expired)" in details(shown)
 
 
+def test_partitions_that_are_stopped_are_shown():
+    metrics = a_stage()
+    metrics.stopped |= {2: 40, 10: 7}
+    snapshot = parse(page(metrics), 1.0)
+    assert snapshot.stopped == {2: 40, 10: 7}
+    told = details(figures(STAGE, snapshot, None))
+    assert "detect.0: partition 10 is stopped: its log lost what comes at 7 (see the process's log)" in told
+
+
 def test_quantiles_are_linear_within_a_bucket():
     one = Distribution(((1.0, 10.0), (2.0, 30.0), (math.inf, 40.0)), 60.0)
     assert one.quantile(0.25) == 1.0

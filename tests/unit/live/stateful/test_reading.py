@@ -14,6 +14,7 @@ from agents.live.stateful import reading
 from agents.live.stateful.reading import ShardInput
 from checkpoint.notes import Note
 from lineage.replication import InputPlace
+from tests.unit.live.endless_inputs import endless
 
 MOST = 4
 
@@ -43,7 +44,8 @@ class Bench:
     def __init__(self):
         self.fed, self.log = [], Log()
         intake = SimpleNamespace(remembered=lambda record: SimpleNamespace(offset=record.offset))
-        self.input = ShardInput(intake, self.log, SimpleNamespace(committed={}), feed=self._feed, crashed=pytest.fail)
+        metrics = SimpleNamespace(committed={})
+        self.input = ShardInput(intake, self.log, metrics, endless(), feed=self._feed, crashed=pytest.fail)
 
     def _feed(self, records):
         self.fed += [record.offset for record in records]

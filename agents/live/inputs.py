@@ -1,0 +1,82 @@
+"""Which partitions of an input are stopped because its log lost what they need; said once, and shown in the metrics.
+
+`checkpoint.inputs` decides. A partition is judged whenever it is assigned, and when the broker answers that the
+position is out of range. One that is stopped is not read, so its position stays where it is, whoever is its next owner.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from checkpoint.inputs import InputLostError, WaysOut, is_lost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from checkpoint.inputs import Bounds
+    from topology.spec import PipelineSpec
+
+log = logging.getLogger(__name__)
+
+_RESET = (
+    "stop the pipeline and go on without them: kafka-consumer-groups.sh --group {group} --topic {topic} "
+    "--reset-offsets --to-earliest --execute"
+)
+_ANEW = (
+    "stop the pipeline, delete its topics and consumer groups, and serve it anew (with the group's offsets reset "
+    "alone, the stages behind would take lower offsets for repetitions and lose queries)"
+)
+_STATE = (
+    "stop the pipeline, keep the state (spillway state export), delete the pipeline's topics and consumer groups, and "
+    "give the state to the new ones (spillway state import)"
+)
+OF_STATES = WaysOut(_STATE, _STATE)  # a shard's position is in its versions, so offsets of a group do not move it
+
+
+def of_stage(group: str, topic: str) -> WaysOut:
+    """The ways out for a stateless stage."""
+    return WaysOut(_RESET.format(group=group, topic=topic), _ANEW)
+
+
+def of_gate(group: str, topic: str) -> WaysOut:
+    """The ways out for the gate, whose offsets nobody goes by."""
+    return WaysOut(*[_RESET.format(group=group, topic=topic)] * 2)
+
+
+def writes_transactions(spec: PipelineSpec, stages: Iterable[str]) -> bool:
+    """Whether one of these stages writes in transactions, whose markers take offsets of what comes behind it."""
+    return any(spec.stage(stage).replicated and spec.stage(stage).replication == "kafka-eos" for stage in stages)
+
+
+class Inputs:
+    """The partitions of one input topic, as one process reads them."""
+
+    def __init__(self, topic: str, ways_out: WaysOut, stopped: dict[int, int], *, markers: bool = False) -> None:
+        """`stopped`: the metrics' own, the position by stopped partition. `markers`: transactions write the topic."""
+        self._topic = topic
+        self._ways_out = ways_out
+        self._markers = markers
+        self.stopped = stopped
+        self.bounds: Callable[[frozenset[int]], Awaitable[Mapping[int, Bounds]]]  # given by the transport
+
+    def admits(self, partition: int, position: int | None, bounds: Bounds) -> bool:
+        """Whether a partition can be read from a position (None: from its first record); if not, it is stopped."""
+        if position is None or not is_lost(position, bounds, markers=self._markers):
+            self.stopped.pop(partition, None)
+            return True
+        if self.stopped.get(partition) != position:
+            log.error("%s", InputLostError(self._topic, partition, position, bounds, self._ways_out))
+        self.stopped[partition] = position
+        return False
+
+    async def starts(self, positions: Mapping[int, int | None]) -> dict[int, int]:
+        """Judge the partitions that are ours now; give where each one that is not stopped is read on."""
+        for partition in self.stopped.keys() - positions.keys():
+            del self.stopped[partition]
+        bounds = await self.bounds(frozenset(positions))
+        return {
+            partition: max(position or 0, bounds[partition].start)
+            for partition, position in positions.items()
+            if self.admits(partition, position, bounds[partition])
+        }

@@ -1,0 +1,96 @@
+"""A stage whose input lost what it needs next stops that partition, says so, and serves the others."""
+
+import pytest
+
+from lineage.keys import partition_for
+from tests.input_damage import commit_ahead, delete_records
+
+PARTITIONS = 4
+
+
+def keys_of(partition, count, prefix):
+    """Ids of queries that go to one partition."""
+    found, n = [], 0
+    while len(found) < count:
+        if partition_for(f"{prefix}{n}".encode(), PARTITIONS) == partition:
+            found.append(f"{prefix}{n}")
+        n += 1
+    return found
+
+
+def send(one, partition, count, prefix):
+    ids = keys_of(partition, count, prefix)
+    for request_id in ids:
+        one.send(request_id, {"x": 3})
+    one.flush()
+    return set(ids)
+
+
+def answered(out):
+    return {told.request_id for told, _ in out.outcomes()}
+
+
+def served(one, until):
+    """One stage that has answered and committed 10 queries a partition, and is stopped."""
+    process = one.start("square")
+    out = one.reader("outcomes")
+    ids = set().union(*(send(one, partition, 10, "a") for partition in range(PARTITIONS)))
+    out.wait(len(ids))
+    until(lambda: one.committed("square") == one.ends())
+    one.stop(process)
+    return out, ids
+
+
+def test_records_deleted_unread_stop_their_partition_and_no_other(stage, until):
+    one = stage()
+    out, before = served(one, until)
+    lost = send(one, 1, 30, "b")
+    kept = send(one, 2, 30, "b")
+    delete_records(one.bootstrap, f"{one.name}.ingress", {1: 25, 0: 10, 2: 10})  # of 0 and 2 what is done alone
+    one.start("square")
+    text = f"{one.name}.ingress[1] is stopped: the next offset to read is 10, but the log begins at 25: 15 offsets"
+    until(lambda: text in one.log("square"))
+    kept |= send(one, 0, 5, "c")
+    out.wait(len(before | kept))
+    out.settle()
+    assert answered(out) == before | kept
+    assert not answered(out) & lost
+    assert one.metrics("square")["spillway_stopped_at_offset"] == 10
+    assert one.committed("square")[1] == 10
+    assert one.log("square").count("is stopped") == 1
+    assert "--reset-offsets" in one.log("square")
+
+
+def test_a_log_that_ends_below_the_committed_offset_stops_its_partition(stage, until):
+    one = stage()
+    out, before = served(one, until)
+    commit_ahead(one.bootstrap, f"{one.name}.square", f"{one.name}.ingress", {3: 5000})
+    one.start("square")
+    send(one, 3, 4, "b")
+    ended = f"{one.name}.ingress[3] is stopped: the next offset to read is 5000, but the log ends at 1"
+    until(lambda: ended in one.log("square"))
+    fine = send(one, 0, 5, "c")
+    out.wait(len(before | fine))
+    out.settle()
+    assert answered(out) == before | fine
+    assert one.metrics("square")["spillway_stopped_at_offset"] == 5000
+
+
+@pytest.mark.slow
+def test_records_deleted_while_a_stage_is_behind_stop_the_partition(stage, until):
+    """It reads on no further than its queue has room; what is deleted meanwhile it cannot have read."""
+    one = stage("""
+partitions: 4
+stages:
+  - {name: slow, model: "stage_models:Slow", batch: 1, queue: 8}
+""")
+    one.start("slow")
+    out = one.reader("outcomes")
+    send(one, 1, 4000, "a")
+    until(lambda: len(out.messages) > 3 or out.poll())
+    delete_records(one.bootstrap, f"{one.name}.ingress", {1: 3990})
+    until(lambda: f"{one.name}.ingress[1] is stopped: the next offset to read is" in one.log("slow"))
+    assert "the log begins at 3990" in one.log("slow")
+    fine = send(one, 2, 3, "b")
+    until(lambda: out.poll() or fine <= answered(out))
+    assert one.processes[0].poll() is None

@@ -1,0 +1,68 @@
+"""A gate whose input lost what it needs next stops that partition, says so, and releases the others' outcomes."""
+
+import signal
+
+from tests.input_damage import commit_ahead, delete_records
+from tests.waiting import until
+from topology import topics
+
+from .gate_bench import PARTITIONS, ids
+
+
+def report(bench, numbers, partitions=range(PARTITIONS)):
+    for number in numbers:
+        for partition in partitions:
+            bench.report(f"r{number}.{partition}", partition, sequence=number)
+    bench.producer.flush()
+
+
+def served(bench):
+    """A gate that has released ten outcomes a partition, and is stopped."""
+    gate = bench.gate()
+    report(bench, range(10))
+    bench.await_released(30)
+    until(lambda: {offset for offset, _ in bench.committed().values()} == {10}, 120)
+    bench.stop(gate)
+
+
+def test_a_gate_stops_a_partition_whose_outcomes_were_deleted_unread(make_gate):
+    bench = make_gate()
+    served(bench)
+    report(bench, range(10, 20))
+    delete_records(bench.settings.bootstrap, topics.outcomes(bench.name), {1: 14, 2: 10})
+    gate = bench.gate()
+    text = f"{topics.outcomes(bench.name)}[1] is stopped: the next offset to read is 10, but the log begins at 14: 4"
+    until(lambda: text in bench.said(gate), 120)
+    released = bench.await_released(50)
+    assert sorted(ids(released)) == sorted(
+        [f"r{n}.{p}" for n in range(20) for p in (0, 2)] + [f"r{n}.1" for n in range(10)]
+    )
+    assert bench.committed()[1][0] == 10
+    bench.stop(gate)
+
+
+def test_a_gate_stops_a_partition_that_ends_below_what_it_has_committed(make_gate):
+    bench = make_gate()
+    served(bench)
+    commit_ahead(bench.settings.bootstrap, f"{bench.name}.gate", topics.outcomes(bench.name), {0: 900})
+    gate = bench.gate()
+    report(bench, range(10, 20), (1, 2))
+    released = bench.await_released(50)
+    assert len(ids(released)) == 50
+    assert f"{topics.outcomes(bench.name)}[0] is stopped: the next offset to read is 900" in bench.said(gate)
+    bench.stop(gate)
+
+
+def test_outcomes_that_are_deleted_while_a_gate_sleeps_stop_the_partition(make_gate):
+    bench = make_gate()
+    gate = bench.gate()
+    report(bench, range(10))
+    bench.await_released(30)
+    gate.send_signal(signal.SIGSTOP)
+    report(bench, range(10, 3000), (1,))
+    delete_records(bench.settings.bootstrap, topics.outcomes(bench.name), {1: 2990})
+    gate.send_signal(signal.SIGCONT)
+    until(lambda: f"{topics.outcomes(bench.name)}[1] is stopped: the next offset" in bench.said(gate), 120)
+    report(bench, range(10, 20), (0, 2))
+    until(lambda: sum(each.endswith(("9.0", "9.2")) for each in ids(bench.released())) == 4, 120)
+    bench.stop(gate)
