@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agents.models.methods import check_method, is_async
 from agents.models.raised import words_of
+from agents.models.slow import named_if_slow
 from agents.models.stateful import check_model, is_stateful
 from lineage.errors import ModelError
 
@@ -44,6 +46,7 @@ def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str 
         return TorchModel(model, device)
     if not callable(getattr(model, "predict", None)):
         raise ModelError(f"{place}: {type(model).__name__} has no method predict(batch){_stateful_hint(model)}")
+    check_method(f"{place}: {type(model).__name__}.predict", "predict", model.predict, ("self", "batch"))
     return model  # type: ignore[no-any-return]
 
 
@@ -67,18 +70,24 @@ def load_function(stage: str, role: str, name: str) -> Callable[..., Any]:
     function = _find(place, name)
     if not callable(function):
         raise ModelError(f"{place}: {type(function).__name__} is no function")
+    if is_async(function):
+        raise ModelError(f"{place} must be a plain function that returns its result, not an async one")
     return function  # type: ignore[no-any-return]
 
 
 def construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
-    """What `module:Name` makes of the arguments, whatever it is. Raises ModelError that begins with `place`."""
-    factory = _find(place, name)
-    if not callable(factory):
-        raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
-    try:
-        return factory(**arguments)
-    except Exception as error:
-        raise ModelError(f"{place}: constructing it failed: {words_of(error)}") from error
+    """What `module:Name` makes of the arguments, whatever it is. Raises ModelError that begins with `place`.
+
+    One that takes long is named (`agents.models.slow`).
+    """
+    with named_if_slow(place):
+        factory = _find(place, name)
+        if not callable(factory):
+            raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
+        try:
+            return factory(**arguments)
+        except Exception as error:
+            raise ModelError(f"{place}: constructing it failed: {words_of(error)}") from error
 
 
 def _find(place: str, name: str) -> Any:

@@ -22,11 +22,11 @@ been there. `agents.models.rehearsal` tries that; `agents.models.state` says wha
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from agents.models.methods import check_method
 from agents.models.state import State, check_key, check_state, copied, fingerprint
 from lineage.errors import ModelError
 
@@ -79,23 +79,8 @@ def check_model(place: str, model: object) -> Kind:
             )
     for method, shape in _SHAPES.items():
         if (function := getattr(model, method, None)) is not None:
-            _check_method(f"{place}: {name}.{method}", method, function, len(shape) - 1)
+            check_method(f"{place}: {name}.{method}", method, function, shape)
     return "keyed" if hasattr(model, "key") else "shared"
-
-
-def _check_method(place: str, method: str, function: Any, count: int) -> None:
-    if not callable(function):
-        raise ModelError(f"{place} is {type(function).__name__}, not a method; write {_written(method)}")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise ModelError(f"{place} must be a plain method that returns its result, neither async nor a generator")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a builtin; calling it will tell
-        return
-    try:
-        signature.bind(*([None] * count))
-    except TypeError as error:
-        raise ModelError(f"{place}{signature} cannot be called as {_written(method)}: {error}") from error
 
 
 def _written(method: str) -> str:

@@ -42,33 +42,40 @@ class Verdict:
     text: str
 
 
-def verdicts(trials: Sequence[Trial]) -> Iterator[Verdict]:
-    """Try the models in order; nothing is told of those that are fine."""
+def verdicts(trials: Sequence[Trial], within: float = 180.0) -> Iterator[Verdict]:
+    """Try the models in order, each for `within` seconds at most; nothing is told of those that are fine."""
     left = list(trials)
     while left:
-        answers, died = _run(left)
+        answers, died = _run(left, within)
         yield from (answer for answer in answers if answer is not None)
-        if died is not None:
+        if died:
             at = left[len(answers)]
-            text = f"stage {at.stage!r}: model {at.model!r}: its process died while it was tried (exit code {died})"
-            yield Verdict(at.stage, "model", text)
+            yield Verdict(at.stage, "model", f"stage {at.stage!r}: model {at.model!r}: {died}")
         left = left[len(answers) + 1 :]
 
 
-def _run(trials: Sequence[Trial]) -> tuple[list[Verdict | None], int | None]:
-    """What was found before the process ended, and its exit code where it ended too early."""
+def _run(trials: Sequence[Trial], within: float) -> tuple[list[Verdict | None], str]:
+    """What was found before the process ended, and how it ended where that was too early."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_try_all, args=(theirs, list(trials)), daemon=True, name="trial")
     process.start()
     theirs.close()
     answers: list[Verdict | None] = []
+    hangs = False
     with contextlib.suppress(EOFError, OSError):
-        while len(answers) < len(trials):
-            answers.append(ours.recv())
+        while len(answers) < len(trials) and not hangs:
+            hangs = not ours.poll(within)
+            if not hangs:
+                answers.append(ours.recv())
+    if hangs:
+        process.kill()
     process.join()
     ours.close()
-    return answers, process.exitcode if len(answers) < len(trials) else None
+    if hangs:
+        return answers, f"it was not constructed within {within:g} s, the longest that a process may take to start"
+    too_early = len(answers) < len(trials)
+    return answers, f"its process died while it was tried (exit code {process.exitcode})" if too_early else ""
 
 
 def _try_all(pipe: Connection, trials: Sequence[Trial]) -> None:

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from agents.models.slow import SLOW, SLOW_SECONDS
 from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.followers import give_way, hasten_unfollowed
 from agents.supervise.lifecycle import FLAPS_FROM, RestartPolicy, State
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.05
 _READY_LOOK_SECONDS = 0.1
 _LOOKS_PER_STALL = 6
+_SLOW_START_SECONDS = SLOW_SECONDS + 5.0  # when a process has said itself what its model is at
 
 
 class Obituaries(Protocol):
@@ -109,6 +111,7 @@ class Supervisor:
         }
         self._observer = Observer(MetricsReader(run_dir, pipeline), groups, sorted(watched), every)
         self._movement = Movement()
+        self._called_slow: set[str] = set()  # names of processes that were said to start slowly
         self._judged_at = now
         self._told: dict[str, tuple[State, int]] = {}
         self._looked_at = 0.0
@@ -240,8 +243,10 @@ class Supervisor:
         state = (child.life.state, child.life.restarts)
         before = self._told.get(child.plan.name)
         if state == before:
+            self._tell_slow(child, now)
             return
         self._told[child.plan.name] = state
+        self._called_slow.discard(child.plan.name)
         if child.life.died and before is not None:
             self._say(
                 f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
@@ -251,6 +256,19 @@ class Supervisor:
             self._say(f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{_because(child)}")
         elif child.life.state is State.RUNNING:
             self._say(f"{child.plan.name} is ready (process {child.pid})")
+
+    def _tell_slow(self, child: Child, now: float) -> None:
+        """Name, once a start, a process that is not ready for long and moves nothing: its model may hang."""
+        name, since = child.plan.name, max(child.life.since, self._movement.last(child.plan.name))
+        if child.life.state is not State.STARTING or name in self._called_slow or now - since < _SLOW_START_SECONDS:
+            return
+        self._called_slow.add(name)
+        words = child.last_words()
+        because = f"\n  {name}: {words}" if SLOW in words else ""
+        self._say(
+            f"{name} is not ready after {_SLOW_START_SECONDS:g} s; it has {self._settings.restart.start_timeout:g} s "
+            f"(its log is {child.log}){because}"
+        )
 
     def _drain(self) -> None:
         """Wave by wave, so that what the stages still finish is released; each within its grace."""

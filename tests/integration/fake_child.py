@@ -3,7 +3,7 @@
     python fake_child.py RUN_DIR STAGE REPLICA ROLE MODE [PARENT]
 
 Modes: good (ends on SIGTERM), deaf (ignores SIGTERM), crash (ready, then code 1), broken (code 1 before it is ready),
-misused (code 2), slow-drain (takes a while to end), standby (waits for `take R` on its
+misused (code 2), slow-start (is never ready), slow-drain (takes a while to end), standby (waits for `take R` on its
 stdin, then is replica R). Whoever started it may take it for `good` once a file named
 `<stage>.well` stands in RUN_DIR, and a standby for `broken` once `<stage>.ill` does.
 """
@@ -23,6 +23,15 @@ def write(path, entry):
     draft.replace(path)
 
 
+def never_ready(mode):
+    if mode == "slow-start":
+        print("spillway: stage 'a': model 'm:M': it is being imported and constructed", file=sys.stderr, flush=True)
+        time.sleep(3600)
+    if mode == "misused":
+        print("error: this is no pipeline", file=sys.stderr)
+        sys.exit(2)
+
+
 def main():
     run_dir, stage, replica, role, mode = Path(sys.argv[1]), *sys.argv[2:6]
     if len(sys.argv) > 6 and sys.argv[6] != "--member-name":
@@ -37,9 +46,7 @@ def main():
         mode = "good"
     if mode == "broken" or (mode == "standby" and (run_dir / f"{stage}.ill").exists()):
         sys.exit("error: the model is not there")
-    if mode == "misused":
-        print("error: this is no pipeline", file=sys.stderr)
-        sys.exit(2)
+    never_ready(mode)
     if mode == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stopping = []

@@ -258,3 +258,11 @@ def test_a_child_that_is_stopped_from_outside_counts_as_dead(tmp_path, restarts)
             os.kill(run.child("a.0").pid, signal.SIGTERM)
             await_(lambda n=n: run.child("a.0").life.restarts == n + 1 and run.state("a.0") is State.RUNNING)
         assert run.end() == 0
+
+
+def test_one_that_is_not_ready_for_long_is_named_with_what_its_model_is_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("agents.supervise.supervisor._SLOW_START_SECONDS", 0.5)
+    with running(tmp_path, [plan(tmp_path, "a", "slow-start"), plan(tmp_path, "b")]) as run:
+        await_(lambda: run.heard("a.0 is not ready after"))
+        assert run.heard("a.0", "it is being imported and constructed")
+        assert not run.heard("b.0 is not ready after")

@@ -41,7 +41,8 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
     Tells all that is wrong with the file at once, each with its line and what to do. Nothing is imported or started;
     with --load, what the pipeline names is looked up as its stages would look it up: in the working directory, then
     beside the file. With --models each model is constructed as well, on the CPU, and that of a stage with a state makes
-    its first state: whether it is what the stage declares, and can be kept.
+    its first state: whether it is what the stage declares, can be called as a stage calls it, and can be kept. One that
+    is not constructed within 180 s, which is what serve gives a process, is said to hang.
 
     \b
     Example:
@@ -91,11 +92,12 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _trials(pipeline: Pipeline) -> Iterator[Finding]:
     from agents.models.trial import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
+    from agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
 
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
     stages = [stage for stage in pipeline.spec.stages if stage.model is not None]
     trials = [Trial(stage.name, stage.model or "", stage.arguments, stage.state) for stage in stages]
-    for verdict in verdicts(trials):
+    for verdict in verdicts(trials, RestartPolicy().start_timeout):
         yield pipeline.finding(("stages", numbers[verdict.stage], verdict.field), verdict.text)
 
 

@@ -127,6 +127,12 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
     replica, journals = options["replica"], options["journal"]
     if spec.stateful:
         _refuse_as_member(spec, replica, options)
+    elif not options["standby"] and replica >= spec.replicas:
+        only = "--replica 0 alone" if spec.replicas == 1 else f"--replica 0 to {spec.replicas - 1}"
+        raise UsageError(
+            f"stage {spec.name!r} has {spec.replicas} replica{'s' if spec.replicas > 1 else ''}, {only}: give it more "
+            f"with 'replicas' in {pipeline.path}"
+        )
     if journals is not None:
         _refuse_journal(pipeline, [stage])
     config = StageProcessConfig(

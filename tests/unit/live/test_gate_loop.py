@@ -126,7 +126,7 @@ class Bench:
         means = Means(
             consumer=self.consumer,
             writer=self.writer,
-            wire=SimpleNamespace(read=read, value=lambda _release: b""),
+            wire=SimpleNamespace(read=read, message=lambda _release: (b"", ())),
             memory=Memory(self.consumer),
             mender=SimpleNamespace(mend=lambda *_: None),
             metrics=GateMetrics("p", 0),

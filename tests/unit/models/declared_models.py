@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from tests.unit.models.stateful_models import Total
 
@@ -36,3 +37,39 @@ class Raises(Total):
 class Dies(Total):
     def initialize(self):
         os._exit(3)
+
+
+class Async(Plain):
+    async def predict(self, batch):
+        return [{} for _ in batch]
+
+
+class AsyncStream(Plain):
+    async def predict(self, batch):
+        for _ in batch:
+            yield {}
+
+
+class Generates(Plain):
+    def predict(self, batch):
+        for _ in batch:
+            yield {}
+
+
+class OneByOne(Plain):
+    def predict(self, query, batch):
+        return {}
+
+
+class AsyncUpdate(Total):
+    async def update(self, state, batch, outputs):
+        yield state
+
+
+class Hangs(Plain):
+    def __init__(self):
+        time.sleep(86_400)
+
+
+async def choose(_outputs):
+    return ()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from agents.models import slow
 from agents.models.declared import UndeclaredError, load_declared, try_model
+from agents.models.loading import load_function
 from agents.models.trial import Trial, Verdict, verdicts
 from lineage.errors import ModelError
 from tests.unit.models import stateful_models
+from tests.waiting import PATIENT_SECONDS
 
 HERE = "tests.unit.models.declared_models"
 THERE = "tests.unit.models.stateful_models"
@@ -57,12 +62,40 @@ def test_a_declaration_that_is_at_fault(name, declared, message):
             "Raises.initialize failed: ZeroDivisionError: division by zero .*declared_models.p",
         ),
         (f"{HERE}:none", "shared", "has no 'none'"),
+        (f"{HERE}:Async", None, "Async.predict must be a plain method that returns its result, neither async nor"),
+        (f"{HERE}:AsyncStream", None, "AsyncStream.predict must be a plain method"),
+        (f"{HERE}:Generates", None, "Generates.predict must be a plain method"),
+        (f"{HERE}:OneByOne", None, r"OneByOne.predict\(query, batch\) cannot be called as predict\(self, batch\)"),
+        (f"{HERE}:AsyncUpdate", "shared", "AsyncUpdate.update must be a plain method"),
     ],
 )
 def test_a_model_that_is_at_fault(name, declared, message):
     with pytest.raises(ModelError, match=message) as caught:
         try_model("s", name, {}, declared)
     assert not isinstance(caught.value, UndeclaredError)
+
+
+def test_a_constructor_that_hangs_is_bounded_and_the_next_model_is_tried():
+    hangs, half = Trial("a", f"{HERE}:Hangs", {}, None), Trial("b", f"{HERE}:Half", {}, "shared")
+    found = list(verdicts([hangs, half], within=5.0))
+    assert [verdict.stage for verdict in found] == ["a", "b"]
+    assert f"model '{HERE}:Hangs': it was not constructed within 5 s" in found[0].text
+
+
+def test_a_model_that_takes_long_to_construct_is_named_with_the_line_that_it_is_at(monkeypatch, capfd):
+    monkeypatch.setattr(slow, "SLOW_SECONDS", 0.0)
+    told = threading.Event()
+    monkeypatch.setattr(slow, "print", lambda *text, **_: (print(*text), told.set()), raising=False)
+    with slow.named_if_slow("stage 's': model 'm:M'"):
+        assert told.wait(PATIENT_SECONDS)
+    said = capfd.readouterr().out
+    assert "spillway: stage 's': model 'm:M': it is being imported and constructed" in said
+    assert "threading.py" in said  # where the event waits
+
+
+def test_an_async_function_cannot_choose():
+    with pytest.raises(ModelError, match=r"choose .* must be a plain function"):
+        load_function("s", "choose", f"{HERE}:choose")
 
 
 def test_models_are_tried_in_a_process_of_their_own(capfd):
