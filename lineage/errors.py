@@ -48,3 +48,7 @@ class WireError(SpillwayError):
         super().__init__(text)
         self.reason = reason
         self.request_id = request_id
+
+    def within(self, name: str) -> "WireError":
+        """The same error of a value that stands under `name`."""
+        return WireError(self.reason, f"{name!r:.80}: {self}", self.request_id)

@@ -47,6 +47,12 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-def too_large(what: str, most: int) -> WireError:
-    """The error for something over a limit."""
-    return WireError(reasons.TOO_LARGE, f"{what} is over the limit of {most}")
+def limit_of_text(most: int, limits: Limits) -> str:
+    """The field of `limits` that gives the bound `most` of a text."""
+    return "max_name_bytes" if most == limits.max_name_bytes else "max_string_bytes"
+
+
+def too_large(what: str, most: int, limit: str = "") -> WireError:
+    """The error for something over a bound; `limit`: the field of `Limits` that it is, if it is one."""
+    name = f" (limits: {limit})" if limit else ""
+    return WireError(reasons.TOO_LARGE, f"{what} is over the limit of {most}{name}")

@@ -50,7 +50,7 @@ class Reader:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "allow.auto.create.topics": False,
-            "error_cb": _noting(self._trouble),
+            "error_cb": noting(self._trouble),
             **_FAST_RECOVERY,
             **properties,
         }
@@ -183,7 +183,7 @@ def idempotent_producer(
     trouble: list[KafkaError] = []
     options = {
         "enable.idempotence": True,
-        "error_cb": _noting(trouble, on_fatal),
+        "error_cb": noting(trouble, on_fatal),
         **_FAST_RECOVERY,
         **ProducerLog.DEBUG,
         **properties,
@@ -202,6 +202,14 @@ def idempotent_producer(
     return producer
 
 
+def unreachable(bootstrap: str, why: KafkaError) -> BrokerError:
+    """The error for a cluster that does not answer."""
+    return BrokerError(
+        f"cannot reach Kafka at {bootstrap}: {why.str()}; start a broker with 'spillway broker start', or name another "
+        "with --bootstrap or SPILLWAY_BOOTSTRAP (and its client settings file)"
+    )
+
+
 def _made(kind: Callable[..., _Answer], settings: ClientSettings, options: Mapping[str, Any]) -> _Answer:
     try:
         return kind({**settings.confluent(), **options})
@@ -209,7 +217,7 @@ def _made(kind: Callable[..., _Answer], settings: ClientSettings, options: Mappi
         raise UsageError(f"the client settings cannot be used: {error.args[0].str()}") from error
 
 
-def _noting(
+def noting(
     trouble: list[KafkaError], on_fatal: Callable[[str], None] = lambda _text: None
 ) -> Callable[[KafkaError], None]:
     """Keep what librdkafka last said went wrong; that all brokers are down says less than why each is."""
@@ -237,7 +245,4 @@ def _answer(
             if why.code() in _REFUSED:
                 raise BrokerError(f"{bootstrap} refuses us: {why.str()}; look at the client settings") from error
             if left <= 0:
-                raise BrokerError(
-                    f"cannot reach Kafka at {bootstrap}: {why.str()}; start a broker with 'spillway broker start', "
-                    "or name another with --bootstrap or SPILLWAY_BOOTSTRAP"
-                ) from error
+                raise unreachable(bootstrap, why) from error

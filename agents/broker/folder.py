@@ -93,7 +93,7 @@ class DataFolder:
             if free < _LEAST_FREE_BYTES:
                 raise BrokerError(
                     f"the disk of {self.path} is full ({free >> 20} MiB free, Kafka needs {_LEAST_FREE_BYTES >> 20}): "
-                    "free some space, or name another folder with --data-dir"
+                    "free some space, or name another folder with --broker-dir"
                 )
             if not self.marker.exists():
                 self.marker.write_text(json.dumps({"made_by": "spillway broker", "format": 1}) + "\n")
@@ -104,18 +104,22 @@ class DataFolder:
         """Raise `UsageError` if the folder holds something that we did not put there."""
         with self.readable_errors():
             if self.path.exists() and not self.path.is_dir():
-                raise UsageError(f"{self.path} is a file; a broker needs a folder: name another with --data-dir")
+                raise UsageError(f"{self.path} is a file; a broker needs a folder: name another with --broker-dir")
             if self.path.exists() and not self.marker.exists() and any(self.path.iterdir()):
                 raise UsageError(
                     f"{self.path} is not empty and was not made by 'spillway broker', so it is left alone: "
-                    "name another folder with --data-dir"
+                    "name another folder with --broker-dir"
                 )
 
-    def wipe(self) -> None:
-        """Delete everything that the broker kept. Raises `UsageError` while one runs on it, or if it is not ours."""
+    def check_stopped(self) -> None:
+        """Raise `UsageError` while a broker runs on the folder, or if it is not ours."""
         self.check_ours()
         for running in self.brokers():
             raise UsageError(f"a broker runs on {self.path} (process {running.pid}): stop it first")
+
+    def wipe(self) -> None:
+        """Delete everything that the broker kept. Raises `UsageError` while one runs on it, or if it is not ours."""
+        self.check_stopped()
         with self.readable_errors():
             if self.path.exists():
                 shutil.rmtree(self.path)
@@ -197,8 +201,8 @@ class DataFolder:
             yield
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise BrokerError(f"the disk of {self.path} is full: free some space, or use --data-dir") from error
+                raise BrokerError(f"the disk of {self.path} is full: free some space, or use --broker-dir") from error
             raise BrokerError(
                 f"cannot use {self.path} as a broker's data folder ({error.strerror or error}): "
-                "name another with --data-dir"
+                "name another with --broker-dir"
             ) from error

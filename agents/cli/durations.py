@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from topology import quantities
+
+FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast
 
 
 def seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -12,10 +16,20 @@ def seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     if value is None:
         return None
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
-        pass
-    try:
-        return quantities.duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+        try:
+            return quantities.duration(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    if not 0 <= number < math.inf:
+        raise click.BadParameter(f"{value} is no duration: give 0 or more seconds")
+    return number
+
+
+def positive(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Read a duration above 0, as `seconds` does."""
+    number = seconds(context, parameter, value)
+    if number == 0:
+        raise click.BadParameter("must be above 0")
+    return number

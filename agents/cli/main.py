@@ -15,6 +15,7 @@ import lineage
 import producers
 import topology
 from agents.cli.ending import end
+from agents.cli.suggesting import SuggestingGroup
 from lineage.errors import SpillwayError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -24,6 +25,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "broker": "Start, stop, inspect or reset a local Kafka.",
     "check": "Check a pipeline file and draw its graph.",
+    "topics": "List a pipeline's topics, or delete them.",
     "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",
@@ -57,7 +59,7 @@ Environment:
 """
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """A group whose commands are modules of `agents.cli.commands`, imported when called and not listed where absent."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -98,10 +100,8 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code. Errors go to stderr as text, without a traceback."""
     try:
         result: Any = root.main(arguments, prog_name="spillway", standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return INTERRUPTED
-    except KeyboardInterrupt:
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -112,6 +112,11 @@ def run(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:  # no file that the user could do something about
+            raise
+        click.echo(f"error: cannot use {error.filename}: {error.strerror}", err=True)
+        return MISUSED
     return result if isinstance(result, int) else 0
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 DEFAULT_RUN_DIR = Path(".spillway/run")
 DEFAULT_BROKER_DIR = Path(".spillway/broker")
 
+_BROKER_DIR = "spillway.broker_dir"  # in the context of a command
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -45,15 +49,46 @@ def client_config_option(command: _Command) -> _Command:
     )
 
 
+def cluster_options(command: _Command) -> _Command:
+    """--bootstrap, --client-config and --broker-dir: the cluster that a client of a pipeline uses (`find_cluster`)."""
+    text = "Use the local Kafka in this folder, whatever SPILLWAY_BOOTSTRAP names."
+    local = _folder_option(
+        "SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, text, "--broker-dir", expose_value=False, callback=_note_broker_dir
+    )
+    return bootstrap_option(client_config_option(local(command)))
+
+
+def given(name: str) -> bool:
+    """Whether a parameter was given on the command line, and not by the environment or a default."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def broker_dir() -> Path:
+    """Where the command that runs looks for a local Kafka."""
+    context = click.get_current_context(silent=True)
+    return DEFAULT_BROKER_DIR if context is None else context.meta.get(_BROKER_DIR, DEFAULT_BROKER_DIR)
+
+
+def confirmed(what: str, *, yes: bool) -> None:
+    """Ask whether to `what`, unless `yes`. Raises UsageError where nobody can be asked, Abort for a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would {what}; nobody can be asked here, so say --yes if that is meant")
+    click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
+
+
 def run_dir_option(command: _Command) -> _Command:
     """--run-dir: where processes are registered."""
     text = "Where running processes are registered."
-    return _folder_option("--run-dir", "SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text)(command)
+    return _folder_option("SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text, "--run-dir")(command)
 
 
-def broker_dir_option(name: str) -> Callable[[_Command], _Command]:
-    """`name` (--data-dir or --broker-dir): where the local Kafka keeps its data."""
-    return _folder_option(name, "SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, "Where the local Kafka keeps its data.")
+def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
+    """--broker-dir, under these names: where the local Kafka keeps its data."""
+    text = "Where the local Kafka keeps its data."
+    return _folder_option("SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, text, *names)
 
 
 def plan_period_option(command: _Command) -> _Command:
@@ -76,6 +111,10 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def _note_broker_dir(context: click.Context, _parameter: click.Parameter, folder: Path) -> None:
+    context.meta[_BROKER_DIR] = folder
+
+
 def _look_beside(_context: click.Context, _parameter: click.Parameter, pipeline: Path) -> Path:
     beside = str(pipeline.parent.absolute())
     if beside not in sys.path:
@@ -83,6 +122,6 @@ def _look_beside(_context: click.Context, _parameter: click.Parameter, pipeline:
     return pipeline
 
 
-def _folder_option(name: str, variable: str, default: Path, text: str) -> Callable[[_Command], _Command]:
+def _folder_option(variable: str, default: Path, text: str, *names: str, **more: Any) -> Callable[[_Command], _Command]:
     shown = f"{text}  [default: ${variable}, else {default}]"
-    return click.option(name, envvar=variable, type=_FOLDER, default=default, metavar="DIR", help=shown)
+    return click.option(*names, envvar=variable, type=_FOLDER, default=default, metavar="DIR", help=shown, **more)

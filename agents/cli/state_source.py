@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import bootstrap_option, client_config_option, json_option, run_dir_option
+from agents.cli.options import cluster_options, json_option, run_dir_option
 from agents.live.operator.files import import_torch
 from agents.live.operator.histories import read_histories
 from agents.live.operator.stored import Store
@@ -60,6 +60,6 @@ def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
         settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
         return function(Source(spec, settings), **arguments)
 
-    for option in (json_option, run_dir_option, client_config_option, bootstrap_option):
+    for option in (json_option, run_dir_option, cluster_options):
         called = option(called)
     return called

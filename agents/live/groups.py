@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lineage.metric_names import GATE
+
 if TYPE_CHECKING:
-    from topology.spec import StageSpec
+    from topology.spec import PipelineSpec, StageSpec
 
 
 def group_id(pipeline: str, stage: str) -> str:
@@ -39,6 +41,15 @@ def member_label(spec: StageSpec, replica: int) -> str:
     """
     shard, member = member_of(spec, replica)
     return f"{spec.name}.{shard}.{member}"
+
+
+def group_ids(spec: PipelineSpec) -> list[str]:
+    """The consumer groups of a pipeline: of its stages, of their members where they have some, of the gate."""
+    labels = [GATE]
+    for stage in spec.stages:
+        members = [member_label(stage, replica) for replica in range(stage.processes)] if stage.stateful else []
+        labels += members or [stage.name]
+    return [group_id(spec.name, label) for label in labels]
 
 
 def replica_of(instance: str | None) -> int | None:

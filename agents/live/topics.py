@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from lineage.errors import BrokerError, TopicError
+from lineage.errors import BrokerError, TopicError, UsageError
+from producers.cluster import noting, unreachable
 from topology.durable import meaning
 from topology.topics import ActualTopic, TopicRequirement, mismatches
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 _CLUSTER_DEFAULT = -1  # let the cluster's default.replication.factor decide
 _REQUEST_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+_FIRST_SECONDS = 1.0  # of the first question: nobody is to wait in silence
 
 
 def ensure(
@@ -38,16 +40,18 @@ def ensure(
 ) -> tuple[str, ...]:
     """Create the topics of `plan` that are missing, wait until all are usable, and check every one; returns the new.
 
-    `say` is told what durable means on this cluster, where states rest on the topics.
+    `say` is told what durable means on this cluster, where states rest on the topics, and at once where the cluster
+    does not answer.
     Safe to run from several processes at once: whoever comes second finds the topic there. Raises `BrokerError` if
     the cluster cannot be reached within `timeout` seconds, and `TopicError` naming topic, key, actual and required
     value where the cluster has a topic otherwise than the plan, or refuses to create one.
     """
     # What librdkafka would print of failed connections is said by the errors raised here.
-    admin = AdminClient({**settings.confluent(), "log_level": 2}, logger=log)
+    trouble: list[KafkaError] = []
+    admin = AdminClient({**settings.confluent(), "log_level": 2, "error_cb": noting(trouble)}, logger=log)
     deadline = time.monotonic() + timeout
-    present = _present(admin, settings, deadline)
-    created = _create(admin, [topic for topic in plan if topic.name not in present], settings)
+    there = _present(admin, settings, deadline, trouble, say)
+    created = _create(admin, [topic for topic in plan if topic.name not in there], settings)
     _await_leaders(admin, plan, settings, deadline)
     found = actual(admin, settings, [topic.name for topic in plan])
     wrong = mismatches(plan, found)
@@ -91,17 +95,61 @@ def _listed(admin: AdminClient, settings: ClientSettings, seconds: float) -> dic
         raise _broker_error(settings, "cannot reach Kafka", error) from error
 
 
-def _present(admin: AdminClient, settings: ClientSettings, deadline: float) -> set[str]:
+def present(settings: ClientSettings, names: Iterable[str]) -> list[str]:
+    """Those of the topics that the cluster has. Raises BrokerError."""
+    listed = _listed(AdminClient(settings.confluent(), logger=log), settings, _REQUEST_SECONDS)
+    return [name for name in names if _usable(listed.get(name))]
+
+
+def delete(settings: ClientSettings, names: Sequence[str], groups: Sequence[str]) -> None:
+    """Delete topics, and the consumer groups first, whose offsets would mean nothing to new ones.
+
+    Raises UsageError where a group has members: the pipeline is served then. Raises BrokerError.
+    """
+    admin = AdminClient(settings.confluent(), logger=log)
+    try:
+        for group, future in admin.delete_consumer_groups(list(groups), request_timeout=_REQUEST_SECONDS).items():
+            _deleted(group, future)
+        for future in admin.delete_topics(list(names), request_timeout=_REQUEST_SECONDS).values():
+            future.result()
+    except KafkaException as error:
+        raise _broker_error(settings, f"cannot delete {names[0]} and others", error) from error
+
+
+def _deleted(group: str, future: Any) -> None:
+    try:
+        future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.NON_EMPTY_GROUP:
+            raise UsageError(
+                f"the consumer group {group} has members: stop whoever serves the pipeline first"
+            ) from error
+        if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+            raise
+
+
+def _present(
+    admin: AdminClient,
+    settings: ClientSettings,
+    deadline: float,
+    trouble: Sequence[KafkaError],
+    say: Callable[[str], None],
+) -> set[str]:
     """The names on the cluster, asked until it answers or `deadline` passes: a broker may be just starting."""
+    told = False
     while True:
         left = deadline - time.monotonic()
         try:
-            return {
-                name for name, topic in _listed(admin, settings, max(1.0, min(left, 5.0))).items() if _usable(topic)
-            }
-        except BrokerError:
-            if time.monotonic() >= deadline:
-                raise
+            listed = admin.list_topics(timeout=max(_FIRST_SECONDS, min(left, 5.0) if told else _FIRST_SECONDS)).topics
+            return {name for name, topic in listed.items() if _usable(topic)}
+        except KafkaException as error:
+            admin.poll(_POLL_SECONDS)  # fills `trouble`
+            unreached = unreachable(settings.bootstrap, trouble[0] if trouble else error.args[0])
+            if left <= 0:
+                raise unreached from error
+            if not told:
+                say(f"{unreached}; trying for {left:.0f} s more")
+            told = True
 
 
 def _create(admin: AdminClient, missing: Sequence[TopicRequirement], settings: ClientSettings) -> tuple[str, ...]:

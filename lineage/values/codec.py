@@ -101,7 +101,7 @@ class Decoder:
     def json_query(self, message: bytes) -> Query:
         """The query whose inputs `message` holds as a JSON object (`lineage.values.json_text`), within the limits."""
         if len(message) > self._limits.max_message_bytes:
-            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes)
+            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes, "max_message_bytes")
         # By way of Avro it is held to the same limits, and comes out as the same types, as any other query.
         query, _ = self._own.query(encode_query(Query(read_inputs(message)), self._limits), HEADER_BYTES)
         return query
@@ -125,7 +125,7 @@ class Decoder:
         if message[:1] != b"{":
             return self.outcome(message)
         if len(message) > self._limits.max_message_bytes:
-            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes)
+            raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes, "max_message_bytes")
         return read_outcome(message)
 
     def message(self, message: bytes) -> Query | Outcome:
@@ -193,7 +193,7 @@ class _Chunks(list[bytes]):
 
 def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, Any]]:
     if len(timings) > limits.max_timings:
-        raise too_large(f"{len(timings)} stage timings", limits.max_timings)
+        raise too_large(f"{len(timings)} stage timings", limits.max_timings, "max_timings")
     for timing in timings:
         _check_names(limits, timing.stage, timing.model, timing.version)
     return [

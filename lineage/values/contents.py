@@ -106,12 +106,12 @@ def contents_of(fields: Fields, limits: Limits) -> Contents:
 def _entries(fields: Fields, limits: Limits) -> tuple[Entry, ...]:
     rows = rows_of(fields, "names", "kinds", "dtypes", "ranks")
     if len(rows) > limits.max_entries:
-        raise too_large(f"a state of {len(rows)} entries", limits.max_entries)
+        raise too_large(f"a state of {len(rows)} entries", limits.max_entries, "max_entries")
     dimensions, at, entries = fields["dimensions"], 0, []
     for name, kind, dtype, rank in rows:
         check_names(limits, name)
         if not 0 <= rank <= limits.max_rank:
-            raise too_large(f"a tensor of rank {rank}", limits.max_rank)
+            raise too_large(f"a tensor of rank {rank}", limits.max_rank, "max_rank")
         shape = tuple(dimensions[at : at + rank])
         at += rank
         if kind == VALUE:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import too_large
+from lineage.limits import limit_of_text, too_large
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, OutcomeKind, Query, StageTiming
 from lineage.values import tensors
 
@@ -119,13 +119,16 @@ class OwnDecoder:
                 return entries, at
             total += count
             if total > self._max_entries:
-                raise too_large(f"a map of {total} entries", self._max_entries)
+                raise too_large(f"a map of {total} entries", self._max_entries, "max_entries")
             left[0] -= count
             if left[0] < 0:
-                raise too_large("the number of values in the message", self._max_values)
+                raise too_large("the number of values in the message", self._max_values, "max_values")
             for _ in range(count):
                 name, at = self._text(buffer, at, self._max_name)
-                entries[name], at = self._value(buffer, at, depth, left)
+                try:
+                    entries[name], at = self._value(buffer, at, depth, left)
+                except WireError as error:
+                    raise error.within(name) from error
 
     def _text(self, buffer: bytes, at: int, most: int) -> tuple[str, int]:
         size = buffer[at]
@@ -135,7 +138,7 @@ class OwnDecoder:
             size >>= 1
             at += 1
         if size > most:
-            raise too_large(f"a text of {size} bytes", most)
+            raise too_large(f"a text of {size} bytes", most, limit_of_text(most, self._limits))
         end = at + size
         if end > len(buffer):
             raise WireError(reasons.CORRUPT, f"a text of {size} bytes goes past the message's end")
@@ -156,7 +159,7 @@ class OwnDecoder:
             return None, at
         if branch in {_MAP, _ARRAY}:
             if depth == self._limits.max_depth:
-                raise too_large("the message's nesting", depth)
+                raise too_large("the message's nesting", depth, "max_depth")
             return (self._map if branch == _MAP else self._items)(buffer, at, depth + 1, left)
         return self._rare_value(branch, buffer, at)
 
@@ -168,7 +171,7 @@ class OwnDecoder:
         if branch == _BYTES:
             size, at = read_length(buffer, at)
             if size > self._max_string:
-                raise too_large(f"a bytes value of {size} bytes", self._max_string)
+                raise too_large(f"a bytes value of {size} bytes", self._max_string, "max_string_bytes")
             return buffer[at : at + size], at + size
         raise WireError(reasons.CORRUPT, f"a value is of the unknown branch {branch}")
 
@@ -180,7 +183,7 @@ class OwnDecoder:
                 return items, at
             left[0] -= count
             if left[0] < 0:
-                raise too_large("the number of values in the message", self._max_values)
+                raise too_large("the number of values in the message", self._max_values, "max_values")
             for _ in range(count):
                 item, at = self._value(buffer, at, depth, left)
                 items.append(item)
@@ -198,7 +201,7 @@ class OwnDecoder:
             if not count:
                 break
             if len(shape) + count > self._limits.max_rank:
-                raise too_large(f"a tensor of rank {len(shape) + count}", self._limits.max_rank)
+                raise too_large(f"a tensor of rank {len(shape) + count}", self._limits.max_rank, "max_rank")
             for _ in range(count):
                 length, at = read_long(buffer, at)
                 shape.append(length)
@@ -212,7 +215,7 @@ class OwnDecoder:
             if not count:
                 return timings, at
             if len(timings) + count > self._limits.max_timings:
-                raise too_large(f"{len(timings) + count} stage timings", self._limits.max_timings)
+                raise too_large(f"{len(timings) + count} stage timings", self._limits.max_timings, "max_timings")
             for _ in range(count):
                 stage, at = self._text(buffer, at, self._max_name)
                 queued, waited, executed = _durations(buffer, at)

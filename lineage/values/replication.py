@@ -72,7 +72,7 @@ def encode(record: ShardRecord) -> bytes:
         raise WireError(reasons.NOT_ENCODABLE, f"not a {name}: {str(error)[:200]}") from error
     message = b"".join(pieces)
     if len(message) > limits.max_message_bytes:
-        raise too_large(f"a {name} of {len(message)} bytes", limits.max_message_bytes)
+        raise too_large(f"a {name} of {len(message)} bytes", limits.max_message_bytes, "max_message_bytes")
     return message
 
 
@@ -121,7 +121,7 @@ class ReplicationDecoder:
         if type(message) is not bytes:
             raise WireError(reasons.NOT_AVRO, f"a record's value must be bytes, not {type(message).__name__}")
         if len(message) > limits.max_message_bytes:
-            raise too_large(f"a record of {len(message)} bytes", limits.max_message_bytes)
+            raise too_large(f"a record of {len(message)} bytes", limits.max_message_bytes, "max_message_bytes")
         header = message[:HEADER_BYTES]
         if len(header) < HEADER_BYTES or not header.startswith(MARKER):
             raise WireError(reasons.NOT_AVRO, "the value does not start as Avro single-object encoding does")

@@ -85,10 +85,10 @@ class _Scan:
 
     def _walk(self, schema: Any, buffer: bytes, at: int, depth: int) -> int:
         if depth > self._deepest:
-            raise too_large("the message's nesting", self._limits.max_depth)
+            raise too_large("the message's nesting", self._limits.max_depth, "max_depth")
         self._steps -= 1
         if self._steps < 0:
-            raise too_large("the number of values in the message", self._limits.max_values)
+            raise too_large("the number of values in the message", self._limits.max_values, "max_values")
         if isinstance(schema, list):
             branch, at = read_long(buffer, at)
             if not 0 <= branch < len(schema):
@@ -136,7 +136,7 @@ class _Scan:
             if items not in _PLAIN:
                 self._items -= count
             if self._items < 0 or count > self._steps:
-                raise too_large("the number of values in the message", self._limits.max_values)
+                raise too_large("the number of values in the message", self._limits.max_values, "max_values")
             if not is_map and items in _PLAIN:
                 at = self._skip(items, count, buffer, at)
                 continue
@@ -150,7 +150,7 @@ class _Scan:
         """Walk over plain items one like the other; most numbers and lengths take a byte."""
         self._steps -= count
         if self._steps < 0:
-            raise too_large("the number of values in the message", self._limits.max_values)
+            raise too_large("the number of values in the message", self._limits.max_values, "max_values")
         if kind in _FIXED_SIZES:
             return at + _FIXED_SIZES[kind] * count
         if kind in {"int", "long"}:
@@ -198,7 +198,7 @@ _BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome
 def values_of(entries: dict[str, Any], limits: Limits, depth: int = 0) -> dict[str, Any]:
     """The values in a record's map of them. Raises WireError for what is over a limit."""
     if len(entries) > limits.max_entries:
-        raise too_large(f"a map of {len(entries)} entries", limits.max_entries)
+        raise too_large(f"a map of {len(entries)} entries", limits.max_entries, "max_entries")
     return {
         _text(name, limits.max_name_bytes): _value(wrapped["of"], limits, depth) for name, wrapped in entries.items()
     }
@@ -210,14 +210,14 @@ def _value(value: Any, limits: Limits, depth: int) -> Any:
         data = fields["data"]
         if name == "spillway.Bytes":
             if len(data) > limits.max_string_bytes:
-                raise too_large(f"a bytes value of {len(data)} bytes", limits.max_string_bytes)
+                raise too_large(f"a bytes value of {len(data)} bytes", limits.max_string_bytes, "max_string_bytes")
             return data
         return tensors.view(data, 0, len(data), fields["dtype"].encode(), fields["shape"], limits)
     if isinstance(value, str):
         return _text(value, limits.max_string_bytes)
     if isinstance(value, (list, dict)):
         if depth == limits.max_depth:
-            raise too_large("the message's nesting", limits.max_depth)
+            raise too_large("the message's nesting", limits.max_depth, "max_depth")
         if isinstance(value, dict):
             return values_of(value, limits, depth + 1)
         return [_value(item["of"], limits, depth + 1) for item in value]
@@ -232,5 +232,5 @@ def _text(text: str, most: int) -> str:
 
 def _timings(records: list[dict[str, Any]], limits: Limits) -> list[StageTiming]:
     if len(records) > limits.max_timings:
-        raise too_large(f"{len(records)} stage timings", limits.max_timings)
+        raise too_large(f"{len(records)} stage timings", limits.max_timings, "max_timings")
     return [StageTiming(**record) for record in records]

@@ -35,15 +35,18 @@ def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: 
     Raises WireError for a key that is no string, a value of a type that does not travel, anything over a limit.
     """
     if len(values) > limits.max_entries:
-        raise too_large(f"a map of {len(values)} entries", limits.max_entries)
+        raise too_large(f"a map of {len(values)} entries", limits.max_entries, "max_entries")
     _take(len(values), left, limits)
     most = limits.max_name_bytes
     packed = {}
     for name, value in values.items():
         if not isinstance(name, str):
             raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
-        check_length("a name", name, most)
-        packed[name] = _pack(value, limits, left, depth)
+        check_length("a name", name, most, "max_name_bytes")
+        try:
+            packed[name] = _pack(value, limits, left, depth)
+        except WireError as error:
+            raise error.within(name) from error
     return packed
 
 
@@ -60,7 +63,7 @@ def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
             raise WireError(reasons.NOT_ENCODABLE, "an int does not fit 64 bits")
         return {"of": ("long", value)}
     if kind is str:
-        check_length("a string", value, limits.max_string_bytes)
+        check_length("a string", value, limits.max_string_bytes, "max_string_bytes")
         return {"of": ("string", value)}
     return _pack_other(value, limits, left, depth)
 
@@ -69,11 +72,13 @@ def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Pack
     """The types that are rare on the hot path, and subclasses of the others."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         if memoryview(value).nbytes > limits.max_string_bytes:
-            raise too_large(f"a bytes value of {memoryview(value).nbytes} bytes", limits.max_string_bytes)
+            raise too_large(
+                f"a bytes value of {memoryview(value).nbytes} bytes", limits.max_string_bytes, "max_string_bytes"
+            )
         return {"of": (_BYTES, {"data": bytes(value)})}
     if isinstance(value, (list, tuple, dict)):
         if depth == limits.max_depth:
-            raise too_large("the message's nesting", limits.max_depth)
+            raise too_large("the message's nesting", limits.max_depth, "max_depth")
         if isinstance(value, dict):
             return {"of": ("map", pack_map(value, limits, left, depth + 1))}
         return {"of": ("array", _pack_items(value, limits, left, depth + 1))}
@@ -105,12 +110,12 @@ def _pack_scalar(value: Any, limits: Limits, left: list[int], depth: int) -> Pac
 def _take(count: int, left: list[int], limits: Limits) -> None:
     left[0] -= count
     if left[0] < 0:
-        raise too_large("the number of values in the message", limits.max_values)
+        raise too_large("the number of values in the message", limits.max_values, "max_values")
 
 
-def check_length(what: str, text: str, most: int) -> None:
+def check_length(what: str, text: str, most: int, limit: str = "") -> None:
     """Raise WireError(TOO_LARGE) for a text of more than `most` bytes."""
     size = len(text)
     # A character takes at most four bytes: only a text near the limit needs counting.
     if size * 4 > most and (size > most or len(text.encode("utf-8", "surrogatepass")) > most):
-        raise too_large(f"{what} of {size} characters", most)
+        raise too_large(f"{what} of {size} characters", most, limit)

@@ -76,9 +76,9 @@ def pack(value: Any, limits: Limits) -> dict[str, Any]:
         name, array = found, value
     size = array.nbytes or _spread(array.shape) * array.itemsize
     if size > limits.max_tensor_bytes:
-        raise too_large(f"a tensor of shape {array.shape}", limits.max_tensor_bytes)
+        raise too_large(f"a tensor of shape {array.shape}", limits.max_tensor_bytes, "max_tensor_bytes")
     if array.ndim > limits.max_rank:
-        raise too_large(f"a tensor of rank {array.ndim}", limits.max_rank)
+        raise too_large(f"a tensor of rank {array.ndim}", limits.max_rank, "max_rank")
     return {"dtype": name, "shape": array.shape, "data": array.tobytes()}
 
 
@@ -92,11 +92,11 @@ def view(message: bytes, at: int, size: int, dtype: bytes, shape: list[int], lim
     if element is None:
         raise WireError(reasons.BAD_INPUT, f"a tensor has the unknown dtype {dtype[:32]!r}")
     if len(shape) > limits.max_rank:
-        raise too_large(f"a tensor of rank {len(shape)}", limits.max_rank)
+        raise too_large(f"a tensor of rank {len(shape)}", limits.max_rank, "max_rank")
     if shape and min(shape) < 0:
         raise WireError(reasons.CORRUPT, f"a tensor has a negative dimension: {shape}")
     if _spread(shape) * element.itemsize > limits.max_tensor_bytes:
-        raise too_large(f"a tensor of shape {shape}", limits.max_tensor_bytes)
+        raise too_large(f"a tensor of shape {shape}", limits.max_tensor_bytes, "max_tensor_bytes")
     if math.prod(shape) * element.itemsize != size:
         raise WireError(reasons.CORRUPT, f"a tensor of {dtype.decode()} and shape {shape} has {size} bytes of data")
     array = np.ndarray(shape, element, message, at)

@@ -110,7 +110,7 @@ def _check(record: dict[str, Any], limits: Limits) -> None:
     if len(record["waits"]) > MAX_WAITS:
         raise too_large(f"a summary of {len(record['waits'])} batch waits", MAX_WAITS)
     if len(record["stage"].encode()) > limits.max_name_bytes:
-        raise too_large(f"a stage's name of {len(record['stage'])} characters", limits.max_name_bytes)
+        raise too_large(f"a stage's name of {len(record['stage'])} characters", limits.max_name_bytes, "max_name_bytes")
 
 
 def _packed(numbers: Sequence[float]) -> bytes:

@@ -54,7 +54,7 @@ def test_start_use_stop_and_reset(spillway, tmp_path):
     again = spillway("start", "--json")  # on its earlier port, which is where clients look for it
     assert json.loads(again.stdout)["bootstrap"] == bootstrap.stdout.strip()
     assert spillway("stop").returncode == 0
-    assert spillway("reset").returncode == 0
+    assert spillway("reset", "--yes").returncode == 0
     assert not (tmp_path / "data").exists()
 
 
@@ -79,7 +79,7 @@ def test_three_nodes_are_started_told_of_completed_and_stopped_together(spillway
     assert spillway("status", "--print-bootstrap").stdout == ""
     assert spillway("start", "--print-bootstrap").stdout == started.stdout
     assert spillway("stop").returncode == 0
-    assert spillway("reset").returncode == 0
+    assert spillway("reset", "--yes").returncode == 0
     assert not (tmp_path / "data").exists()
 
 

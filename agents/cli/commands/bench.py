@@ -7,6 +7,8 @@ import importlib.util
 
 import click
 
+from agents.cli.suggesting import SuggestingGroup
+
 # name -> what `spillway bench --help` says of it; each is the click command `name` in the module `agents.bench.<name>`,
 # with an underscore for a hyphen
 BENCHES = {
@@ -33,7 +35,7 @@ def _python(name: str) -> str:
     return name.replace("-", "_")
 
 
-class _Benches(click.Group):
+class _Benches(SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [name for name in BENCHES if importlib.util.find_spec(f"agents.bench.{_python(name)}") is not None]
 

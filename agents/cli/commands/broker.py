@@ -12,16 +12,17 @@ from agents.broker.cluster import HEAP, NODE_HEAP, SIZES
 from agents.broker.folder import DataFolder
 from agents.broker.ports import kafka_answers
 from agents.broker.settings import DEFAULT_PORT
-from agents.cli.options import broker_dir_option, cache_dir, json_option
+from agents.cli.options import broker_dir_option, cache_dir, confirmed, json_option
+from agents.cli.suggesting import SuggestingGroup
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_data_dir = broker_dir_option("--data-dir")
+_data_dir = broker_dir_option("--broker-dir", "--data-dir", "data_dir")
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def broker() -> None:
     """Start, stop, inspect or reset a local Kafka.
 
@@ -58,7 +59,7 @@ def start(
     Of a cluster of which some nodes run, the others are started.
 
     \b
-    Example: spillway broker start --data-dir /tmp/kafka --port 19092
+    Example: spillway broker start --broker-dir /tmp/kafka --port 19092
     """  # noqa: D301
     folder = DataFolder(data_dir)
     running = folder.brokers()
@@ -127,9 +128,13 @@ def status(ctx: click.Context, data_dir: Path, *, print_bootstrap: bool, as_json
 
 @broker.command()
 @_data_dir
-def reset(data_dir: Path) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(data_dir: Path, *, yes: bool) -> None:
     """Delete everything that a stopped broker kept: topics, records, offsets."""
     folder = DataFolder(data_dir)
+    folder.check_stopped()
+    if folder.path.exists():
+        confirmed(f"delete all that is in {folder.path}", yes=yes)
     folder.wipe()
     click.echo(f"{folder.path} is empty")
 

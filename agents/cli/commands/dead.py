@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import bootstrap_option, client_config_option, json_option, pipeline_argument, run_dir_option
+from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
+from agents.cli.suggesting import SuggestingGroup
 from agents.live.operator.letters import Letter, Letters
 from lineage.errors import SpillwayError, UsageError, WireError
 from lineage.message import PREDICTION
@@ -32,7 +33,7 @@ _NEWEST = 50
 _TEXT = 200
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def dead() -> None:
     """List, show and retry the queries that a pipeline could not serve.
 
@@ -45,7 +46,7 @@ def dead() -> None:
 
 
 def _of_pipeline(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (json_option, run_dir_option, client_config_option, bootstrap_option, pipeline_argument):
+    for option in (json_option, run_dir_option, cluster_options, pipeline_argument):
         command = option(command)
     return command
 

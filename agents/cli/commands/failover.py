@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import bootstrap_option, client_config_option, json_option, pipeline_argument, run_dir_option
+from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
 from topology.load import load
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long to wait for the successor.",
 )
-@bootstrap_option
-@client_config_option
+@cluster_options
 @run_dir_option
 @json_option
 def failover(

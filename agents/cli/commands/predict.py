@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import bootstrap_option, client_config_option, pipeline_argument, run_dir_option
+from agents.cli.options import cluster_options, pipeline_argument, run_dir_option
 from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
 from lineage.message import FAILED
@@ -28,8 +28,7 @@ _CONNECT_SECONDS = 10.0
 @click.command()
 @pipeline_argument
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
-@bootstrap_option
-@client_config_option
+@cluster_options
 @run_dir_option
 @click.option("--deadline", type=_DURATION, metavar="SECONDS", help="From now.  [default: the pipeline's SLO]")
 @click.option("--key", metavar="TEXT", help="Session or user: what has the same key stays in order.")

@@ -14,8 +14,7 @@ import click
 
 from agents.cli.cluster import find_cluster
 from agents.cli.options import (
-    bootstrap_option,
-    client_config_option,
+    cluster_options,
     json_option,
     pipeline_argument,
     run_dir_option,
@@ -45,8 +44,7 @@ _ENDLESS = math.inf
     metavar="DIR",
     help="New or empty directory for the recording.",
 )
-@bootstrap_option
-@client_config_option
+@cluster_options
 @run_dir_option
 @click.option("--duration", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: until Ctrl-C]")
 @click.option(

@@ -13,13 +13,14 @@ import click
 
 from agents.cli.cluster import find_cluster
 from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.durations import seconds
+from agents.cli.durations import positive, seconds
 from agents.cli.metering import StageMeter
 from agents.cli.options import (
     bootstrap_option,
     broker_dir_option,
     cache_dir,
     client_config_option,
+    given,
     html_option,
     json_option,
     pipeline_argument,
@@ -64,13 +65,21 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 @run_dir_option
 @click.option(
     "--slo",
-    callback=seconds,
+    callback=positive,
     metavar="SECONDS",
     help="Instead of the pipeline's, and of a recording's deadlines; also as 400ms.",
 )
-@click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
-@click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
-@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="So many times the requests.",
+)
+@click.option(
+    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="So many times as fast."
+)
+@click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @plan_period_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and payloads.")
@@ -197,9 +206,10 @@ def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSe
 
     bootstrap, client_config = chosen.bootstrap, chosen.client_config
     keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
-    if bootstrap is None and client_config is None:
+    local = given("broker_dir") and not given("bootstrap")  # told here, it wins over the environment
+    if local or (bootstrap is None and client_config is None):
         broker = stack.enter_context(kept_broker(chosen.broker_dir, cache_dir=cache_dir(), say=_say))
-        bootstrap, keep = broker.bootstrap, broker.keep
+        bootstrap, client_config, keep = broker.bootstrap, None, broker.keep
     settings = ClientSettings.load(bootstrap, client_config)
     service = ServiceSettings(
         pipeline=pipeline,

@@ -17,6 +17,7 @@ from agents.cli.options import (
     broker_dir_option,
     cache_dir,
     client_config_option,
+    given,
     pipeline_argument,
     plan_period_option,
     run_dir_option,
@@ -226,7 +227,8 @@ def _supervise(
     with ExitStack() as stack:
         display = stack.enter_context(Display(pipeline.spec.name, quiet=quiet))
         keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
-        if with_broker or (bootstrap is None and client_config is None):
+        local = given("broker_dir") and not given("bootstrap")  # told here, it wins over the environment
+        if with_broker or local or (bootstrap is None and client_config is None):
             broker = stack.enter_context(kept_broker(broker_dir, cache_dir=cache_dir(), say=display.say))
             bootstrap, client_config, keep = broker.bootstrap, None, broker.keep
         service = Service(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.durations import seconds
+from agents.cli.durations import positive, seconds
 from agents.cli.options import html_option, json_option, pipeline_argument, plan_period_option
 from agents.cli.pipelines import load_fresh
 from agents.cli.policies import POLICY, require_policies
@@ -56,10 +56,18 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     show_default=True,
     help="worker: a queue per instance, in turn; shared: one queue per stage; partition: a queue per replica, as live.",
 )
-@click.option("--slo", callback=seconds, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="So many times the requests.")
-@click.option("--speed", type=float, default=1.0, show_default=True, help="So many times as fast.")
-@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the trace's first part.")
+@click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="So many times the requests.",
+)
+@click.option(
+    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="So many times as fast."
+)
+@click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
 @click.option("--hop", callback=seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")

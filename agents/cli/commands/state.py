@@ -26,6 +26,7 @@ from agents.cli.state_views import (
     versions_grid,
     when,
 )
+from agents.cli.suggesting import SuggestingGroup
 from agents.live.operator import changes
 from agents.live.operator.choices import kept_version, place_of, stage_of
 from agents.live.operator.files import read_file, write_file
@@ -45,7 +46,7 @@ _stage = click.argument("stage")
 _shard = click.option("--shard", type=int, metavar="N", help="Which shard, where the stage has several.")
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def state() -> None:
     """List, show, compare, export, import and rewind the states of stateful stages.
 

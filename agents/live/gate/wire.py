@@ -127,7 +127,9 @@ class Wire:
         value = write_outcome(release.outcome, release.request_id, seconds)
         if len(value) <= self._limits.max_message_bytes:
             return value
-        too_much = too_large(f"an outcome of {len(value)} bytes in JSON", self._limits.max_message_bytes)
+        too_much = too_large(
+            f"an outcome of {len(value)} bytes in JSON", self._limits.max_message_bytes, "max_message_bytes"
+        )
         return write_outcome(_failed(too_much), release.request_id, seconds)
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:

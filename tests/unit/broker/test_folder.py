@@ -108,5 +108,5 @@ def test_errors_of_the_file_system_say_what_to_do(tmp_path):
     folder = DataFolder(tmp_path)
     with pytest.raises(BrokerError, match=r"disk of .* is full"), folder.readable_errors():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with pytest.raises(BrokerError, match=r"Permission denied.*--data-dir"), folder.readable_errors():
+    with pytest.raises(BrokerError, match=r"Permission denied.*--broker-dir"), folder.readable_errors():
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

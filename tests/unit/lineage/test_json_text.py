@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from lineage.errors import WireError
-from lineage.message import PREDICTION, Outcome, StageTiming
+from lineage.limits import Limits
+from lineage.message import PREDICTION, Outcome, Query, StageTiming
+from lineage.values.codec import Decoder, encode_query
 from lineage.values.json_text import read_inputs, read_outcome, read_value, show_outcome, show_value, write_outcome
 from lineage.values.tensors import Bfloat16
 
@@ -107,3 +109,10 @@ def test_an_outcome_comes_back_from_json():
 def test_what_is_no_outcome_in_json_is_refused(text):
     with pytest.raises(WireError, match="no outcome in JSON"):
         read_outcome(text)
+
+
+def test_what_is_over_a_limit_is_named_with_the_limit():
+    with pytest.raises(WireError, match=r"'a': 'b': a string of 40 characters is over .* of 16 \(limits: max_string_b"):
+        encode_query(Query({"a": {"b": "x" * 40}}), Limits(max_string_bytes=16))
+    with pytest.raises(WireError, match=r"'a': 'b': a text of 40 bytes is over .* of 16 \(limits: max_string_bytes\)"):
+        Decoder(Limits(max_string_bytes=16)).query(encode_query(Query({"a": {"b": "x" * 40}})))

@@ -1,0 +1,85 @@
+"""What the command says of common mistakes: one line that names the place and the way out."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents.cli.main import run
+
+PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stauts"], "no such command 'stauts': did you mean 'status'?"),
+        (["broker", "strat"], "no such command 'strat': did you mean 'start'?"),
+        (["dead", "xyz"], "no such command 'xyz': there are list, retry, show"),
+        (["bench", "hopp"], "did you mean 'hop'?"),
+        (["simulate", PIPELINE, "constant:1", "--slo", "-1"], "-1 is no duration: give 0 or more seconds"),
+        (["simulate", PIPELINE, "constant:1", "--slo", "0"], "must be above 0"),
+        (["simulate", PIPELINE, "constant:1", "--duration", "nan"], "nan is no duration"),
+        (["simulate", PIPELINE, "constant:1", "--speed", "0"], "0.0 is not in the range x>0"),
+        (["predict", PIPELINE, "--broker-dir", "nowhere", "--bootstrap", "b:1"], "exclude each other"),
+        (["predict", PIPELINE, "--broker-dir", "nowhere"], "no broker runs on nowhere: start it with"),
+        (["topics", "delete", PIPELINE], "no Kafka broker is named"),
+    ],
+)
+def test_a_mistake_is_named(capsys, monkeypatch, tmp_path, words, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    if "--bootstrap" in words or "predict" in words:
+        (tmp_path / "q.json").write_text("{}")
+        words = [*words[:2], "q.json", *words[2:]]
+    assert run(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_broker_dir_on_the_command_line_wins_over_the_environment(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPILLWAY_BOOTSTRAP", "elsewhere:9092")
+    (tmp_path / "q.json").write_text("{}")
+    assert run(["predict", PIPELINE, "q.json", "--broker-dir", "mine"]) == 2
+    assert "no broker runs on mine" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    words = ["state", "list", PIPELINE, "greet", "--bootstrap", "127.0.0.1:1"]
+    assert run(["check", str(tmp_path / "file" / "pipeline.yaml")]) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agents.cli.main.root.main", lambda *_, **__: (tmp_path / "file" / "logs").mkdir())
+        assert run(words) == 2
+        patch.setattr("agents.cli.main.root.main", lambda *_, **__: os.kill(2**22 - 1, signal.SIGTERM))
+        with pytest.raises(ProcessLookupError):  # not a file's: that is a bug of ours, and has its traceback
+            run(words)
+
+
+def test_what_cannot_be_asked_is_not_done(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    (folder / "broker.json").write_text("{}")
+    assert run(["broker", "reset", "--broker-dir", str(folder)]) == 2
+    assert "say --yes if that is meant" in capsys.readouterr().err
+    assert folder.exists()
+    assert run(["broker", "reset", "--broker-dir", str(folder), "--yes"]) == 0
+    assert not folder.exists()
+
+
+def test_ctrl_c_while_the_command_is_imported_is_one_line():
+    code = "import sys, os, signal; sys.modules['agents.cli.main'] = None; import agents.cli.entry as entry\n"
+    code += "import builtins; real = builtins.__import__\n"
+    code += "def late(name, *rest):\n    if name == 'agents.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
+    code += "    return real(name, *rest)\n"
+    code += "builtins.__import__ = late; entry.main()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is not None
