@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
-_FAST_RECOVERY: Final[dict[str, Any]] = {
-    # A broker that restarts is back within seconds; the defaults back off for up to ten.
-    "reconnect.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 500,
-    "topic.metadata.refresh.fast.interval.ms": 100,
-}
 DEAF_SECONDS: Final = 10.0
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
@@ -51,7 +45,6 @@ class Reader:
             "enable.auto.offset.store": False,
             "allow.auto.create.topics": False,
             "error_cb": noting(self._trouble),
-            **_FAST_RECOVERY,
             **properties,
         }
         self._starts: dict[tuple[str, int], int] = {}
@@ -184,7 +177,6 @@ def idempotent_producer(
     options = {
         "enable.idempotence": True,
         "error_cb": noting(trouble, on_fatal),
-        **_FAST_RECOVERY,
         **ProducerLog.DEBUG,
         **properties,
     }

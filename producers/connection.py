@@ -47,6 +47,13 @@ _KNOWN = (*_CHOICES, *_FREE)
 # broker that stops or starts may say that there are none (a cluster of one does), and a client that then does not start
 # again is without brokers for good.
 TRANSACTIONAL = {"metadata.recovery.strategy": "none"}
+# A broker that restarts is back within seconds, and may lead again at once what it led; librdkafka's default backs off
+# for up to ten before it connects again, and for a second before it asks again.
+_RECOVERY: dict[str, Any] = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.max.ms": 250,
+}
 _SECRET = frozenset({PASSWORD, KEY_PASSWORD})
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
 _LARGEST_PORT = 65535
@@ -116,7 +123,7 @@ class ClientSettings(BaseModel):
 
     def confluent(self) -> dict[str, Any]:
         """Configuration for any confluent-kafka client; a new dict that the caller may extend."""
-        return {BOOTSTRAP: self.bootstrap, **self.properties}
+        return {BOOTSTRAP: self.bootstrap, **_RECOVERY, **self.properties}
 
     def aiokafka(self) -> dict[str, Any]:
         """Keyword arguments for any aiokafka client."""

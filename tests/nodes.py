@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 from functools import reduce
@@ -20,6 +22,29 @@ _QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms"
 _DESCRIBE_QUORUM = 55
 _SECONDS = 5.0
 GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+class ClusterBench:
+    """A cluster, and what to ask it: for runs that strike its nodes."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self.broker = cluster  # as of a bench of one broker: where its straight way is
+        self.nodes = Nodes(cluster)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients start."""
+        return self.cluster.bootstrap
+
+    def mend(self) -> None:
+        """Have all nodes run, and all replicas in sync."""
+        for node in self.cluster.nodes:
+            if node.pid is None:
+                node.start()
+            else:
+                os.kill(node.pid, signal.SIGCONT)
+        until(self.nodes.whole, 60, "all replicas are in sync")
 
 
 class Nodes:

@@ -9,7 +9,11 @@ c. the newest durable version can be put together from the log as it is, has the
    model has no chance in it, is the state that a replay of the recorded batches in one process comes to, bit for bit;
    and what the stage has sent for them is what the replay gives (`states`);
 d. no two live messages of one sender about one query differ, and no query changes a state twice (`conflicts`);
-e. what was recorded last is durable, and a newcomer finds the same (`progress`).
+e. what was recorded last is durable, and a newcomer finds the same (`progress`);
+f. what a durable version has recorded came from versions that are durable, too, and a join went on without a part only
+   where that part was lost, in a version that is durable (`grounds`).
+
+Stages may join, choose, be several last ones, and have several shards.
 
 Every function gives a list of problems that name query, place and version; empty when all is well.
 """
@@ -29,8 +33,9 @@ from tests.state_replay import state_problems
 from topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from lineage.marks import Place
     from tests.state_topics import Recording
 
 MOST = 20  # problems of one sort that are told
@@ -48,7 +53,7 @@ class Judge:
     def problems(self, accepted: Collection[str], right: Callable[[str, str, Any], bool] | None = None) -> list[str]:
         """All that is wrong, with at most `MOST` of a sort; `right(id, kind, outputs)` judges an outcome's content."""
         found: list[str] = []
-        for check in (lambda: self.outcomes(accepted, right), self.releases, self.states, self.conflicts):
+        for check in (lambda: self.outcomes(accepted, right), self.releases, self.states, self.conflicts, self.grounds):
             some = check()
             found += some[:MOST]
             if len(some) > MOST:
@@ -147,5 +152,63 @@ class Judge:
                 for _, batch in histories.batches(place).values()
                 for record in (*batch.taken, *batch.dropped)
             }
-            problems += [f"{request}: {stage} has no record of it" for request in sorted(set(accepted) - there)[:MOST]]
+            due = self._due(stage, accepted)
+            problems += [f"{request}: {stage} has no record of it" for request in sorted(due - there)[:MOST]]
         return problems
+
+    def _due(self, stage: str, accepted: Collection[str]) -> set[str]:
+        """The queries that have to come by a stage: all, unless a choice before it sends some elsewhere."""
+        if not self._behind_a_choice(stage):
+            return set(accepted)
+        topic = topics.stage_input(self.spec.name, stage)
+        return {told.request_id for on, _, told in self.messages.sent() if on == topic and self.messages.live(told)}
+
+    def _behind_a_choice(self, stage: str) -> bool:
+        before = self.messages.graph.predecessors[stage]
+        return any(self.spec.stage(one).choose is not None or self._behind_a_choice(one) for one in before)
+
+    # f ---------------------------------------------------------------------------------------------------------
+
+    def grounds(self) -> list[str]:
+        """What durable versions have recorded is such that a recovery comes to the same."""
+        problems = []
+        for place in self.histories.places:
+            if self.messages.graph.predecessors[place[0]]:
+                problems += [*self._made_of(place), *self._went_without(place)]
+        return problems
+
+    def _made_of(self, place: Place) -> Iterator[str]:
+        """Where a durable version has recorded a message that rests on one that is not."""
+        topic = topics.stage_input(self.spec.name, place[0])
+        said = {(one.partition, one.offset): told for on, one, told in self.messages.sent() if on == topic}
+        for version, batch in self.histories.batches(place).values():
+            for record in (*batch.taken, *batch.dropped):
+                hop = said[record.partition, record.offset].hop
+                for mark in hop.marks if hop is not None else ():
+                    fate = self.histories.logs.fate(mark)
+                    if fate is not Fate.DURABLE:
+                        what = f"{place[0]}/{place[1]} {version}"
+                        yield f"{record.request}: {what} is made of {mark}, which is {fate.value}"
+
+    def _went_without(self, place: Place) -> Iterator[str]:
+        """Where a join that waits for all went on without a part, and what stands of that part is no loss."""
+        stage, graph = self.spec.stage(place[0]), self.messages.graph
+        if not graph.is_join(stage.name) or (stage.join is not None and stage.join.mode != "all"):
+            return
+        topic = topics.stage_input(self.spec.name, stage.name)
+        came: dict[tuple[int, int], str] = {}  # by place of the record: from whom
+        stands: dict[tuple[str, str], set[bool]] = defaultdict(set)  # by request and sender: whether lost
+        for on, one, told in self.messages.sent():
+            if on == topic and told.hop is not None:
+                if not told.lost:
+                    came[one.partition, one.offset] = told.hop.stage
+                if self.messages.live(told):
+                    stands[told.request_id, told.hop.stage].add(bool(told.lost))
+        for version, batch in self.histories.batches(place).values():
+            parts: dict[str, set[str | None]] = defaultdict(set)
+            for record in batch.taken:
+                parts[record.request].add(came.get((record.partition, record.offset)))
+            for request, senders in parts.items():
+                missed = [one for one in graph.predecessors[stage.name] if stands.get((request, one)) == {False}]
+                for one in sorted(set(missed) - senders):
+                    yield f"{request}: {place[0]}/{place[1]} {version} went on without {one}, whose result stands"

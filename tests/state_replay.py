@@ -69,10 +69,10 @@ def record_problems(place: Place, histories: Histories) -> list[str]:
 
 
 def sent_problems(place: Place, messages: Messages, batches: list[Batch], replayed: Run) -> list[str]:
-    """What the stage has sent is what a replay gives; stages that split or choose are not looked at."""
+    """What the stage has sent is what a replay gives; stages that split are not looked at."""
     stage, shard = place
     spec = messages.spec.stage(stage)
-    if spec.split is not None or spec.choose is not None:
+    if spec.split is not None:
         return []
     right = {
         request: output

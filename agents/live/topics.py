@@ -29,6 +29,7 @@ _CLUSTER_DEFAULT = -1  # let the cluster's default.replication.factor decide
 _REQUEST_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _FIRST_SECONDS = 1.0  # of the first question: nobody is to wait in silence
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - the local code
 
 
 def ensure(
@@ -53,7 +54,7 @@ def ensure(
     there = _present(admin, settings, deadline, trouble, say)
     created = _create(admin, [topic for topic in plan if topic.name not in there], settings)
     _await_leaders(admin, plan, settings, deadline)
-    found = actual(admin, settings, [topic.name for topic in plan])
+    found = _described(admin, settings, [topic.name for topic in plan], deadline)
     wrong = mismatches(plan, found)
     if wrong:
         fix = "delete or correct them, or run the pipeline under another name"
@@ -86,6 +87,28 @@ def actual(admin: AdminClient, settings: ClientSettings, names: Iterable[str]) -
         )
         for name, partitions in there.items()
     }
+
+
+def _described(
+    admin: AdminClient, settings: ClientSettings, names: Sequence[str], deadline: float
+) -> dict[str, ActualTopic]:
+    """What the cluster has of topics that are there: a broker of several may be the last to hear of a new one."""
+    while True:
+        try:
+            found = actual(admin, settings, names)
+            missing = len(found) < len(names)
+        except BrokerError as error:
+            unknown = isinstance(error.__cause__, KafkaException) and _code(error.__cause__) in _UNKNOWN
+            if not unknown or time.monotonic() >= deadline:
+                raise
+            missing = True
+        if not missing or time.monotonic() >= deadline:
+            return found
+        time.sleep(_POLL_SECONDS)
+
+
+def _code(error: KafkaException) -> int:
+    return int(error.args[0].code())
 
 
 def _listed(admin: AdminClient, settings: ClientSettings, seconds: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from agents.broker import EmbeddedCluster
 from agents.cli.options import cache_dir
 from agents.live.topics import ensure
 from producers.connection import ClientSettings
-from tests.nodes import Nodes
+from tests.nodes import ClusterBench
 from tests.waiting import BROKER_SECONDS, Bound, until
 from topology.load import parse
 from topology.topics import topic_plan
@@ -32,12 +32,9 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def nodes(cluster):
-    made = Nodes(cluster)
-    yield made
-    for node in cluster.nodes:  # whatever a test has left
-        if node.pid is None:
-            node.start()
-    until(made.whole, 60, "all replicas are in sync again")
+    bench = ClusterBench(cluster)
+    yield bench.nodes
+    bench.mend()
 
 
 def written(cluster, topic, count, within=60.0):

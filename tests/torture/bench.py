@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
+from confluent_kafka.admin import AdminClient
 
 from agents.live.topics import ensure
 from agents.supervise.registry import entries
@@ -30,26 +32,32 @@ from lineage.errors import WireError
 from lineage.replication import Base
 from lineage.values.replication import ReplicationDecoder
 from producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, serving
+from tests.acceptance.serving import ROOT, SPILLWAY, serving
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
 from tests.torture.arming import give_order, who_took
 from tests.torture.compaction import compact_fiercely, left_problems
-from tests.torture.load import ANSWER_SECONDS, PARTITIONS, SLO, Load
+from tests.torture.load import ANSWER_SECONDS, BACKLOG_SECONDS, PARTITIONS, SLO, Load
+from tests.torture.shapes import BATCH
 from tests.waiting import until
 from topology import topics
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from agents.supervise.registry import Entry
+    from tests.nodes import ClusterBench
     from tests.slow_broker import SlowBroker
     from tests.state_topics import Recording, Written
     from tests.torture.shapes import Shape
+
+SLOW = 0.04  # seconds of a batch, where there is to be a backlog
+_SHORT_QUEUE = 64  # what a stage holds then: so reading is paused all the time
+_TRICKLE = 20.0  # queries a second after the backlog's, of about 200 that are done
 
 
 @dataclass
@@ -70,17 +78,22 @@ class Run:
 
     def __init__(
         self,
-        bench: SlowBroker,
+        bench: SlowBroker | ClusterBench,
         name: str,
         shape: Shape,
         folder: Path,
         *,
         through_link: bool = False,
         compacted: bool = False,
+        backlog: bool = False,
+        options: Sequence[str] = (),
         **arguments: Any,
     ) -> None:
-        """`through_link`: all of its processes are behind the proxy. `arguments`: of every stage's model."""
-        self.compacted = compacted
+        """`through_link`: all of its processes are behind the proxy. `arguments`: of every stage's model.
+
+        `backlog`: stages are slow and their queues short, and `load` begins with more than they do in 20 s.
+        """
+        self.compacted, self.backlog, self._options = compacted, backlog, options
         self.bench, self.shape, self.folder, self.name = bench, shape, folder, name
         self.bootstrap = bench.bootstrap if through_link else bench.broker.bootstrap
         self.orders = folder / "orders"
@@ -89,8 +102,11 @@ class Run:
             of_model = {"orders": str(self.orders)}
             if stage["model"].endswith((":Chain", ":Dice")):
                 of_model |= arguments
-            stages.append({**stage, "arguments": of_model})
-        spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, "stages": stages}
+            if backlog:  # a later stage is as slow as two before it, so that work waits before each
+                of_model["seconds"] = SLOW if stage["after"] else SLOW / 2
+            queue = {"queue": _SHORT_QUEUE} if backlog else {}
+            stages.append({**stage, **queue, "arguments": {**stage.get("arguments", {}), **of_model}})
+        spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, "stages": stages, **shape.more}
         self.path = folder / "pipeline.yaml"
         self.path.write_text(yaml.safe_dump(spec, sort_keys=False))
         self.pipeline = load(self.path)
@@ -100,6 +116,7 @@ class Run:
         self._reigns: defaultdict[str, list[Base]] = defaultdict(list)
         self._answers: set[bytes | None] = set()
         self._stack = ExitStack()
+        self._beside: list[subprocess.Popen[bytes]] = []
         self._load: Load | None = None
 
     # How it begins and ends ------------------------------------------------------------------------------------
@@ -117,8 +134,16 @@ class Run:
     def serve(self) -> None:
         """Start the processes."""
         self.served = self._stack.enter_context(
-            serving(self.path, self.name, self.bootstrap, self.folder, "--plan-period", "0.5", cwd=ROOT)
+            serving(self.path, self.name, self.bootstrap, self.folder, "--plan-period", "0.5", *self._options, cwd=ROOT)
         )
+
+    def second_gate(self) -> None:
+        """Have another gate serve beside the one of the command, as an orchestrator starts it."""
+        command = [SPILLWAY, "serve", self.path, "--gate", "--replica", "1", "--bootstrap", self.bootstrap]
+        with (self.folder / "gate.1.log").open("wb") as out:
+            where = ["--run-dir", self.served.run_dir]
+            self._beside.append(subprocess.Popen([*command, *where], stdout=out, stderr=out, cwd=ROOT))
+        until(lambda: any(e.name == "gate.1" and e.ready for e in self.entries()), 60, "a second gate is ready")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -128,11 +153,21 @@ class Run:
                 os.kill(entry.pid, signal.SIGCONT)
         if self._load is not None:
             self._load.abandon()
+        for process in self._beside:
+            process.kill()
         self._stack.close()
+
+    def forget(self) -> None:
+        """Delete the topics: what is left of a run must not weigh on those that follow."""
+        admin = AdminClient({"bootstrap.servers": self.bench.broker.bootstrap})
+        for future in admin.delete_topics([topic.name for topic in topics.topic_plan(self.pipeline.spec)]).values():
+            future.result(ANSWER_SECONDS)
 
     def load(self, count: int = 300, rate: float = 100.0) -> Load:
         """Begin to send queries."""
-        self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count)
+        burst = round(BACKLOG_SECONDS * BATCH / SLOW) if self.backlog else 0
+        rate = _TRICKLE if self.backlog else rate
+        self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count, burst=burst)
         return self._load
 
     def judged(self) -> Verdict:
@@ -145,6 +180,9 @@ class Run:
         except AssertionError as error:
             problems.append(str(error))
         epochs = {stage: self.base(stage).epoch for stage, _ in self.pipeline.spec.places}
+        for process in self._beside:
+            process.terminate()
+            until(lambda process=process: process.poll() is not None, 60, "what was started beside has ended")
         code = self.served.stop()
         if code:
             problems.append(f"spillway serve ended with {code}")
@@ -180,7 +218,7 @@ class Run:
 
     def _bases(self, stage: str) -> list[Base]:
         for record in self._news(topics.versions(self.name, stage)):
-            if record.key is not None and record.key.startswith(b"base/") and record.value is not None:
+            if record.partition == 0 and (record.key or b"").startswith(b"base/") and record.value is not None:
                 base = ReplicationDecoder().record(record.value)
                 assert isinstance(base, Base)
                 self._reigns[stage].append(base)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agents.broker import EmbeddedCluster
 from agents.cli.options import cache_dir
+from tests.nodes import ClusterBench
 from tests.slow_broker import slow_broker
+from tests.waiting import BROKER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +31,14 @@ def slow_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowBroker]
     settings = {"log_cleaner_backoff_ms": "100", "log_retention_check_interval_ms": "1000"}
     with slow_broker(tmp_path_factory.mktemp("torture"), cache_dir(), **settings) as bench:
         yield bench
+
+
+@pytest.fixture(scope="session")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBench]:
+    """A cluster of three."""
+    folder = tmp_path_factory.mktemp("nodes")
+    with EmbeddedCluster(folder, nodes=3, cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as cluster:
+        yield ClusterBench(cluster)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

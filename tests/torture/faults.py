@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.torture.bench import Run
 
 LEASE = 1.0
+_HELD_SECONDS = 310.0
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,17 @@ class Fault:
     prepare: Callable[[Run, Random], None] = lambda _run, _rng: None
     through_link: bool = False
     compacted: bool = False
+    nodes: int = 1  # brokers
     arguments: dict[str, Any] = field(default_factory=dict)
     count: int = 300  # queries
+    rate: float = 100.0  # of them a second
+    backlog: bool = False  # it strikes while 20 s of work wait
+    options: tuple[str, ...] = ()  # of `spillway serve`
 
 
 def begin(run: Run, rng: Random) -> None:
-    """Let some queries through first."""
-    run.answered(rng.randrange(20, 120))
+    """Let some queries through first; where there is a backlog so many that a part of it waits at each stage."""
+    run.answered(rng.randrange(100, 1_000) if run.backlog else rng.randrange(20, 120))
 
 
 def over(run: Run, stage: str, *, by: Callable[[], object]) -> None:
@@ -61,6 +66,13 @@ def primary_dies(run: Run, rng: Random) -> None:
     over(run, stage, by=lambda: run.kill(run.primary(stage)))
 
 
+def second_dies(run: Run, rng: Random) -> None:
+    """The primary of the second stateful stage, before which most of a backlog waits."""
+    begin(run, rng)
+    over(run, run.stateful[1], by=lambda: run.kill(run.primary(run.stateful[1])))
+    run.go_on()
+
+
 def backup_dies(run: Run, rng: Random) -> None:
     """A backup, at any moment; then the primary that it leaves alone, once it is back."""
     begin(run, rng)
@@ -73,6 +85,32 @@ def gate_dies(run: Run, rng: Random) -> None:
     """The gate."""
     begin(run, rng)
     run.kill("gate.0")
+    run.go_on()
+
+
+def gate_rebalances(run: Run, rng: Random) -> None:
+    """A second gate takes a part of the first one's partitions, and one of the two dies."""
+    begin(run, rng)
+    run.second_gate()
+    run.go_on()
+    run.kill(rng.choice(["gate.0", "gate.1"]))
+    run.go_on()
+
+
+def held_for_long(run: Run, rng: Random) -> None:
+    """For more than five minutes the gate, and the stateless stage before it, do not hear which versions are durable;
+    when the gate has released what it held, and the stage has not committed it, that stage dies and repeats it.
+    """
+    begin(run, rng)
+    run.faulted = time.time()
+    deaf = {run.process(label).pid for label in ("gate.0", "t.0")}
+    run.bench.link.shape(lambda link: link.client == "version-logs" and link.pid in deaf, held=True, direction="down")
+    time.sleep(_HELD_SECONDS)
+    stage = run.process("t.0").pid
+    run.bench.link.shape(lambda link: link.pid in deaf and link.pid != stage)
+    run.go_on()
+    run.kill("t.0")
+    run.bench.link.reset()
     run.go_on()
 
 

@@ -11,28 +11,36 @@ from confluent_kafka import Producer
 from lineage import headers
 from lineage.message import Query
 from lineage.values.codec import encode_query
+from producers.connection import ClientSettings
 from tests.waiting import GivenTime
 from topology import topics
 
 SLO = 600  # seconds: what is late here is late for a fault's sake, and must come all the same
 PARTITIONS = 3
 ANSWER_SECONDS = 60.0
+BACKLOG_SECONDS = 20.0
 
 
 class Load:
-    """Queries at a steady rate until `enough` is called, and at least `count` of them.
+    """Queries at a steady rate until `enough` is called, and at least `count` of them; the first `burst` at once.
 
     The rate is one of the time that the machine is given: else a run that is waited for while a host takes the
     processors would have a backlog of thousands.
     """
 
-    def __init__(self, bootstrap: str, pipeline: str, *, rate: float, count: int) -> None:
+    def __init__(self, bootstrap: str, pipeline: str, *, rate: float, count: int, burst: int = 0) -> None:
         self.accepted: list[str] = []
-        self.count = count
+        self.count = count + burst
+        self._burst = burst
         self._topic = topics.ingress(pipeline)
         self._rate = rate
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "log_level": 0}
+            {
+                **ClientSettings(bootstrap=bootstrap).confluent(),
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "log_level": 0,
+            }
         )
         self.error: str | None = None
         self._more = threading.Event()
@@ -57,7 +65,7 @@ class Load:
     def _run(self) -> None:
         given, number = GivenTime(), 0
         while number < self.count or self._more.is_set():
-            while (early := number / self._rate - given.seconds) > 0:
+            while (early := (number - self._burst) / self._rate - given.seconds) > 0:
                 time.sleep(early)
             self._send(number)
             number += 1

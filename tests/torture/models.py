@@ -22,12 +22,14 @@ class Chain:
     """Shared: a hash chain over all queries, and `kib` KiB of numbers of which each query changes a block.
 
     `seconds`: how long a compute takes, so that batches overlap with what goes on beside them. `orders`: see `arming`.
+    `fails`: it refuses each so-manieth query.
     """
 
-    def __init__(self, kib: int = 16, seconds: float = 0.0, orders: str = "") -> None:
+    def __init__(self, kib: int = 16, seconds: float = 0.0, orders: str = "", fails: int = 0) -> None:
         take_order(orders)
         self._count = max(_BLOCK, kib * 128)
         self._seconds = seconds
+        self._fails = fails
 
     def initialize(self) -> dict[str, Any]:
         return {"chain": np.zeros(16, np.uint8), "ballast": np.zeros(self._count), "queries": 0}
@@ -35,6 +37,8 @@ class Chain:
     def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
         if self._seconds:
             time.sleep(self._seconds)  # stands for a device that computes
+        if self._fails and any(query["x"] % self._fails == 0 for query in batch):
+            raise ValueError("a number that this model does not take")
         chain, answers = state["chain"].tobytes(), []
         for at, query in enumerate(batch, 1):
             chain = _link(chain, query["x"])
@@ -65,9 +69,10 @@ class Dice(Chain):
 class Users:
     """Keyed: a hash chain for each of `users` users, by the query's number."""
 
-    def __init__(self, users: int = 7, orders: str = "") -> None:
+    def __init__(self, users: int = 7, seconds: float = 0.0, orders: str = "") -> None:
         take_order(orders)
         self._users = users
+        self._seconds = seconds
 
     def initialize(self) -> dict[str, Any]:
         return {"chain": np.zeros(16, np.uint8), "queries": 0}
@@ -76,6 +81,7 @@ class Users:
         return f"user-{query['x'] % self._users}"
 
     def compute(self, states: Any, batch: Any) -> list[dict[str, Any]]:
+        time.sleep(self._seconds)
         chains = {key: state["chain"].tobytes() for key, state in states.items()}
         answers = []
         for query in batch:
@@ -96,11 +102,24 @@ class Users:
 class Through:
     """Stateless: the same for the same query, whenever it is asked."""
 
-    def __init__(self, orders: str = "") -> None:
+    def __init__(self, seconds: float = 0.0, orders: str = "") -> None:
         take_order(orders)
+        self._seconds = seconds
 
     def predict(self, batch: Any) -> list[dict[str, Any]]:
+        time.sleep(self._seconds)
         return [dict(query) for query in batch]
+
+
+def meet(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Join: another number for each set of parts that came, so that a state tells what it was made of."""
+    (number,) = {part["x"] for part in parts.values()}
+    return {"x": 4 * number + len(parts)}
+
+
+def by_parity(outputs: dict[str, Any]) -> str:
+    """Choose b for even numbers, c for odd ones."""
+    return "c" if outputs["x"] % 2 else "b"
 
 
 def _link(chain: bytes, number: int) -> bytes:

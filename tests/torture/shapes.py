@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MODELS = "tests.torture.models"
+BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -14,17 +15,23 @@ class Shape:
 
     stages: tuple[dict[str, Any], ...]
     random: frozenset[str] = frozenset()
+    more: dict[str, Any] = field(default_factory=dict)  # of the pipeline
 
 
 def stateful(name: str, model: str, *after: str, **more: Any) -> dict[str, Any]:
     """One stateful stage."""
     kind = "keyed" if model == "Users" else "shared"
-    return {"name": name, "model": f"{MODELS}:{model}", "after": list(after), "state": kind, "batch": 8, **more}
+    return {"name": name, "model": f"{MODELS}:{model}", "after": list(after), "state": kind, "batch": BATCH, **more}
 
 
 def stateless(name: str, *after: str, **more: Any) -> dict[str, Any]:
     """One stateless stage."""
-    return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batch": 8, **more}
+    return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batch": BATCH, **more}
+
+
+def meet(**more: Any) -> dict[str, Any]:
+    """A join whose result tells which parts have come."""
+    return {"mode": "all", "function": f"{MODELS}:meet", **more}
 
 
 SHAPES = {
@@ -34,6 +41,30 @@ SHAPES = {
     "single": Shape((stateful("a", "Chain"),)),
     "between": Shape((stateful("a", "Chain"), stateless("t", "a"), stateful("b", "Users", "t"))),
     "before": Shape((stateless("t"), stateful("a", "Dice", "t")), frozenset("a")),
+    "behind": Shape((stateful("a", "Chain"), stateless("t", "a"))),
+    "four": Shape(
+        (stateless("t"), stateful("a", "Users", "t"), stateful("b", "Chain", "a"), stateless("u", "b")),
+    ),
+    "join": Shape((stateful("a", "Chain"), stateful("c", "Users"), stateful("b", "Chain", "a", "c", join=meet()))),
+    "partial": Shape(
+        (
+            stateful("a", "Chain"),
+            stateful("c", "Chain", arguments={"fails": 7}),
+            stateful("b", "Chain", "a", "c", join=meet(on_loss="partial")),
+        )
+    ),
+    "choice": Shape(
+        (
+            stateful("a", "Chain", choose=f"{MODELS}:by_parity"),
+            stateful("b", "Chain", "a"),
+            stateful("c", "Users", "a"),
+        ),
+        more={"sinks": "any"},
+    ),
+    "sinks": Shape(
+        (stateful("a", "Chain"), stateful("b", "Chain", "a"), stateful("c", "Users", "a")), more={"sinks": "all"}
+    ),
+    "shards": Shape((stateful("a", "Users", shards=2), stateful("b", "Chain", "a", shards=2))),
 }
 
 # The ways to replicate that HAMS is compared with promise the same of models without chance.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from agents.live.states.crash_points import NAMES
-from tests.torture import faults
+from tests.nodes import ClusterBench
+from tests.torture import faults, node_faults
 from tests.torture.bench import Run
 from tests.torture.faults import Fault, at_point
+from tests.torture.node_faults import ROLES
 from tests.torture.shapes import SHAPES
 
 if TYPE_CHECKING:
@@ -34,8 +36,24 @@ def _points() -> dict[str, Fault]:
     return made
 
 
+def _nodes() -> dict[str, Fault]:
+    """A node of three is struck, for each of its roles; stateless stages alone share a consumer group."""
+    made = {}
+    for role, find in ROLES.items():
+        shape = "between" if role == "stage-group" else "pair"
+        made[f"node-dies-{role}"] = Fault("a node of three, killed", shape, node_faults.dies(find), nodes=3)
+        made[f"node-sleeps-{role}"] = Fault(
+            "a node of three that stands still", shape, node_faults.stands_still(find), nodes=3
+        )
+    return made
+
+
 FAULTS: dict[str, Fault] = {
     **_points(),
+    **_nodes(),
+    "nodes-rolling": Fault("three nodes restarted in turn", "between", node_faults.rolling_restart, nodes=3),
+    "node-disk": Fault("a node of three and its disk", "pair", node_faults.disk_is_lost, nodes=3),
+    "nodes-two": Fault("two nodes of three for 20 s", "pair", node_faults.two_are_down, nodes=3),
     "primary-pair": Fault("the primary", "pair", faults.primary_dies, arguments=LARGE),
     "primary-keyed": Fault("the primary", "keyed", faults.primary_dies),
     "primary-dice": Fault("the primary", "dice", faults.primary_dies, arguments=BUSY),
@@ -72,6 +90,36 @@ FAULTS: dict[str, Fault] = {
         )
     },
 }  # fmt: skip
+# What is done with 20 s of work waiting; each kind of fault once.
+FAULTS |= {
+    f"backlog-{name}": replace(FAULTS[name], row=f"{FAULTS[name].row}, amid a backlog", backlog=True, arguments={})
+    for name in (
+        "primary-keyed", "primary-between", "after-outputs-primary-pair", "after-fence-backup-dice", "backup", "gate",
+        "stateless-between", "sleep", "doze", "neighbours", "shard", "all", "several", "in-turn", "figure-6", "slow",
+        "cut", "broker", "broker-stopped", "compaction", "node-dies-any",
+    )
+}  # fmt: skip
+FAULTS["backlog-primary-four"] = replace(FAULTS["backlog-primary-keyed"], shape="four", strike=faults.second_dies)
+
+# Other shapes than chains, and what lasts.
+FAULTS |= {
+    f"{name}-{shape}": Fault(f"{row}, {what}", shape, strike)
+    for shape, what in (
+        ("join", "before a join"), ("partial", "before a join of which parts fail"),
+        ("choice", "before or behind a choice"), ("sinks", "with two sinks"), ("shards", "of two shards"),
+    )
+    for name, row, strike in (
+        ("primary", "the primary", faults.primary_dies),
+        ("shard", "all members of a stage", faults.shard_dies),
+        ("several", "two to four processes in turn", faults.several_die),
+    )
+}  # fmt: skip
+FAULTS |= {
+    "gates": Fault("a gate of two", "dice", faults.gate_rebalances),
+    "held": Fault("an outcome held for five minutes", "behind", faults.held_for_long, through_link=True, rate=10.0,
+                  options=("--stall", "600")),
+}  # fmt: skip
+
 
 # How many seeds each has, where it is not one: what is struck by chance is tried more often.
 _SEEDS = {
@@ -91,11 +139,14 @@ class Case:
     def __str__(self) -> str:
         return f"{self.fault}-{self.seed}"
 
-    def run(self, bench: SlowBroker, name: str, folder: Path) -> Verdict:
+    def run(self, bench: SlowBroker | ClusterBench, name: str, folder: Path) -> Verdict:
         """Serve, strike, judge."""
         fault = FAULTS[self.fault]
         rng = Random(f"{self.fault}/{self.seed}")
-        bench.link.reset()
+        if isinstance(bench, ClusterBench):
+            bench.mend()
+        else:
+            bench.link.reset()
         run = Run(
             bench,
             name,
@@ -103,13 +154,17 @@ class Case:
             folder,
             through_link=fault.through_link,
             compacted=fault.compacted,
+            backlog=fault.backlog,
+            options=fault.options,
             **fault.arguments,
         )
         fault.prepare(run, rng)
         with run:
-            run.load(fault.count)
+            run.load(fault.count, fault.rate)
             fault.strike(run, rng)
-            return run.judged()
+            verdict = run.judged()
+        run.forget()
+        return verdict
 
 
 CASES = [Case(fault, seed) for fault in FAULTS for seed in range(1, _SEEDS.get(fault, 1) + 1)]

@@ -14,6 +14,7 @@ from tests.torture.suite import CASES, FAULTS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.nodes import ClusterBench
     from tests.slow_broker import SlowBroker
     from tests.torture.suite import Case
 
@@ -28,9 +29,11 @@ def _fresh_results() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_released_rests_on_what_is_lost(
-    slow_bench: SlowBroker, unique_name: str, tmp_path: Path, case: Case
+    request: pytest.FixtureRequest, unique_name: str, tmp_path: Path, case: Case
 ) -> None:
-    verdict = case.run(slow_bench, unique_name, tmp_path)
+    bench: SlowBroker | ClusterBench
+    bench = request.getfixturevalue("slow_bench" if FAULTS[case.fault].nodes == 1 else "three_nodes")
+    verdict = case.run(bench, unique_name, tmp_path)
     with RESULTS.open("a") as results:
         results.write(json.dumps({"case": str(case), "row": FAULTS[case.fault].row, **asdict(verdict)}) + "\n")
     assert not verdict.problems, "\n".join([str(case), *verdict.problems])

@@ -49,6 +49,11 @@ _LEAST_CALLS = 5  # without an answer, before a connection is given up: a proces
 
 _KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
 
+# Where the node that coordinates the gates' group dies, librdkafka (2.16) may wait for its answer for good
+# (`agents.live.gate.aside`), while a new connection finds the new coordinator at once.
+_OFFSETS_SECONDS = 2.0
+_OFFSETS_SLICE_SECONDS = _OFFSETS_SECONDS / _LEAST_CALLS
+
 
 class SilentError(BrokerError):
     """The broker did not answer in time: it is not known what stands."""
@@ -173,7 +178,8 @@ class TransactionalWriter:
                 self._produce(record, until)
             if turn.positions:
                 send = partial(self._producer.send_offsets_to_transaction, turn.positions, group, _SLICE_SECONDS)
-                self._patiently(partial(self._aside.call, send), "commit its offsets", until - time.monotonic())
+                left = min(until - time.monotonic(), _OFFSETS_SECONDS)
+                self._patiently(partial(self._aside.call, send), "commit its offsets", left, _OFFSETS_SLICE_SECONDS)
             self._await_stored(turn, until)
             self._patiently(end, what, until - time.monotonic())
         except KafkaException as error:
@@ -242,12 +248,14 @@ class TransactionalWriter:
             else:
                 return
 
-    def _patiently(self, call: Callable[[float], object], what: str, within: float) -> None:
-        """Call until it succeeds; what librdkafka says can be tried again is, within `within` seconds."""
+    def _patiently(
+        self, call: Callable[[float], object], what: str, within: float, at_once: float | None = None
+    ) -> None:
+        """Call until it succeeds, for `at_once` seconds each; what librdkafka says can be tried again is, `within`."""
         until = time.monotonic() + within
         for calls in count(1):
             try:
-                call(_SLICE_SECONDS)
+                call(_SLICE_SECONDS if at_once is None else at_once)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise

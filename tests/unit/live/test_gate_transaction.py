@@ -90,6 +90,7 @@ def made(monkeypatch):
     monkeypatch.setattr(transaction, "Producer", make)
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 0.01)
     monkeypatch.setattr(transaction, "_SLICE_SECONDS", 0.01)
+    monkeypatch.setattr(transaction, "_OFFSETS_SLICE_SECONDS", 0.01)
     make.producers, make.plans = producers, producers_plans
     return make
 
@@ -172,6 +173,19 @@ def test_offsets_that_are_never_answered_hold_nobody_up(made):
     never.set()
 
 
+def test_a_dead_coordinator_of_the_group_is_not_waited_for_as_long_as_a_transaction_is_kept(made, monkeypatch):
+    monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
+    monkeypatch.setattr(transaction, "_OFFSETS_SECONDS", 0.01)
+    gate = writer()
+    gate.open(1.0)
+    never = threading.Event()
+    made.producers[0].send_offsets_to_transaction = lambda *_call: never.wait(600)
+    with pytest.raises(AbortedError, match=r"could not commit its offsets .* no answer"):
+        gate.write(TURN, None, 600.0)
+    assert made.producers[0].calls[-1] == "purge"
+    never.set()
+
+
 def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
     asked, sent = [], []
     third = threading.Event()
@@ -189,6 +203,7 @@ def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
 
     monkeypatch.setattr(Aside, "call", noted)
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 60.0)
+    monkeypatch.setattr(transaction, "_OFFSETS_SECONDS", 60.0)
     gate = writer()
     gate.open(1.0)
     made.producers[0].send_offsets_to_transaction = late

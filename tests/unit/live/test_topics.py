@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from agents.live import topics
 from lineage.errors import TopicError
@@ -46,6 +48,25 @@ def ensured(monkeypatch, cluster):
     monkeypatch.setattr(topics, "AdminClient", cluster)
     assert topics.ensure(ClientSettings(bootstrap="b:1"), PLAN, say=said.append) == ()
     return said
+
+
+class Slow(Cluster):
+    """Of its brokers the one that is asked for settings is the last to hear of a new topic."""
+
+    asked = 0
+
+    def describe_configs(self, resources, **_named):
+        self.asked += 1
+        if self.asked > 2:
+            return super().describe_configs(resources)
+        unknown = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return {resource: SimpleNamespace(result=Mock(side_effect=unknown)) for resource in resources}
+
+
+def test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again(monkeypatch):
+    cluster = Slow([3] * 12, min_insync_replicas="2")
+    assert len(ensured(monkeypatch, cluster)) == 1
+    assert cluster.asked == 3
 
 
 def test_the_partition_with_the_fewest_replicas_counts(monkeypatch):

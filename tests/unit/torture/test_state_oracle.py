@@ -136,6 +136,19 @@ def test_an_outcome_without_marks_is_told(world):
     found(world.problems(), "q5, released at", "it says of no version")
 
 
+# f: grounds ----------------------------------------------------------------------------------------------------
+
+
+def test_a_durable_version_that_is_made_of_a_dead_one_is_told(world):
+    passed = world.send(world.a, world.a.take(world.ask(5)))  # by e1.v3, which never is complete
+    world.b.requires.clear()  # what its manifest says it rests on
+    reports = world.report(world.b.take(passed))
+    world.b.complete()
+    world.a.reign(2, Version(1, 2))
+    world.release(reports)
+    found(world.problems(), "q5: b/0 e1.v3 is made of a/0 e1.v3, which is dead")
+
+
 # c: states -----------------------------------------------------------------------------------------------------
 
 
