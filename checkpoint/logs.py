@@ -17,6 +17,8 @@ Invariants:
 * A manifest that requires a version of a shard which the pipeline does not have counts for nobody, as nobody could ever
   say what became of it: no primary writes one, but one of another spec, or a stranger. Only a claimant may not pass
   over it (`doubtful`): should it be genuine, a new reign would lose what was released by it (rule 16).
+* A record that is damaged (`checkpoint.damage`) leaves its shard as a log does that is not read to its end, until it is
+  passed. No claimant gets a candidate meanwhile, so nobody goes on from an older version (rule 16).
 * What is missing in a compacted log was durable, or dead, when it went; but only a reader that has also read the base
   by which it was can tell. So of a log that is still being caught up with nothing is found durable, nor dead by what
   it requires. The same goes for a reader that was away for as long as min.compaction.lag.ms (`fell_behind`).
@@ -31,7 +33,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from checkpoint.backlog import Backlog
-from checkpoint.version_log import Manifest, VersionLog, Void
+from checkpoint.damage import Damage, DamageError, Damages
+from checkpoint.version_log import Base, Manifest, VersionLog, Void
 from checkpoint.versions import INITIAL
 from lineage.errors import CheckpointError
 from lineage.marks import foreign
@@ -56,16 +59,22 @@ class Fate(Enum):
 class _Shard:
     """One shard: its log, and how far it is durable."""
 
-    __slots__ = ("awaited_by", "backlog", "current", "doomed", "durable", "foreign", "log")
+    __slots__ = ("awaited_by", "backlog", "damages", "doomed", "durable", "foreign", "log", "reached")
 
     def __init__(self, log: VersionLog) -> None:
         self.log = log
         self.durable: Version = INITIAL  # the newest durable one; everything below it on the chain is durable too
         self.backlog = Backlog()
         self.doomed: int | None = None  # versions of the newest epoch from this n on are dead by what they require
-        self.current = False  # whether the log was read up to where it ended when reading began
+        self.reached = False  # whether the log was read up to where it ended when reading began
+        self.damages = Damages()
         self.foreign: Version = INITIAL  # of the newest manifest that requires what the pipeline does not have
         self.awaited_by: set[Place] = set()  # whose oldest entry waits for a mark of this shard
+
+    @property
+    def current(self) -> bool:
+        """Whether all of the log is known that anybody may have judged by."""
+        return self.reached and not self.damages
 
     @property
     def candidate(self) -> Version:
@@ -84,10 +93,14 @@ class Logs:
 
     # What was read ---------------------------------------------------------------------------------------------
 
-    def take(self, place: Place, record: Record) -> bool:
+    def take(self, place: Place, record: Record | Damage) -> bool:
         """Take the next record of a shard's log; False if it is void. Raises CheckpointError for one that cannot be."""
         shard = self._at(place)
         log = shard.log
+        if isinstance(record, Damage):
+            shard.damages.add(record, log.epoch)
+            log.gap = log.gap or not record.key.startswith(b"manifest/")
+            return False
         if isinstance(record, Manifest) and foreign(record.requires, self._shards) is not None:
             self._refuse(shard, record)
             return False
@@ -104,22 +117,40 @@ class Logs:
             if any(map(self.dead, others)):
                 self._bury([place])
             self._advance([place])
+        if shard.damages and isinstance(record, (Base, Manifest)):
+            shard.damages.counted(record)
+            self._known_again(place)
         return True
+
+    def tombstoned(self, place: Place, key: bytes) -> None:
+        """Note a tombstone of a shard's log, by its key."""
+        shard = self._at(place)
+        if shard.damages:
+            shard.damages.tombstoned(key)
+            self._known_again(place)
+
+    def accept(self, place: Place) -> list[Damage]:
+        """Go on without the records that are damaged, from the newest version that can be read; give them.
+
+        For an operator who has decided to (rule 16), and tombstones them in the end: nobody else goes on before that.
+        """
+        passed = self._at(place).damages.accept()
+        self._known_again(place)
+        return passed
 
     def caught_up(self, place: Place) -> None:
         """Note that a shard's log was read up to the end that it had when reading began."""
         shard = self._at(place)
-        if not shard.current:
-            shard.current = True
-            self._bury(list(self._shards))
-            self._advance([place, *self._woken(shard)])
+        if not shard.reached:
+            shard.reached = True
+            self._known_again(place)
 
     def fell_behind(self, place: Place) -> None:
         """Note that the reader was away so long that what it has still to read may have been compacted meanwhile.
 
         Nothing more is found durable or dead until `caught_up` with where the log ends now.
         """
-        self._at(place).current = False
+        self._at(place).reached = False
 
     # What is known ---------------------------------------------------------------------------------------------
 
@@ -170,10 +201,13 @@ class Logs:
     def candidate(self, place: Place) -> Version:
         """Give the newest version that is complete and not dead: the base of a claimant that has just read its fence.
 
-        Raises CheckpointError where the log was not caught up with: a newer one may be in it.
+        Raises CheckpointError where the log was not caught up with, DamageError where it is damaged: a newer one may
+        be in it.
         """
         shard = self._at(place)
-        if not shard.current:
+        if shard.damages.first is not None:
+            raise DamageError(shard.damages.first)
+        if not shard.reached:
             raise CheckpointError(f"the version log of {place[0]}/{place[1]} was not read to its end before a claim")
         return shard.candidate
 
@@ -182,9 +216,22 @@ class Logs:
         shard = self._at(place)
         return None if shard.doomed is None else shard.candidate
 
-    def doubtful(self, place: Place) -> Version | None:
-        """Give a version above the candidate whose manifest requires what the pipeline does not have; mostly None."""
+    def damage(self, place: Place) -> Damage | None:
+        """Give what is damaged in a shard's log where a newest version may stand; mostly None.
+
+        None as well while the log has not been read to its end: what is read next may pass it.
+        """
         shard = self._at(place)
+        return shard.damages.first if shard.reached else None
+
+    def doubtful(self, place: Place) -> Version | Damage | None:
+        """Give a record that may stand for a version above the candidate, and nobody can judge; mostly None.
+
+        It is damaged, or a manifest that requires what the pipeline does not have.
+        """
+        shard = self._at(place)
+        if shard.damages:
+            return shard.damages.first
         above = shard.foreign.n > shard.candidate.n and shard.log.history.alive(shard.foreign)
         return shard.foreign if above else None
 
@@ -207,6 +254,13 @@ class Logs:
         if void is None and manifest.chain == shard.log.history.links:
             shard.foreign = max(shard.foreign, manifest.version, key=lambda version: version.n)
         shard.log.void[void or Void.FOREIGN] += 1
+
+    def _known_again(self, place: Place) -> None:
+        """Judge what was left open while not all of a shard's log was known."""
+        shard = self._at(place)
+        if shard.current:
+            self._bury(list(self._shards))
+            self._advance([place, *self._woken(shard)])
 
     def _based(self, place: Place, shard: _Shard) -> None:
         """Follow a shard's chain to its new base."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from checkpoint.capture import Captured
     from checkpoint.chunks import Chunk, Writing
     from checkpoint.copying import Copying
-    from lineage.replication import Batch, ChunkKey, DedupLane, InputPlace, Manifest, Output
+    from lineage.replication import Batch, ChunkKey, InputPlace, Manifest, Output
 
 INLINE_BYTES: Final = 16 << 10
 """Contents up to this size ride in the manifest; larger ones go to the state topic, which only members read."""
@@ -32,7 +32,6 @@ def describe(
     writing: Writing,
     *,
     batches: Iterable[Batch] = (),
-    dedup: Iterable[DedupLane] = (),
     outputs: Iterable[Output] = (),
     inputs: Iterable[InputPlace] = (),
     later: int = 0,
@@ -46,7 +45,6 @@ def describe(
         writing.chunks,
         tuple(page.nbytes for page in captured.pages),
         tuple(batches),
-        tuple(dedup),
         tuple(outputs),
         tuple(inputs),
         later,
@@ -58,7 +56,7 @@ def version_digest(contents: Contents) -> bytes:
 
     Equal states of equal layouts have equal digests; `checkpoint.state.digest` compares states whatever their layout.
     """
-    layout = encode(replace(contents, chunks=(), batches=(), dedup=(), outputs=(), inputs=(), later=0))
+    layout = encode(replace(contents, chunks=(), batches=(), outputs=(), inputs=(), later=0))
     return digest_of(layout + b"".join([chunk.digest for chunk in contents.chunks]))
 
 

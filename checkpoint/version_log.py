@@ -19,7 +19,9 @@ record behind it, where it is void. A writer that cannot tell whether an append 
 
 Void records are counted and change nothing. Records that no correct writer appends (a base off the chain, a manifest
 with another chain or out of order) raise CheckpointError in every reader at the same place: going on would mean to
-guess what recovery reproduces (rule 16). Work and memory per record are O(1), plus the chain's length once an epoch.
+guess what recovery reproduces (rule 16). After a record that cannot be read (`checkpoint.damage`), a base or manifest
+says itself what may be missing before it: its epoch's claimant, and the chain. Work and memory per record are O(1),
+plus the chain's length once an epoch.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Void(Enum):
 class VersionLog:
     """One shard's log as far as it was read."""
 
-    __slots__ = ("claimant", "epoch", "history", "newest", "void")
+    __slots__ = ("claimant", "epoch", "gap", "history", "newest", "void")
 
     history_type = History
 
@@ -72,6 +74,7 @@ class VersionLog:
         self.history = self.history_type()  # of the newest epoch with a base
         self.newest: Version = INITIAL  # the newest complete version on the chain
         self.void: Counter[Void] = Counter()
+        self.gap = False  # whether a fence or a base may be missing: the next base or manifest tells what it said
 
     @property
     def based(self) -> bool:
@@ -87,8 +90,10 @@ class VersionLog:
         if isinstance(record, Fence):
             self.epoch, self.claimant = record.epoch, record.claimant
         elif isinstance(record, Base):
+            self._fenced_by(record.epoch, record.claimant)
             self._begin(record.version, record.chain)
         else:
+            self._fenced_by(record.version.epoch, record.claimant)
             self._complete(record)
         return True
 
@@ -101,8 +106,8 @@ class VersionLog:
             if epoch > self.epoch:
                 return None
             return Void.REPEATED if record.claimant == self.claimant else Void.OTHER_CLAIMANT
-        if epoch > self.epoch or not epoch:
-            return Void.NO_FENCE
+        if not epoch or epoch > self.epoch:
+            return None if epoch and self.gap else Void.NO_FENCE
         if record.claimant != self.claimant:
             return Void.OTHER_CLAIMANT
         if isinstance(record, Base):
@@ -111,10 +116,17 @@ class VersionLog:
             repeated = record.version == self.newest
         return Void.REPEATED if repeated else None
 
+    def _fenced_by(self, epoch: int, claimant: str) -> None:
+        """Take the fence of an epoch as read where it is missing."""
+        if epoch > self.epoch:
+            self.epoch, self.claimant = epoch, claimant
+
     def _begin(self, base: Version, chain: tuple[Link, ...]) -> None:
         if self.based:
             raise CheckpointError(f"{self}: a second base, {base}")
-        history = self.history.begun(self.epoch, base)
+        known = self.history_type(tuple(link for link in chain if link[0] < self.epoch)) if self.gap else self.history
+        history = known.begun(self.epoch, base)
+        self.gap = False
         if chain != history.links:
             raise CheckpointError(f"{self}: the base {base} has another chain, {chain}")
         self.history = history

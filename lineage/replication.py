@@ -52,7 +52,7 @@ class ChunkRef(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One input record: whose request, and where it stands in the stage's input (or in the feedback topic)."""
+    """One input record: whose request, and where it stands in the stage's input."""
 
     request: str
     partition: int
@@ -66,27 +66,6 @@ class Batch:
     n: int  # the version after this batch
     taken: tuple[Record, ...] = ()
     dropped: tuple[Record, ...] = ()
-    feedback: tuple[Record, ...] = ()
-
-
-class Taken(NamedTuple):
-    """An entry of the deduplication memory: a copy that was taken."""
-
-    offset: int  # of the copy, in our input
-    request: str
-    lost: tuple[str, ...]  # the stages whose loss it tells; none for a result
-    hops: bytes  # its header `spillway-hops`: a dead copy is told by its lineage; empty at the ingress
-    appended_us: int  # unix microseconds; what the ingress goes by
-
-
-@dataclass(frozen=True, slots=True)
-class DedupLane:
-    """What is remembered of one predecessor on one partition."""
-
-    partition: int
-    predecessor: str  # empty: clients, at the ingress
-    watermark: int = 0
-    entries: tuple[Taken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +103,6 @@ class Contents:
     chunks: tuple[ChunkRef, ...] = ()
     pages: tuple[int, ...] = ()  # bytes of each page of a keyed state, empty pages included
     batches: tuple[Batch, ...] = ()  # since the version before, oldest first
-    dedup: tuple[DedupLane, ...] = ()
     outputs: tuple[Output, ...] = ()
     inputs: tuple[InputPlace, ...] = ()
     later: int = 0  # how many of the last batches are not in the chunks: a recovery computes them again

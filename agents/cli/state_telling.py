@@ -33,7 +33,6 @@ def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything
     manifest = kept.manifest
     click.echo(f"{kept.place[0]}/{kept.place[1]} {kept.version}, {kept.standing.value}")
     chunks = counted(len(contents.chunks), "chunk", "chunks")
-    remembered = sum(len(lane.entries) for lane in contents.dedup)
     chain = ", ".join(f"e{epoch} from {base}" for epoch, base in manifest.chain)
     facts = {
         "written": f"{when(manifest.at_us)} by {manifest.claimant}",
@@ -41,7 +40,7 @@ def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything
         "digest": manifest.digest.hex(),
         "chain": chain or "-",
         "requires": ", ".join(map(str, manifest.requires)) or "nothing",
-        "remembers": f"{remembered} taken messages, {len(contents.outputs)} outputs",
+        "holds": counted(len(contents.outputs), "output", "outputs"),
     }
     if contents.pages:
         count = "an unknown number of keys" if keys is None else counted(keys, "key", "keys")
@@ -117,7 +116,7 @@ def _tell_batches(contents: Contents, *, everything: bool) -> None:
 
 def _lines(batch: Batch, *, everything: bool) -> list[str]:
     lines = []
-    for what, records in (("took", batch.taken), ("dropped", batch.dropped), ("feedback", batch.feedback)):
+    for what, records in (("took", batch.taken), ("dropped", batch.dropped)):
         if records:
             shown = records if everything else records[:_FIRST_RECORDS]
             listed = ", ".join(map(_record, shown))

@@ -143,7 +143,6 @@ def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
         "chunks": len(contents.chunks),
         "chunk_bytes": contents.chunk_bytes,
         "inputs": [dict(zip(place._fields, place, strict=True)) for place in contents.inputs],
-        "remembered": sum(len(lane.entries) for lane in contents.dedup),
         "outputs": len(contents.outputs),
         "recorded": [_batch(batch) for batch in contents.batches],
     }
@@ -236,7 +235,7 @@ def _brief(value: Any) -> str:
 
 
 def _batch(batch: Batch) -> dict[str, Any]:
-    lists = {"taken": batch.taken, "dropped": batch.dropped, "feedback": batch.feedback}
+    lists = {"taken": batch.taken, "dropped": batch.dropped}
     return {"n": batch.n} | {what: [list(record) for record in records] for what, records in lists.items()}
 
 

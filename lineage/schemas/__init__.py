@@ -13,6 +13,7 @@ from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, Sc
 from lineage.schemas.own import (
     BASE,
     BEAT,
+    CHECKED,
     CLAIM,
     CONTENTS,
     DEAD_LETTER,
@@ -38,6 +39,7 @@ from lineage.schemas.own import (
 __all__ = [
     "BASE",
     "BEAT",
+    "CHECKED",
     "CLAIM",
     "CONTENTS",
     "DEAD_LETTER",

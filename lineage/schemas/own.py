@@ -27,6 +27,8 @@ REPORT: Final = "spillway.Report"
 YIELD: Final = "spillway.Yield"
 # What a stateful shard writes of itself, and what is said of its members.
 REPLICATION: Final = (MANIFEST, CONTENTS, FENCE, BASE, CLAIM, BEAT, REPORT, YIELD)
+# Those by which versions are judged: each ends in a checksum over all of itself.
+CHECKED: Final = frozenset({MANIFEST, FENCE, BASE, CLAIM, YIELD})
 
 _FILES = {
     QUERY: "query.avsc",
@@ -49,6 +51,7 @@ _FILES = {
     "spillway.Mark": "mark.avsc",
     "spillway.ChunkTable": "chunk_table.avsc",
     "spillway.Records": "records.avsc",
+    "spillway.Checksum": "checksum.avsc",
 }
 
 

@@ -23,12 +23,10 @@ from lineage.replication import (
     ChunkKey,
     ChunkRef,
     Contents,
-    DedupLane,
     Entry,
     InputPlace,
     Output,
     Record,
-    Taken,
 )
 from lineage.values.resolution import values_of
 from lineage.values.structures import check_length, pack_map
@@ -64,11 +62,9 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
                 "n": batch.n,
                 "taken": _pack_records(batch.taken),
                 "dropped": _pack_records(batch.dropped),
-                "feedback": _pack_records(batch.feedback),
             }
             for batch in contents.batches
         ],
-        "dedup": [_pack_lane(lane) for lane in contents.dedup],
         "outputs": [_pack_output(output) for output in contents.outputs],
         "inputs": [_pack_input(place) for place in contents.inputs],
         "later": contents.later,
@@ -92,11 +88,7 @@ def contents_of(fields: Fields, limits: Limits) -> Contents:
         fields["own_bytes"],
         chunks_of(fields["chunks"]),
         tuple(fields["pages"]),
-        tuple(
-            Batch(batch["n"], _records(batch["taken"]), _records(batch["dropped"]), _records(batch["feedback"]))
-            for batch in fields["batches"]
-        ),
-        tuple(_lane(lane) for lane in fields["dedup"]),
+        tuple(Batch(batch["n"], _records(batch["taken"]), _records(batch["dropped"])) for batch in fields["batches"]),
         tuple(_output(output) for output in fields["outputs"]),
         tuple(_input(place) for place in fields["inputs"]),
         fields["later"],
@@ -178,35 +170,6 @@ def _pack_records(records: Sequence[Record]) -> Fields:
 
 def _records(fields: Fields) -> tuple[Record, ...]:
     return tuple(Record(*row) for row in rows_of(fields, "requests", "partitions", "offsets"))
-
-
-def _pack_lane(lane: DedupLane) -> Fields:
-    return {
-        "partition": lane.partition,
-        "predecessor": lane.predecessor,
-        "watermark": lane.watermark,
-        "offsets": [entry.offset for entry in lane.entries],
-        "requests": [entry.request for entry in lane.entries],
-        "hops": [entry.hops for entry in lane.entries],
-        "appended_us": [entry.appended_us for entry in lane.entries],
-        "lost_counts": [len(entry.lost) for entry in lane.entries],
-        "lost": [stage for entry in lane.entries for stage in entry.lost],
-    }
-
-
-def _lane(fields: Fields) -> DedupLane:
-    entries, at = [], 0
-    for offset, request, hops, appended_us, count in rows_of(
-        fields, "offsets", "requests", "hops", "appended_us", "lost_counts"
-    ):
-        lost = tuple(fields["lost"][at : at + max(count, 0)])
-        if len(lost) != count:
-            raise corrupt("an entry of the deduplication has fewer losses than it says")
-        at += count
-        entries.append(Taken(offset, request, lost, hops, appended_us))
-    if at != len(fields["lost"]):
-        raise corrupt("the deduplication has more losses than its entries")
-    return DedupLane(fields["partition"], fields["predecessor"], fields["watermark"], tuple(entries))
 
 
 def _pack_output(output: Output) -> Fields:

@@ -7,6 +7,7 @@ it that is, so a hostile length ends there. Long lists travel by columns, which 
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import fastavro
@@ -14,10 +15,11 @@ import fastavro
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits, too_large
-from lineage.replication import Base, Beat, Claim, Contents, Fence, Manifest, Report, Yield
+from lineage.replication import DIGEST_BYTES, Base, Beat, Claim, Contents, Fence, Manifest, Report, Yield
 from lineage.schemas import (
     BASE,
     BEAT,
+    CHECKED,
     CLAIM,
     CONTENTS,
     FAST_READERS,
@@ -71,6 +73,8 @@ def encode(record: ShardRecord) -> bytes:
     except (TypeError, ValueError, OverflowError, AttributeError, KeyError) as error:
         raise WireError(reasons.NOT_ENCODABLE, f"not a {name}: {str(error)[:200]}") from error
     message = b"".join(pieces)
+    if name in CHECKED:
+        message = sealed(message)
     if len(message) > limits.max_message_bytes:
         raise too_large(f"a {name} of {len(message)} bytes", limits.max_message_bytes, "max_message_bytes")
     return message
@@ -129,11 +133,25 @@ class ReplicationDecoder:
         if schema is None:
             fingerprint = header[-FINGERPRINT_BYTES:].hex()
             raise WireError(reasons.UNKNOWN_SCHEMA, f"no schema with the fingerprint {fingerprint} is known")
+        if schema.name in CHECKED and _checksum(message) != message[-DIGEST_BYTES:]:
+            text = (
+                f"the checksum of a {schema.name} is not that of its bytes: it is damaged, or was written without one"
+            )
+            raise WireError(reasons.CORRUPT, text)
         build = BUILDERS.get(schema.name)
         if build is None:
             raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is no record of a stateful shard")
         decoded: ShardRecord = read_as(schema, message, HEADER_BYTES, limits, build)
         return decoded
+
+
+def sealed(message: bytes) -> bytes:
+    """The record with the checksum of its other bytes at its end, in the place that it has there."""
+    return message[:-DIGEST_BYTES] + _checksum(message)
+
+
+def _checksum(message: bytes) -> bytes:
+    return blake2b(memoryview(message)[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
 
 
 class _Pieces(list[bytes]):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 # The fields of a manifest that are on the wire as they are.
 _PLAIN: Final = ("claimant", "at_us", "state_bytes", "written_bytes", "batches", "requests", "digest", "contents")
+_UNCHECKED: Final = {"checksum": bytes(DIGEST_BYTES)}  # its room: `lineage.values.replication` fills it in
 _INT_MOST: Final = (1 << 31) - 1
 _LONG_MOST: Final = (1 << 63) - 1
 
@@ -42,6 +43,7 @@ def _pack_manifest(manifest: Manifest, limits: Limits) -> Fields:
         ],
         **{name: getattr(manifest, name) for name in _PLAIN},
         "spilled": pack_chunks(manifest.spilled),
+        **_UNCHECKED,
     }
 
 
@@ -60,11 +62,11 @@ def _manifest(fields: Fields, limits: Limits) -> Manifest:
 
 
 def _pack_fence(fence: Fence, limits: Limits) -> Fields:
-    return _plain(fence, limits, "epoch", "claimant", "at_us")
+    return _plain(fence, limits, "epoch", "claimant", "at_us") | _UNCHECKED
 
 
 def _fence(fields: Fields, limits: Limits) -> Fence:
-    return Fence(**_judged(fields, limits))
+    return Fence(**_judged(_unchecked(fields), limits))
 
 
 def _pack_base(base: Base, limits: Limits) -> Fields:
@@ -74,6 +76,7 @@ def _pack_base(base: Base, limits: Limits) -> Fields:
         "base_epoch": base.version.epoch,
         "base_n": base.version.n,
         "chain": _pack_chain(base.chain),
+        **_UNCHECKED,
     }
 
 
@@ -84,11 +87,11 @@ def _base(fields: Fields, limits: Limits) -> Base:
 
 
 def _pack_claim(claim: Claim, limits: Limits) -> Fields:
-    return _plain(claim, limits, "stage", "shard", "epoch", "claimant", "at_us", "reason")
+    return _plain(claim, limits, "stage", "shard", "epoch", "claimant", "at_us", "reason") | _UNCHECKED
 
 
 def _claim(fields: Fields, limits: Limits) -> Claim:
-    return Claim(**_judged(fields, limits))
+    return Claim(**_judged(_unchecked(fields), limits))
 
 
 def _pack_beat(beat: Beat, limits: Limits) -> Fields:
@@ -114,11 +117,16 @@ def _report(fields: Fields, limits: Limits) -> Report:
 
 
 def _pack_yield(wish: Yield, limits: Limits) -> Fields:
-    return _plain(wish, limits, "stage", "shard", "epoch", "by", "at_us", "reason")
+    return _plain(wish, limits, "stage", "shard", "epoch", "by", "at_us", "reason") | _UNCHECKED
 
 
 def _yield(fields: Fields, limits: Limits) -> Yield:
-    return Yield(**_judged(fields, limits))
+    return Yield(**_judged(_unchecked(fields), limits))
+
+
+def _unchecked(fields: Fields) -> Fields:
+    del fields["checksum"]  # it was compared
+    return fields
 
 
 def _plain(record: Any, limits: Limits, *names: str) -> Fields:

@@ -10,7 +10,6 @@ import torch
 
 from agents.cli.main import run
 from lineage.marks import Mark, Version
-from lineage.replication import DedupLane
 from tests.unit.checkpoint.states import same
 from tests.written_states import ShardWriter
 from topology.load import load
@@ -120,7 +119,7 @@ def test_versions_are_listed_with_what_became_of_them(ask, facts, learn, track):
 def test_a_version_is_shown_in_full(ask, facts, learn, track):
     learn.begin(1)
     for n in range(1, 3):
-        learn.write(weights(n), position=10 * n, dedup=[DedupLane(0, "a", 3)], inline_bytes=10)
+        learn.write(weights(n), position=10 * n, inline_bytes=10)
     shown = facts("show", "learn")
     assert (shown["version"], shown["chain"]) == ("e1.v2", [{"epoch": 1, "base": "e0.v0"}])
     assert shown["entries"] == [

@@ -17,7 +17,7 @@ from checkpoint.assembly import ChunkError
 from checkpoint.manifests import version_digest
 from lineage.errors import CheckpointError, UsageError
 from lineage.marks import Mark, Version
-from lineage.replication import DedupLane, InputPlace, Manifest
+from lineage.replication import InputPlace, Manifest
 from lineage.values.replication import ReplicationDecoder, encode
 from producers.connection import ClientSettings
 from tests.unit.checkpoint.states import same
@@ -128,12 +128,11 @@ def test_an_imported_state_is_what_the_next_primary_starts_from(settings, spec):
 
 def test_an_import_keeps_the_shards_positions_and_memory(settings, spec, track):
     track.begin(1)
-    track.write({}, keyed_states(1), position=40, dedup=[DedupLane(1, "learn", 7)])
+    track.write({}, keyed_states(1), position=40)
     changed = import_state(settings, spec, ("track", 1), {}, keyed_states(9), "a test")
     assert (changed.base, changed.version) == (V1, Version(2, 2))
     manifest, contents, (state, keyed) = newest(settings, spec, ("track", 1))
     assert contents.inputs == (InputPlace(1, 40, "r1:", (42,)),)
-    assert contents.dedup == (DedupLane(1, "learn", 7),)
     assert state == {}
     assert same(dict(sorted(keyed.items())), dict(sorted(keyed_states(9).items())))
     assert manifest.chain == ((1, Version(0, 0)), (2, V1))

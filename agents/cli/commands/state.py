@@ -31,12 +31,14 @@ from agents.live.operator import changes
 from agents.live.operator.choices import kept_version, place_of, stage_of
 from agents.live.operator.files import read_file, write_file
 from agents.live.operator.fitting import refuse_misfit
+from checkpoint.damage import DamageError
 from checkpoint.differences import between, between_keys
 from lineage.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from agents.cli.state_source import Source
-    from agents.live.operator.histories import Kept
+    from agents.live.operator.histories import Histories, Kept
+    from lineage.marks import Place
     from lineage.replication import Contents
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -83,6 +85,8 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
         return
     for place in places:
         versions_grid(histories, place).show()
+        if (damage := histories.logs.damage(place)) is not None:
+            click.echo(f"{place[0]}/{place[1]}: {DamageError(damage)}", err=True)
 
 
 @state.command()
@@ -224,9 +228,8 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     histories = source.histories()
     kept = kept_version(histories, place, version)
     changes.check_rewind(histories, kept)
-    now = histories.logs.candidate(place)
     question = (
-        f"{stage}/{place[1]} is at {now}. Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
+        f"{_now(histories, place)} Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
         "what it has learned since is forgotten, released outcomes stay released, and no query is asked again. Go back?"
     )
     if not yes and not click.confirm(question, err=True):
@@ -237,6 +240,13 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     changed = changes.rewind(source.settings, source.spec, histories, kept, reason)
     tell_change(changed, f"the state of {kept.version}", as_json=as_json)
     return 0
+
+
+def _now(histories: Histories, place: Place) -> str:
+    damage = histories.logs.damage(place)
+    if damage is None:
+        return f"{place[0]}/{place[1]} is at {histories.logs.candidate(place)}."
+    return f"{damage.where} is damaged: what it said, and all that {place[0]}/{place[1]} has done since, is lost."
 
 
 def _keys(source: Source, kept: Kept, contents: Contents) -> tuple[int | None, str]:

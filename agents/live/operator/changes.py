@@ -108,13 +108,16 @@ def _refuse_kind(stage: str, wanted: str | None, state: Mapping[Any, Any], keyed
 
 
 def check_rewind(histories: Histories, kept: Kept) -> None:
-    """Raise UsageError for a version that a shard cannot be rewound to."""
+    """Raise UsageError for a version that a shard cannot be rewound to.
+
+    To the newest that can be read a shard is rewound only where a record of its version log is damaged.
+    """
     if kept.standing is Standing.DEAD:
         raise UsageError(
             f"{kept.version} is dead: it was cut off, or rests on another stage's version that was lost. Export it and "
             "import the file if you want that state all the same"
         )
-    if histories.logs.candidate(kept.place) == kept.version:
+    if histories.logs.damage(kept.place) is None and histories.logs.candidate(kept.place) == kept.version:
         raise UsageError(f"{kept.version} is what {kept.place[0]}/{kept.place[1]} would start from anyhow")
 
 
@@ -130,7 +133,7 @@ def rewind(settings: ClientSettings, spec: PipelineSpec, histories: Histories, k
     store.feed(trial.missing(), trial.add)
     _ = trial.chunks  # raises for one that is missing
     refuse_served(settings, spec, kept.place)
-    reign = Reign(settings, spec, kept.place, reason)
+    reign = Reign(settings, spec, kept.place, reason, past_damage=True)
     try:
         begun = reign.begin()
         copying = Copying(contents, successor(begun.epoch, begun.version))

@@ -12,10 +12,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from agents.live.operator.partitions import Partitions
+from agents.live.states.log_records import CONTROL, LogRecords
 from checkpoint.claims import Claims
+from checkpoint.damage import Damage
 from checkpoint.logs import Fate, Logs
-from checkpoint.version_log import key as key_of
-from lineage.errors import CheckpointError, WireError
+from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Mark
 from lineage.replication import Base, Claim, Fence, Manifest
 from lineage.values.replication import ReplicationDecoder
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agents.live.operator.partitions import Partition
+    from agents.live.states.log_records import Read
     from checkpoint.version_log import Record
     from lineage.marks import Place, Version
     from producers.connection import ClientSettings
@@ -63,6 +65,7 @@ class Histories:
         self.decoder = decoder
         self._control = topics.control(spec.name)
         self._places = {(topics.versions(spec.name, stage), shard): (stage, shard) for stage, shard in spec.places}
+        self._records = LogRecords({**self._places, (self._control, 0): CONTROL}, decoder)
         self._standing: dict[Place, dict[str, tuple[Manifest, bool]]] = {place: {} for place in spec.places}
 
     @property
@@ -72,13 +75,15 @@ class Histories:
 
     def take(self, message: Any) -> tuple[Claim | Record, bool] | None:
         """Take a record that was read; say what it is and whether it counts. Raises CheckpointError."""
-        where = (message.topic(), message.partition())
+        read = self._records.read(message)
+        if read is None:
+            return None
         try:
-            if where[0] == self._control:
-                return self._claim(message.value())
-            return self._record(self._places[where], message.key(), message.value())
-        except (WireError, CheckpointError) as error:
-            raise CheckpointError(f"{where[0]}[{where[1]}], offset {message.offset()}: {error}") from error
+            if read.place == CONTROL:
+                return (read.record, self.claims.take(read.record)) if isinstance(read.record, Claim) else None
+            return self._record(read)
+        except CheckpointError as error:
+            raise CheckpointError(f"{read.where}: {error}") from error
 
     def reached(self, ended: Iterable[Partition]) -> None:
         """Note partitions that were read to their ends."""
@@ -105,24 +110,19 @@ class Histories:
             "from it: somebody has deleted it; compare the members' states before you go on"
         )
 
-    def _claim(self, value: bytes | None) -> tuple[Claim, bool] | None:
-        record = self.decoder.record(value) if value is not None else None
-        return (record, self.claims.take(record)) if isinstance(record, Claim) else None
-
-    def _record(self, place: Place, key: bytes | None, value: bytes | None) -> tuple[Record, bool] | None:
-        standing = self._standing[place]
-        if value is None:
-            standing.pop((key or b"").decode("utf-8", "replace"), None)
-            return None
-        record = self.decoder.record(value)
-        if not isinstance(record, Fence | Base | Manifest):
-            return None
-        counts = self.logs.take(place, record)
-        if isinstance(record, Manifest):
-            name = key_of(record)
-            if counts or name not in standing:
-                standing[name] = (record, counts)
-        return record, counts
+    def _record(self, read: Read) -> tuple[Record, bool] | None:
+        place, record, standing = read.place, read.record, self._standing[read.place]
+        if record is None:
+            standing.pop(read.key, None)
+            self.logs.tombstoned(place, read.raw_key)
+        elif isinstance(record, Damage):
+            self.logs.take(place, record)
+        elif isinstance(record, Fence | Base | Manifest):
+            counts = self.logs.take(place, record)
+            if isinstance(record, Manifest) and (counts or read.key not in standing):
+                standing[read.key] = (record, counts)
+            return record, counts
+        return None
 
     def _judge(self, place: Place, version: Version) -> Standing:
         fate = self.logs.fate(Mark(*place, version))

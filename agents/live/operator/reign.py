@@ -41,8 +41,10 @@ _QUEUED_KILOBYTES: Final = 32 << 10  # of chunks on the way: memory stays bounde
 class Reign:
     """One attempt. Raises CheckpointError where somebody else takes the shard, BrokerError where the cluster fails."""
 
-    def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place, reason: str) -> None:
-        """Read all logs to their ends."""
+    def __init__(
+        self, settings: ClientSettings, spec: PipelineSpec, place: Place, reason: str, *, past_damage: bool = False
+    ) -> None:
+        """Read all logs to their ends. `past_damage`: go on without what is damaged in the shard's version log."""
         self.place = place
         self.name = f"{spec.name}.{place[0]}.{place[1]}.operator-{new_request_id()[:12]}"
         self._reason = reason
@@ -64,6 +66,7 @@ class Reign:
             self.close()
             raise
         self.histories.reached(self.histories.partitions)
+        self._passed = self.histories.logs.accept(place) if past_damage else []
 
     def begin(self) -> Load:
         """Become the shard's primary; what the reign starts from."""
@@ -96,6 +99,9 @@ class Reign:
             action = self._next(until, "its manifest")
         if not self._counted.get(name, False):  # a fence that was read first makes it void, wherever it is
             raise self._overtaken("before its version was complete")
+        for damage in self._passed:  # from now on nobody has to wait for what it may have said
+            self._produce(self._versions, self.place[1], damage.key, None)
+        self._acknowledged()
 
     def close(self) -> None:
         """Let the cluster go."""
@@ -136,7 +142,7 @@ class Reign:
             self._counted[record_key(record)] = counts
         return self._member.heard(record, counts=counts)
 
-    def _produce(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+    def _produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
         until = time.monotonic() + PATIENCE
         while True:
             try:

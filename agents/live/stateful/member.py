@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.live.states.log_reader import CONTROL
+from checkpoint.damage import DamageError
 from checkpoint.promotion import Role
 from checkpoint.retention import Retention
 from lineage.errors import CheckpointError
@@ -140,8 +141,11 @@ class ShardMember:
         await self._read.wait()
 
     def _look(self) -> None:
-        """Look at what is durable and what is dead now."""
-        if self._unread:
+        """Look at what is durable and what is dead now; end where the shard's own log is damaged (rule 16)."""
+        damage = self.roles.logs.damage(self.place)
+        if damage is not None:
+            self.failed(DamageError(damage))
+        if self._unread or self._broken:
             return
         durable = self.roles.logs.newest_durable(self.place)
         primary = self.primary

@@ -27,6 +27,7 @@ from agents.live.stateful.doubt import doubt
 from agents.live.stateful.right import EmitRight
 from agents.live.states.log_reader import CONTROL
 from checkpoint.claims import Claims
+from checkpoint.damage import Damage
 from checkpoint.promotion import Append, Load, Member, Role, StandDown
 from checkpoint.silence import Watch
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
@@ -187,7 +188,11 @@ class Roles:
         """Take a record of a log; say whether it counts."""
         record = read.record
         if record is None:
+            if read.place != CONTROL:
+                self.logs.tombstoned(read.place, read.raw_key)
             return False
+        if isinstance(record, Damage):
+            return self.logs.take(read.place, record)
         if read.place == CONTROL:
             if isinstance(record, Claim):
                 return self._take_claim(record)

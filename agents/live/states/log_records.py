@@ -1,18 +1,20 @@
-"""What one record of a version log, or of the control log, says; and what is none of theirs.
+"""What one record of a version log, or of the control log, says; what is damaged, and what is none of theirs.
 
 Whoever may write to these topics can write what no member writes. Such a record is reported once for each time that it
 is read, with its place, counted, and passed over: every reader passes over the same ones, so all judge alike, and one
 record does not fell a pipeline. Passed over is:
 
-* what stands under no key of the log's, or under another key than its own: compaction loses nothing by it;
-* what cannot be decoded under a manifest's, a claim's or a yield's key. Should it have replaced one in a compacted log:
-  the next manifest stands for the one before it, and a claim gives nothing without its fence. A reign that began below
-  a version which somebody has seen as durable is still found (`checkpoint.logs`).
+* what nothing marks as the log's own: neither its key nor how its value begins is that of a record of ours, nor within
+  a few bits of it; and a good record of another kind under a key of its own;
+* in the control log, whatever cannot be read: a claim gives nothing without its fence, and of two claimants that take
+  the same epoch, as neither has read the other's claim, the first fence in the version log is the one that counts.
+
+All else in a version log that cannot be read, or that stands under a key which is not its own, is *damaged*: it is
+handed on as `checkpoint.damage.Damage`, and its shard stops where a newest version may stand there (rule 16).
 
 A manifest that requires a version of a shard which the pipeline does not have is reported here, and handed on: it
-counts for nobody (`checkpoint.logs`). CheckpointError is raised, and the reader ends, only where going on would mean to
-guess (rule 16): a fence or a base that cannot be read has replaced one by which others judge; and a record of the log's
-with an unknown schema is of a newer release, whose members judge by it.
+counts for nobody (`checkpoint.logs`). CheckpointError is raised, and the reader ends, where a record of the log's has a
+schema that nobody knows: it is of another release, whose members judge by it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from checkpoint import claims, version_log
+from checkpoint.damage import Damage
 from lineage import reasons
 from lineage.errors import CheckpointError, WireError
 from lineage.marks import foreign
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
+from lineage.schemas import BASE, CLAIM, FENCE, MANIFEST, MARKER, OWN_FINGERPRINTS, YIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,10 +42,16 @@ log = logging.getLogger(__name__)
 
 CONTROL: Final[Place] = ("", 0)  # the place of the control log
 LogRecord = Fence | Base | Manifest | Claim | Yield
+_ENCODING: Final = "surrogateescape"  # keys that are no text come back as they were
 
 _OF_CONTROL: Final = re.compile(r"(claim|yield)/.+/\d+/\d+/.*", re.DOTALL)
 _OF_VERSIONS: Final = re.compile(r"fence/\d+/.*|base/\d+|manifest/\d+/\d+", re.DOTALL)
-_SKELETON: Final = ("fence/", "base/")
+_BEGINNINGS: Final = (b"manifest/", b"fence/", b"base/")  # of the keys in a version log
+# How the values begin.
+_HEADERS: Final = tuple(MARKER + OWN_FINGERPRINTS[kind] for kind in (MANIFEST, FENCE, BASE))
+_OF_CLAIMS: Final = tuple(MARKER + OWN_FINGERPRINTS[kind] for kind in (CLAIM, YIELD))
+_KEY_BITS: Final = 2  # that a key of ours may differ in at its beginning when it is damaged: other words differ in more
+_VALUE_BITS: Final = 8  # of the 80 bits of a header, of which any other bytes differ in about half
 _FIX: Final = "only the pipeline's stages and 'spillway state' may write there: find out who else does, and stop it"
 
 
@@ -50,9 +60,14 @@ class Read(NamedTuple):
 
     place: Place
     key: str
-    record: LogRecord | None  # None: a tombstone
+    record: LogRecord | Damage | None  # None: a tombstone
     offset: int
     topic: str = ""
+
+    @property
+    def raw_key(self) -> bytes:
+        """Its key as it stands."""
+        return self.key.encode(errors=_ENCODING)
 
     @property
     def where(self) -> str:
@@ -77,23 +92,19 @@ class LogRecords:
         """Read a record; None for one that was reported. Raises CheckpointError where nobody may go on."""
         place = self._places[message.topic(), message.partition()]
         value = message.value()
-        try:
-            name = (message.key() or b"").decode()
-        except UnicodeDecodeError:
-            self._report(message, f"stands under the key {message.key()!r:.80}, which is no text")
-            return None
+        name = (message.key() or b"").decode(errors=_ENCODING)
         if value is None:
             return Read(place, name, None, message.offset(), message.topic())
         try:
             record = self._decoded(value, name, place)
             own = _key(record, place)
         except WireError as error:
-            self._unreadable(message, name, place, error)
-            return None
+            return self._unreadable(message, name, place, error)
         if own != name:
-            if place != CONTROL and name.startswith(_SKELETON):
-                raise _replaced(message, name, f"it is that of {own!r:.80}")
-            self._report(message, f"stands under the key {name!r:.80} instead of {own!r:.80}")
+            why = f"stands under the key {message.key()!r:.80} instead of {own!r:.80}"
+            if place != CONTROL:
+                return self._damaged(message, place, why)
+            self._report(message, why)
             return None
         if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
             text = "requires {}, of a shard that the pipeline does not have, and does not count; was its spec changed?"
@@ -108,15 +119,23 @@ class LogRecords:
                 raise
         return cast("LogRecord", self._decoder.record(value))
 
-    def _unreadable(self, message: Any, name: str, place: Place, error: WireError) -> None:
-        if place != CONTROL and name.startswith(_SKELETON):
-            raise _replaced(message, name, str(error)) from error
-        if error.reason == reasons.UNKNOWN_SCHEMA and _is_ours(name, place):
+    def _unreadable(self, message: Any, name: str, place: Place, error: WireError) -> Read | None:
+        begins_as_ours = _near(message.value(), _OF_CLAIMS if place == CONTROL else _HEADERS, _VALUE_BITS)
+        if error.reason == reasons.UNKNOWN_SCHEMA and _is_ours(name, place) and not begins_as_ours:
             raise CheckpointError(
-                f"{_at(message)}, {name!r:.80}, cannot be read: {error}; a newer release has written it: run that one "
+                f"{_at(message)}, {name!r:.80}, cannot be read: {error}; another release has written it: run that one "
                 "for all processes of the pipeline"
             ) from error
+        if place != CONTROL and (begins_as_ours or _near(message.key() or b"", _BEGINNINGS, _KEY_BITS)):
+            return self._damaged(message, place, f"it cannot be read: {error}")
         self._report(message, f"cannot be read: {error}")
+        return None
+
+    def _damaged(self, message: Any, place: Place, why: str) -> Read:
+        key = message.key() or b""
+        log.error("%s, under the key %r, is damaged: %s", _at(message), key, why)
+        damage = Damage(key, _at(message), why)
+        return Read(place, key.decode(errors=_ENCODING), damage, message.offset(), message.topic())
 
     def _report(self, message: Any, text: str) -> None:
         self.bad += 1
@@ -136,10 +155,11 @@ def _is_ours(name: str, place: Place) -> bool:
     return (_OF_CONTROL if place == CONTROL else _OF_VERSIONS).fullmatch(name) is not None
 
 
-def _replaced(message: Any, name: str, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"{_at(message)} stands under the key {name!r:.80} and is no such record: {why}; the one that it replaces says "
-        f"which versions are dead, so nobody can judge without it: stop the pipeline, and append that one again; {_FIX}"
+def _near(found: bytes, ours: tuple[bytes, ...], bits: int) -> bool:
+    """Whether bytes begin as one of ours does, but for a few bits."""
+    return any(
+        len(found) >= len(one) and (int.from_bytes(found[: len(one)]) ^ int.from_bytes(one)).bit_count() <= bits
+        for one in ours
     )
 
 

@@ -1,7 +1,8 @@
 """What is durable and what is dead, kept up to date: `checkpoint.logs.Logs` fed by a reader of all version logs.
 
 For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
-their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`.
+their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`. What
+rests on a shard whose log is damaged waits until the damage is passed (`checkpoint.damage`); the rest goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.live.states.log_reader import LogReader
+from checkpoint.damage import Damage
 from checkpoint.logs import Logs
 from lineage.errors import CheckpointError
 from lineage.replication import Base, Fence, Manifest
@@ -73,7 +75,9 @@ class LogsFeed:
         if self._broken:
             return
         for read in batch:
-            if isinstance(read.record, (Fence, Base, Manifest)):
+            if read.record is None:
+                self.logs.tombstoned(read.place, read.raw_key)
+            elif isinstance(read.record, (Fence, Base, Manifest, Damage)):
                 try:
                     self.logs.take(read.place, read.record)
                 except CheckpointError as error:

@@ -12,7 +12,7 @@ from checkpoint.pages import Pages
 from checkpoint.successors import successor, with_state_of
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Version
-from lineage.replication import Batch, Contents, DedupLane, InputPlace, Manifest, Output, Record
+from lineage.replication import Batch, Contents, InputPlace, Manifest, Output, Record
 
 from .states import same
 
@@ -64,7 +64,6 @@ def test_what_the_shard_remembers_is_that_of_the_base(stored):
     contents, records = stored
     kept = {
         "inputs": (InputPlace(0, 70, "r1:", (72,)),),
-        "dedup": (DedupLane(0, "a", 5),),
         "outputs": (Output("t", 0, b"k", b"v"),),
     }
     base = Contents(values={"old": 1}, batches=(Batch(7),), **kept)

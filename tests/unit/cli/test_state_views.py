@@ -61,7 +61,7 @@ def test_only_the_first_batches_and_records_are_told_unless_all_are_asked_for(ca
     contents = Contents(batches=BATCHES, inputs=(InputPlace(3, 8),))
     tell_version(*version(contents), None, everything=False)
     out = capsys.readouterr().out
-    assert "input 3    covered below offset 8\n" in out
+    assert "input 3   covered below offset 8\n" in out
     assert "v1 took 10: r1.0 (0:0), " in out
     assert "r1.7 (0:7) and 2 more\n" in out
     assert "v5 dropped 1: d (1:5)" in out

@@ -24,15 +24,21 @@ def _extended(schema):
         fields = [_extended(field) for field in schema["fields"]]
         new = {"name": "added", "type": ["null", "string"], "default": None}
         more = {"name": "extras", "type": {"type": "map", "values": {"type": "array", "items": "long"}}, "default": {}}
-        grown["fields"] = [new, *fields, more] if schema["name"] != "Tensor" else [*fields, more]
+        grown["fields"] = [new, *_before_checksum(fields, more)] if schema["name"] != "Tensor" else [*fields, more]
     return grown
+
+
+def _before_checksum(fields, field):
+    """A new field stands before the checksum, which is the last in every version."""
+    at = len(fields) - (fields[-1]["name"] == "checksum")
+    return [*fields[:at], field, *fields[at:]]
 
 
 def _with_values(schema):
     """A field at the end that holds values, tensors among them, which a reader has to skip."""
     if any("spillway.Value" in json.dumps(field) for field in schema["fields"]):
         field = {"name": "context", "type": {"type": "map", "values": "spillway.Value"}, "default": {}}
-        schema["fields"].append(field)
+        schema["fields"] = _before_checksum(schema["fields"], field)
     return schema
 
 
@@ -41,7 +47,7 @@ NEXT = {name: json.dumps(_with_values(_extended(json.loads(text)))) for name, te
 
 def _twin(text):
     schema = json.loads(text)
-    schema["fields"].append({"name": "nothing", "type": "null", "default": None})
+    schema["fields"] = _before_checksum(schema["fields"], {"name": "nothing", "type": "null", "default": None})
     return json.dumps(schema)
 
 

@@ -30,10 +30,10 @@ from lineage.schemas import (
     MARKER,
     OWN_PARSED,
 )
-from lineage.values.replication import encode
+from lineage.values.replication import encode, sealed
 
 from .hostile_bytes import BOMB, memory_held, refusal, text, varint
-from .replication_records import ALL_HEADERS, HEADERS, read, shard_records
+from .replication_records import ALL_HEADERS, CHECKED_HEADERS, HEADERS, checked, read, shard_records
 
 
 def attempt(message):
@@ -74,13 +74,13 @@ HOSTILE = {
     "a claimant over the limit": (HEADERS[FENCE] + b"\2" + text(b"n" * 1_025) + b"\0", reasons.TOO_LARGE),
     "an epoch below 0": (HEADERS[FENCE] + b"\1" + text(b"me") + b"\0", reasons.CORRUPT),
     "an epoch of 70 bits": (HEADERS[FENCE] + b"\xff" * 9 + b"\x7f", reasons.CORRUPT),
-    "bytes behind the end": (encode(Fence(1, "me")) + b"\0", reasons.CORRUPT),
+    "bytes behind the end": (encode(Fence(1, "me"))[:-16] + b"\0", reasons.CORRUPT),
     "2**62 entries": (HEADERS[CONTENTS] + varint(BOMB), reasons.TOO_LARGE),
     "a list without an end": (HEADERS[CONTENTS] + varint(60_000) + b"\0" * 50_000, reasons.CORRUPT),
     "2**62 batches": (HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + varint(BOMB), reasons.TOO_LARGE),
-    "2**62 inputs": (HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + b"\0" * 3 + varint(BOMB), reasons.TOO_LARGE),
+    "2**62 inputs": (HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + b"\0" * 2 + varint(BOMB), reasons.TOO_LARGE),
     "2**62 offsets that are covered": (
-        HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + b"\0" * 3 + b"\2\0\0\0" + varint(BOMB),
+        HEADERS[CONTENTS] + b"\0" * 6 + b"\2\0\0\0" + b"\0" * 2 + b"\2\0\0\0" + varint(BOMB),
         reasons.TOO_LARGE,
     ),
 }
@@ -89,6 +89,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_bytes_give_their_reason_and_take_no_memory(name):
     message, reason = HOSTILE[name]
+    message = checked(message)
     assert attempt(message) == reason
     assert memory_of(message) < 3 * len(message) + 400_000
 
@@ -117,7 +118,13 @@ def test_contents_that_no_shard_writes_are_refused(name):
     assert attempt(message) in {reasons.CORRUPT, reasons.TOO_LARGE}
 
 
-RAW = {"epoch": 1, "n": 1, "digest": b"", "contents": b""}  # bytes whose defaults fastavro would not write
+RAW = {
+    "epoch": 1,
+    "n": 1,
+    "digest": b"",
+    "contents": b"",
+    "checksum": bytes(16),
+}  # bytes whose defaults fastavro would not write
 
 
 @pytest.mark.parametrize(
@@ -134,10 +141,10 @@ def test_columns_of_different_lengths_are_corrupt(columns):
     stream = io.BytesIO()
     schema = fastavro.parse_schema(OWN_PARSED[MANIFEST].to_json())
     fastavro.schemaless_writer(stream, schema, RAW | {"spilled": table})
-    assert attempt(HEADERS[MANIFEST] + stream.getvalue()) is None
+    assert attempt(sealed(HEADERS[MANIFEST] + stream.getvalue())) is None
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, schema, RAW | {"spilled": table | columns})
-    assert attempt(HEADERS[MANIFEST] + stream.getvalue()) == reasons.CORRUPT
+    assert attempt(sealed(HEADERS[MANIFEST] + stream.getvalue())) == reasons.CORRUPT
 
 
 @pytest.mark.parametrize(
@@ -173,6 +180,7 @@ def test_what_cannot_travel_is_refused_by_its_writer(record):
 def test_arbitrary_bytes_give_one_typed_error(header, body):
     attempt(body)
     attempt(header + body)
+    attempt(checked(header + body))
 
 
 SMALL = st.integers(0, 40).map(varint) | st.sampled_from([b"\x02v", b"\x08int8", b"\x0anumpy", b"\0", b"\x02", b"\x04"])
@@ -180,7 +188,7 @@ SMALL = st.integers(0, 40).map(varint) | st.sampled_from([b"\x02v", b"\x08int8",
 
 @given(st.sampled_from(ALL_HEADERS), st.lists(SMALL, max_size=120))
 def test_bytes_that_look_like_structure_give_one_typed_error(header, parts):
-    attempt(header + b"".join(parts))
+    attempt(checked(header + b"".join(parts)))
 
 
 @st.composite
@@ -192,7 +200,8 @@ def damaged(draw):
         at = draw(st.integers(HEADER_BYTES, len(message)))
         end = at + draw(st.integers(0, 3))
         message[at:end] = draw(st.binary(max_size=3) | st.integers(-(2**63), BOMB).map(varint))
-    return bytes(message)
+    again = bytes(message[:HEADER_BYTES]) in CHECKED_HEADERS and draw(st.booleans())
+    return sealed(bytes(message)) if again else bytes(message)
 
 
 @given(damaged())
@@ -206,3 +215,12 @@ def test_a_record_cut_short_is_corrupt(record, data):
     message = encode(record)
     cut = data.draw(st.integers(HEADER_BYTES, len(message) - 1))
     assert attempt(message[:cut]) == reasons.CORRUPT
+
+
+@given(shard_records, st.data())
+def test_no_changed_bit_of_a_record_that_versions_are_judged_by_is_accepted(record, data):
+    message = bytearray(encode(record))
+    bit = data.draw(st.integers(0, 8 * len(message) - 1))
+    message[bit // 8] ^= 1 << bit % 8
+    if HEADERS[f"spillway.{type(record).__name__}"] in CHECKED_HEADERS:
+        assert attempt(bytes(message)) in {reasons.NOT_AVRO, reasons.UNKNOWN_SCHEMA, reasons.CORRUPT}

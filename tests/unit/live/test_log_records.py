@@ -9,6 +9,7 @@ import pytest
 from agents.live.states import log_records
 from agents.live.states.log_records import CONTROL, LogRecords
 from checkpoint import claims, version_log
+from checkpoint.damage import Damage
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Mark, Version
 from lineage.replication import Base, Beat, Claim, Fence, Manifest, Yield
@@ -52,14 +53,10 @@ def test_good_records_are_handed_on_with_their_places():
 @pytest.mark.parametrize(
     ("slot", "key", "value", "says"),
     [
-        (VERSIONS, b"manifest/1/1", b"rubbish", "does not start as Avro"),
-        (VERSIONS, b"manifest/1/1", b"", "does not start as Avro"),
-        (VERSIONS, b"manifest/1/1", encode(MANIFEST)[:-1], "cannot be read"),
         (VERSIONS, b"hello", b"rubbish", "cannot be read"),
-        (VERSIONS, None, encode(FENCE), "instead of 'fence/1/m'"),
+        (VERSIONS, b"\xff", b"rubbish", "cannot be read"),
+        (VERSIONS, b"", b"", "cannot be read"),
         (VERSIONS, b"", UNKNOWN, "fingerprint"),
-        (VERSIONS, b"\xff", encode(FENCE), "no text"),
-        (VERSIONS, b"manifest/1/2", encode(MANIFEST), "instead of 'manifest/1/1'"),
         (VERSIONS, key_of(CLAIM), encode(CLAIM), "a Claim has no place"),
         (VERSIONS, b"beat", encode(Beat("learn", 0, "m", 1, "primary", 1, 0, INITIAL)), "a Beat has no place"),
         (CLAIMS, key_of(FENCE), encode(FENCE), "a Fence has no place"),
@@ -77,17 +74,49 @@ def test_a_bad_record_is_reported_with_its_place_and_passed_over(caplog, slot, k
     assert "find out who else does" in caplog.text
 
 
-@pytest.mark.parametrize("key", [b"fence/1/m", b"base/1"])
-@pytest.mark.parametrize("value", [b"rubbish", UNKNOWN, encode(MANIFEST), encode(CLAIM)])
-def test_nobody_goes_on_without_a_fence_or_a_base(key, value):
-    """Rule 16: compaction deletes the one that it replaces, and others judge by that."""
-    with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\] at offset 17 .*append that one again"):
-        records().read(Message(key, value))
+def other_bits(data, *bits):
+    changed = bytearray(data)
+    for bit in bits:
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        (b"manifest/1/1", b"rubbish", "does not start as Avro"),
+        (b"manifest/1/1", b"", "does not start as Avro"),
+        (b"manifest/1/1", encode(MANIFEST)[:-1], "checksum"),
+        (b"manifest/1/1", other_bits(encode(MANIFEST), 170), "checksum"),
+        (b"manifest/1/1", other_bits(encode(MANIFEST), 17), "fingerprint"),
+        (b"manifest/1/2", encode(MANIFEST), "instead of 'manifest/1/1'"),
+        (b"manifest/1/1", encode(CLAIM), "a Claim has no place"),
+        (b"fence/1/m", b"rubbish", "does not start as Avro"),
+        (b"base/1", encode(MANIFEST), "instead of 'manifest/1/1'"),
+        (b"base/1", encode(CLAIM), "a Claim has no place"),
+        (None, encode(FENCE), "instead of 'fence/1/m'"),
+        (b"\xff", encode(FENCE), "instead of 'fence/1/m'"),
+        (b"hello", other_bits(encode(BASE), 130), "checksum"),  # its value alone says whose it is
+        (b"hello", other_bits(encode(BASE), 30, 130), "fingerprint"),
+        (other_bits(b"manifest/1/1", 3), b"rubbish", "does not start as Avro"),  # its key alone says so
+        (other_bits(b"manifest/1/1", 75), b"rubbish", "does not start as Avro"),
+    ],
+)
+def test_a_record_of_the_logs_own_that_cannot_be_read_is_damage(caplog, key, value, says):
+    """Rule 16: a newest version, or the fence that makes others void, may have stood there."""
+    reader = records()
+    read = reader.read(Message(key, value))
+    assert isinstance(read.record, Damage)
+    assert (read.record.key, reader.bad) == (key or b"", 0)
+    assert read.raw_key == read.record.key
+    assert "p.learn.versions[0] at offset 17" in read.record.where
+    assert says in read.record.why
+    assert "is damaged" in caplog.text
 
 
 def test_what_a_newer_release_has_written_ends_the_reader():
     """Others judge by it; a member that passed over it would begin from an older version."""
-    with pytest.raises(CheckpointError, match=r"offset 17, 'manifest/2/9', .*newer release"):
+    with pytest.raises(CheckpointError, match=r"offset 17, 'manifest/2/9', .*another release"):
         records().read(Message(b"manifest/2/9", UNKNOWN))
 
 
@@ -134,7 +163,11 @@ def test_whatever_the_bytes_it_is_read_or_reported_or_named(monkeypatch, slot):
             seen.add("named" if f"{slot[0]}[0] at offset 17" in str(error) else "unnamed")
             continue
         assert (read is None) == (reader.bad == 1)
+        if read is not None and isinstance(read.record, Damage):
+            assert slot == VERSIONS
+            seen.add("damaged")
+            continue
         if read is not None and read.record is not None:
             assert key == key_of(read.record)
         seen.add("reported" if read is None else "read")
-    assert seen == {"named", "reported", "read"}
+    assert seen == {"named", "reported", "read"} | ({"damaged"} if slot == VERSIONS else set())

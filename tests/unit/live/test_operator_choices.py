@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agents.live.operator.changes import check_rewind
 from agents.live.operator.choices import kept_version, place_of, stage_of, version_of
 from agents.live.operator.files import read_file, write_file
 from agents.live.operator.fitting import refuse_misfit
@@ -101,16 +102,25 @@ def test_tombstones_other_records_and_other_peoples_are_no_versions(histories):
     assert histories.take(Message("p.control", b"k", None)) is None
     assert histories.take(Message("p.control", b"k", encode(Beat("learn", 0, "m", 1, "primary", 1, 1)))) is None
     claim = Claim("learn", 0, 1, "m")
-    assert histories.take(Message("p.control", b"k", encode(claim))) == (claim, True)
+    assert histories.take(Message("p.control", b"k", encode(claim))) is None
+    assert histories.take(Message("p.control", b"claim/learn/0/1/m", encode(claim))) == (claim, True)
     assert [each.version.n for each in histories.kept(LEARN)] == [2, 3]
     with pytest.raises(CheckpointError, match=r"manifest of e1\.v1 of learn/0 is not in its version log"):
         histories.manifest(LEARN, Version(1, 1))
     assert histories.manifest(LEARN, INITIAL) is None
 
 
-def test_a_record_that_cannot_be_read_is_named_by_its_place(histories):
-    with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\], offset 3: "):
-        histories.take(Message("p.learn.versions", b"k", b"rubbish"))
+def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histories):
+    assert histories.take(Message("p.learn.versions", b"k", b"rubbish")) is None
+    with pytest.raises(UsageError, match="would start from anyhow"):
+        check_rewind(histories, kept_version(histories, LEARN, "1.3"))
+    assert histories.take(Message("p.learn.versions", b"manifest/1/4", b"rubbish")) is None
+    assert "p.learn.versions[0] at offset 3" in histories.logs.damage(LEARN).where
+    with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\] at offset 3.*spillway state rewind"):
+        histories.logs.candidate(LEARN)
+    check_rewind(histories, kept_version(histories, LEARN, "1.3"))
+    assert [damage.key for damage in histories.logs.accept(LEARN)] == [b"manifest/1/4"]
+    assert histories.logs.candidate(LEARN) == Version(1, 3)
 
 
 KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)

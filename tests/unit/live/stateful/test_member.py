@@ -53,10 +53,13 @@ class Roles:
         self.member = SimpleNamespace(epoch=2)
         self.given_up = []
         self.error = None
-        self.back = None
+        self.back = self.damage = None
         self.current = True
         self.logs = SimpleNamespace(
-            newest_durable=lambda _place: INITIAL, rollback=lambda _place: self.back, caught_up=lambda _place: None
+            newest_durable=lambda _place: INITIAL,
+            rollback=lambda _place: self.back,
+            caught_up=lambda _place: None,
+            damage=lambda _place: self.damage,
         )
 
     def take(self, read):
