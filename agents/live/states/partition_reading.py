@@ -35,6 +35,7 @@ PROPERTIES: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 5,
     "queued.max.messages.kbytes": 65_536,
     "socket.nagle.disable": True,
+    "check.crcs": True,
 }
 # A broker that has just started does not know its topics yet; those of a pipeline are there before its members start.
 _NOT_YET: Final = frozenset(
@@ -137,6 +138,12 @@ class PartitionReading:
             raise CheckpointError(
                 f"{place} ends before where it was read to: the topic was made anew, or a broker lost records; stop "
                 "the pipeline, and compare the members' states before anything is served again"
+            )
+        if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
+            raise CheckpointError(
+                f"{place} holds a batch whose CRC is not that of its bytes: {error.str()}; have another replica of the "
+                "partition lead; where there is none, export the states ('spillway state export') and import them "
+                "under a new name of the pipeline"
             )
         if not _heals(error):
             raise BrokerError(f"cannot read {place}: {error.str()} ({error.name()})")

@@ -51,7 +51,6 @@ _PROPERTIES: Final[dict[str, Any]] = {
     "max.partition.fetch.bytes": 8 << 20,
     "fetch.max.bytes": 16 << 20,
     "message.max.bytes": 16 << 20,
-    "check.crcs": True,
 }
 
 

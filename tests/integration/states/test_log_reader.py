@@ -117,9 +117,7 @@ def test_a_manifest_is_told_of_soon_after_it_was_acknowledged(bench, capsys):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        (b"manifest/1/1", b"rubbish", "cannot be read"),
-        (b"\xff", encode(REIGN[0]), "no text"),
-        (b"manifest/1/2", encode(Manifest(Version(1, 1))), "instead of"),
+        (b"\xff", b"rubbish", "cannot be read"),
         (b"claim/learn/0/1/m", encode(Claim(STAGE, 0, 1, "m")), "has no place"),
     ],
 )
@@ -136,16 +134,21 @@ def test_what_is_no_record_of_the_log_is_told_of_and_passed_over(bench, caplog, 
     assert f"{writer.topic}[0] at offset 1" in caplog.text
 
 
-def test_a_base_that_cannot_be_read_ends_the_reading_and_is_named(bench):
+@pytest.mark.parametrize(
+    ("key", "value"), [(b"base/1", b"rubbish"), (b"manifest/1/2", encode(Manifest(Version(1, 1))))]
+)
+def test_what_is_damaged_stands_in_its_place_and_keeps_the_feed_from_judging(bench, key, value):
     told = Told()
+    feed = bench.keep(LogsFeed(bench.settings, bench.pipeline, [PLACE], told.post, lambda: None, told.failed))
     writer = Writer(bench)
-    writer.write(REIGN[0])
-    writer.write(None, b"base/1", b"rubbish")
-    reader_of(bench, told)
-    with pytest.raises(AssertionError):
-        told.until(lambda: False, 20)
-    assert f"{writer.topic}[0] at offset 1 stands under the key 'base/1'" in str(told.error)
-    assert "append that one again" in str(told.error)
+    for record in (*REIGN, Manifest(Version(1, 1), CHAIN, (), "m")):
+        writer.write(record)
+    writer.write(None, key, value)
+    told.until(lambda: feed.logs.damage(PLACE) is not None)
+    assert feed.logs.damage(PLACE).where == f"the record in {writer.topic}[0] at offset 3"
+    writer.producer.produce(writer.topic, None, key, 0)
+    writer.write(Manifest(Version(1, 2), CHAIN, (), "m"))
+    told.until(lambda: feed.logs.newest_durable(PLACE) == Version(1, 2))
 
 
 def test_the_feed_knows_what_is_durable(bench):
