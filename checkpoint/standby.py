@@ -6,14 +6,17 @@ Fed with the records of the shard's partition of the state topic (`chunk`), and 
 * `apply` takes versions that the caller knows to be durable, or the base that it was promoted from, and goes forward
   only: what is durable is never taken back, so no copy of an older version is needed.
 * A complete version's contents and chunks are held until it, or a later one, is applied, or a base has cut it off.
-* `apply` raises ChunkError where a chunk is missing or damaged, and nothing has changed. Its caller reads the partition
-  on to its end, then once more from the start (once for the contents, where they are spilled, and once for what they
-  name: `opened` tells), and then tells the operator: never an older version on its own.
+* `apply` raises ChunkError where a chunk is missing or damaged, and nothing has changed. `Search` says what its caller
+  does then; in the end the operator is told: never an older version on its own.
+* A chunk that is missing may have been tombstoned and compacted while this backup was away, or slow: then a newer
+  version is durable (rule 4), and the copy goes on with that one. It is damage only where the version logs, read to
+  their ends after it was missed, have none, or one that needs the same chunk.
 * `give` hands over the copy itself, with what the next reign has to know of the log.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkpoint.assembly import ChunkError
@@ -41,6 +44,41 @@ class Given(NamedTuple):
     keyed: dict[str, dict[Any, Any]] | None
     present: frozenset[ChunkKey]  # every chunk that the partition holds
     named: frozenset[ChunkKey]  # those that the version needs, its spilled contents included
+
+
+class Step(Enum):
+    """What is done next for a chunk that is not held."""
+
+    READ_ON = "read the partition on to its end: chunks are read later than their manifest"
+    READ_AGAIN = "read the partition once more from its start: what was dropped for a bound is kept this time"
+    ASK = "read the version logs to their ends: a newer version may be durable, and this one's chunks gone"
+    REPORT = "tell the operator: it is damage"
+
+
+class Search:
+    """What was done so far for the chunks of one version that is to be applied."""
+
+    def __init__(self, version: Version, before: Search | None = None) -> None:
+        """`before`: for the version that was to be applied before, if it was not."""
+        self.version = version
+        self.asked_for: ChunkKey | None = before.asked_for if before is not None else None
+        self._asked = False
+        self._read_on = False
+        self._read_again: set[bool] = set()  # with the contents known, or not
+
+    def step(self, missing: ChunkKey, *, opened: bool) -> Step:
+        """Give what to do for a chunk that is missing; `opened`: whether the version's contents are known."""
+        if not self._read_on:
+            self._read_on = True
+            return Step.READ_ON
+        if opened not in self._read_again:
+            self._read_again.add(opened)
+            return Step.READ_AGAIN
+        # A chunk that the newest durable version needs is not tombstoned, so one that was missed before is damage.
+        if self._asked or missing == self.asked_for:
+            return Step.REPORT
+        self._asked, self.asked_for = True, missing
+        return Step.ASK
 
 
 class _Complete:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.core.policies import period_of
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from agents.live.stateful.primary import Primary
     from agents.live.states.standby import Applied
     from agents.models.stateful import Machine, StatefulModel
+    from lineage.marks import Place
     from lineage.replication import Contents
     from producers.schema_log import SchemaLog
 
@@ -115,6 +117,7 @@ class Built:
             self._place,
             self._logs,
             reader=self._standby,
+            read_to_ends=self._read_to_ends,
             machine=self._machine,
             covers=self.input.durable,
             changed=self._changed,
@@ -253,9 +256,21 @@ class Built:
         await self._means.output.know(onward)
         await self._copies.begin(self._logs.newest_durable(self._place))
 
-    def _standby(self, applied: Callable[[Applied], object]) -> StandbyReader:
-        post = self._loop.call_soon_threadsafe
-        return StandbyReader(self._config.settings, self._pipeline, self._place, post, applied, self.crashed)
+    def _standby(self, applied: Callable[[Applied], object], missing: Callable[[Version], object]) -> StandbyReader:
+        where = (self._config.settings, self._pipeline, self._place)
+        return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
+
+    def _read_to_ends(self, then: Callable[[], object]) -> None:
+        """Call when all version logs were read to the ends that they have from now on."""
+        left = set(self._config.pipeline.spec.places)
+
+        def reached(place: Place) -> None:
+            left.discard(place)
+            if not left:
+                then()
+
+        for place in tuple(left):
+            self._reader.read_to_end(place, partial(reached, place))
 
     def begin(self) -> None:
         """Take part: everything that a promotion needs is there."""

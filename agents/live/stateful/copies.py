@@ -37,13 +37,17 @@ class Copies:
         place: Place,
         logs: Logs,
         *,
-        reader: Callable[[Callable[[Applied], object]], StandbyReader],
+        reader: Callable[[Callable[[Applied], object], Callable[[Version], object]], StandbyReader],
+        read_to_ends: Callable[[Callable[[], object]], None],
         machine: Callable[[Any, Version, Contents], Awaitable[Machine]],
         covers: Callable[[Iterable[InputPlace]], None],
         changed: Callable[[], object],
         keyed: bool,
     ) -> None:
-        """`reader` makes one that posts what it has applied; `machine` makes one with a state (None: the first).
+        """`reader` makes one that posts what it has applied, and of which version chunks are missing.
+
+        `read_to_ends` calls when all version logs were read to the ends that they have from then on.
+        `machine` makes one with a state (None: the first).
 
         `covers` is told what a durable version covers of the input, when it is applied; `changed` is called when
         `applied` is another. A base that is applied for a reign need not be durable: it may turn out dead, and the next
@@ -52,6 +56,7 @@ class Copies:
         self._place = place
         self._logs = logs
         self._make = reader
+        self._read_to_ends = read_to_ends
         self._machine = machine
         self._covers = covers
         self._changed = changed
@@ -109,7 +114,7 @@ class Copies:
         """Follow the log, with what is known of it."""
         if self._reader is not None:
             return
-        reader = self._reader = self._newest = self._make(self._applied)
+        reader = self._reader = self._newest = self._make(self._applied, self._missing)
         known = self._logs.log(self._place)
         if known.epoch:
             reader.heard(Fence(known.epoch, known.claimant), known.history)
@@ -127,6 +132,16 @@ class Copies:
         self._has_applied.set()
         self._changed()
 
+    def _missing(self, version: Version) -> None:
+        """Find out whether chunks were compacted, as a newer version is durable, or are damaged."""
+        epoch = self._logs.log(self._place).epoch
+        self._read_to_ends(partial(self._looked, self._newest, version, epoch))
+
+    def _looked(self, reader: StandbyReader, version: Version, epoch: int) -> None:
+        overtaken = self._reader is None and self._logs.log(self._place).epoch != epoch
+        if reader is self._newest and not overtaken:
+            reader.answer(version, self._logs.newest_durable(self._place))
+
     # A reign ---------------------------------------------------------------------------------------------------
 
     async def take(self, version: Version) -> tuple[Contents, Machine]:
@@ -138,7 +153,11 @@ class Copies:
         assert reader is not None  # follow has made it
         given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
         reader.promote(version, partial(_set, given))
-        self.given = await given
+        try:
+            self.given = await given
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().run_in_executor(None, reader.close)  # overtaken: nobody takes what it has
+            raise
         contents = self.given.contents or Contents()
         state: Any = self.given.keyed if self._keyed else self.given.state
         if not contents.entries and not contents.pages:

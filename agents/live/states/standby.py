@@ -6,7 +6,9 @@ records that count (`heard`), from the first on, and `begin` when that log was c
 the beginning then, so that of old ones nothing is held.
 
 A chunk that a version needs and that has not come is waited for up to the end of the partition; then the partition is
-read once more from its start; then `on_failed` is posted, with a ChunkError that names it, and the thread ends.
+read once more from its start; then `on_missing` is posted, as a newer version may be durable whose writer has had the
+chunk compacted. If the owner, who reads the version logs to their ends, answers that there is none, `on_failed` is
+posted, with a ChunkError that names the chunk, and the thread ends.
 
 `promote` has the base applied and the copy itself handed over, and ends the thread: a primary does not read what it
 writes. What `Given.present` lacks, of what a zombie may still write, is left to the next reign's owner.
@@ -26,7 +28,7 @@ from agents.live.states.worker import Worker
 from checkpoint.assembly import ChunkError
 from checkpoint.chunks import decode_key
 from checkpoint.following import Following
-from checkpoint.standby import Given, Standby
+from checkpoint.standby import Given, Search, Standby, Step
 from lineage.errors import CheckpointError
 from lineage.replication import Base, Fence, Manifest
 from topology.topics import state
@@ -63,16 +65,6 @@ class Applied(NamedTuple):
     inputs: tuple[InputPlace, ...] = ()  # what it covers of the shard's input
 
 
-class _Aim:
-    """A version to be applied, and what was done for its chunks."""
-
-    def __init__(self, version: Version) -> None:
-        self.version = version
-        self.waits = False  # for the end of the partition, before it is tried again
-        self.read_on = False  # chunks are read later than their manifest: first the end has to be reached
-        self.read_again: set[bool] = set()  # from the start, with its contents known, or not
-
-
 class StandbyReader:
     """Keeps the copy of one backup. It starts at once, and reads from `begin` on; `close` ends it.
 
@@ -88,15 +80,21 @@ class StandbyReader:
         on_applied: Callable[[Applied], object],
         on_failed: Callable[[SpillwayError], object],
         *,
+        on_missing: Callable[[Version], object] | None = None,
         standby: Standby | None = None,
     ) -> None:
-        """`standby`: with other bounds than the default ones."""
+        """`on_missing`: to be answered by `answer`; without it, nobody can say that a chunk was compacted.
+
+        `standby`: with other bounds than the default ones.
+        """
         self._settings = settings
         self._slot = (state(pipeline, place[0]), place[1])
         self._on_applied = on_applied
+        self._on_missing = on_missing
         self._standby = standby or Standby()
         self._following: Following[None] = Following(_AWAY, time.monotonic())
-        self._aim: _Aim | None = None
+        self._aim: Search | None = None
+        self._waits = False  # for the end of the partition, or for an answer, before the version is tried again
         self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
         self.read_bytes = 0
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -121,6 +119,10 @@ class StandbyReader:
         """Have the copy brought to the newest version at or below this one."""
         self._jobs.put(partial(self._aim_at, version))
 
+    def answer(self, missing: Version, durable: Version) -> None:
+        """Say what was durable when all version logs were read to their ends, behind `on_missing`'s call."""
+        self._jobs.put(partial(self._answered, missing, durable))
+
     def promote(self, base: Version, then: Callable[[Given], object]) -> None:
         """Have the copy brought to `base`, whose manifest was heard, and handed over; then the thread ends."""
         self._jobs.put(partial(self._hand_over, base, then))
@@ -135,17 +137,22 @@ class StandbyReader:
         self._begun.wait()
         reading = PartitionReading(self._settings, [self._slot], _PROPERTIES)
         try:
-            while not self._worker.stopped:
-                while not self._jobs.empty():
-                    self._jobs.get()()
-                self._read(reading)
-                if self._aim is not None and not self._aim.waits:
-                    self._apply(self._aim, reading)
-                if self._then is not None and self._aim is None:
-                    self._worker.tell(self._then, self._standby.give())
-                    return
+            while not self._worker.stopped and not self._round(reading):
+                pass
         finally:
             reading.close()
+
+    def _round(self, reading: PartitionReading) -> bool:
+        """Do what there is to do; say whether the copy was handed over."""
+        while not self._jobs.empty():
+            self._jobs.get()()
+        self._read(reading)
+        if self._aim is not None and not self._waits:
+            self._apply(self._aim, reading)
+        if self._then is None or self._aim is not None:
+            return False
+        self._worker.tell(self._then, self._standby.give())
+        return True
 
     def _read(self, reading: PartitionReading) -> None:
         now = time.monotonic()
@@ -164,27 +171,38 @@ class StandbyReader:
                 continue
             self._standby.chunk(key, value)
         _, reached = self._following.read(positions.get(self._slot, 0))
-        if reached and self._aim is not None:
-            self._aim.waits = False
+        if reached:
+            self._waits = False
 
     def _aim_at(self, version: Version) -> None:
         newest = self._standby.newest(version)
         if newest is not None and self._then is None and (self._aim is None or self._aim.version != newest):
-            self._aim = _Aim(newest)
+            self._aim_for(newest)
+
+    def _aim_for(self, version: Version) -> None:
+        self._aim, self._waits = Search(version, self._aim), False
+
+    def _answered(self, missing: Version, durable: Version) -> None:
+        self._aim_at(durable)
+        if self._aim is not None and self._aim.version == missing:
+            self._waits = False  # it was the newest: what is missing now is damage
 
     def _hand_over(self, base: Version, then: Callable[[Given], object]) -> None:
         self._then = then
         if self._aim is None or self._aim.version != base:
-            self._aim = _Aim(base) if base.n > self._standby.applied.n else None
+            if base.n > self._standby.applied.n:
+                self._aim_for(base)
+            else:
+                self._aim = None
 
-    def _apply(self, aim: _Aim, reading: PartitionReading) -> None:
+    def _apply(self, aim: Search, reading: PartitionReading) -> None:
         began = time.monotonic()
         try:
             applied = self._standby.apply(aim.version)
-        except ChunkError:
-            self._read_on(aim, reading)
-            if not aim.waits:
+        except ChunkError as error:
+            if not self._seek(aim.step(error.key, opened=self._standby.opened(aim.version)), aim.version, reading):
                 raise
+            self._waits = True
             return
         self._aim = None
         if applied:
@@ -193,16 +211,17 @@ class StandbyReader:
             told = Applied(aim.version, copy.copied, time.monotonic() - began, inputs)
             self._worker.tell(self._on_applied, told)
 
-    def _read_on(self, aim: _Aim, reading: PartitionReading) -> None:
-        """Wait for a chunk that is missing or damaged, as long as there is something that was not read for it."""
-        opened = self._standby.opened(aim.version)
-        if aim.read_on:
-            if opened in aim.read_again:
-                return
-            aim.read_again.add(opened)
-            log.warning("a chunk of %s is missing or damaged: %s[%d] is read once more", aim.version, *self._slot)
+    def _seek(self, step: Step, version: Version, reading: PartitionReading) -> bool:
+        """Look for what is missing of a version; False where there is nowhere left to look."""
+        if step is Step.ASK and self._on_missing is not None:
+            log.info("chunks of %s are gone from %s[%d]: is a newer version durable?", version, *self._slot)
+            self._worker.tell(self._on_missing, version)
+            return True
+        if step in (Step.ASK, Step.REPORT):
+            return False
+        if step is Step.READ_AGAIN:
+            log.info("a chunk of %s has not come: %s[%d] is read once more", version, *self._slot)
             reading.rewind()
             self._following = Following(_AWAY, time.monotonic())
-        aim.read_on = True
-        aim.waits = True
         self._following.wish(None)
+        return True

@@ -10,6 +10,7 @@ from agents.live.states.appender import Appender
 from agents.live.states.log_reader import CONTROL, LogReader
 from agents.live.states.logs_feed import LogsFeed
 from checkpoint import version_log
+from checkpoint.damage import Damage
 from lineage.errors import CheckpointError
 from lineage.hops import Hop
 from lineage.marks import INITIAL, Mark, Version
@@ -91,11 +92,12 @@ def test_tombstones_are_told_of(bench):
     writer = Writer(bench)
     manifest = Manifest(Version(1, 1), CHAIN, (), "m")
     writer.write(manifest)
-    writer.write(None, "manifest/1/1", b"")  # an empty value is none of ours, and no tombstone either
+    writer.write(None, "manifest/1/1", b"")  # an empty value is no tombstone
     writer.producer.produce(writer.topic, None, "manifest/1/1", 0)
     writer.producer.flush(90)
-    told.until(lambda: len(told.of("record")) == 2, 120)
-    assert [call[2] for call in told.of("record")] == [manifest, None]
+    told.until(lambda: len(told.of("record")) == 3, 120)
+    told_of = [call[2] for call in told.of("record")]
+    assert (told_of[0], type(told_of[1]), told_of[2]) == (manifest, Damage, None)
 
 
 def test_a_manifest_is_told_of_soon_after_it_was_acknowledged(bench, capsys):

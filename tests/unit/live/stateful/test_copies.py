@@ -27,7 +27,7 @@ class Told:
     def __init__(self):
         self.changes, self.covered, readers = [], [], []
 
-        def reader(applied):
+        def reader(applied, _missing):
             readers.append(Reader(applied))
             return readers[-1]
 
@@ -35,6 +35,7 @@ class Told:
             PLACE,
             Logs([PLACE]),
             reader=reader,
+            read_to_ends=None,
             machine=None,
             covers=self.covered.extend,
             changed=lambda: self.changes.append(self.copies.applied),

@@ -1,0 +1,194 @@
+"""A backup that reads too late for what was compacted goes on with a newer version; damage alone ends it (rule 16)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from agents.live.stateful.copies import Copies
+from agents.live.states import standby as module
+from agents.live.states.standby import StandbyReader
+from checkpoint.assembly import ChunkError
+from checkpoint.chunks import encode_key
+from checkpoint.logs import Logs
+from lineage.marks import INITIAL, Version
+from lineage.replication import Base, Fence, Manifest
+from tests.unit.checkpoint.test_standby import Shard
+
+PLACE = ("s", 0)
+LINKS = ((1, INITIAL),)
+
+
+class Reading:
+    """In place of a consumer: the state topic as compaction has left it, read from the start after each rewind."""
+
+    def __init__(self, topic):
+        self.topic = topic
+        self.at = self.rewound = 0
+
+    def rewind(self):
+        self.at = 0
+        self.rewound += 1
+
+    def end(self, _slot):
+        return len(self.topic)
+
+    def poll(self, _seconds, _at_once):
+        found, self.at = self.topic[self.at :], len(self.topic)
+        left = {key: offset for offset, (key, _) in enumerate(self.topic)}
+        records = [
+            SimpleNamespace(key=lambda key=key: encode_key(key), value=lambda value=value: value, offset=lambda: 0)
+            for key, value in found
+            if left[key] >= 0 and value is not None
+        ]
+        return records, {("p.s.state", 0): len(self.topic)}
+
+    def close(self):
+        pass
+
+
+class Thread:
+    """In place of a thread: what it posts is called at once."""
+
+    def __init__(self, _name, _run, _post, _failed):
+        self.stopped = False
+
+    def start(self):
+        pass
+
+    @staticmethod
+    def tell(callback, *arguments):
+        callback(*arguments)
+
+
+class World:
+    """A shard whose primary goes on, its logs, and a backup; its version log is read when the test says so."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(module, "Worker", Thread)
+        self.shard, self.logs, self.unread, self.asked = Shard(), Logs([PLACE]), [], []
+        self.reading = Reading(self.shard.topic)
+        self.copies = Copies(
+            PLACE,
+            self.logs,
+            reader=self._reader,
+            read_to_ends=self.asked.append,
+            machine=None,
+            covers=lambda _places: None,
+            changed=lambda: None,
+            keyed=False,
+        )
+        self.logs.caught_up(PLACE)
+        self.unread += [Fence(1, "m"), Base(1, "m", INITIAL, LINKS)]
+        self.hear()
+
+    def _reader(self, applied, missing):
+        settings = SimpleNamespace(bootstrap="nowhere")
+        self.reader = StandbyReader(settings, "p", PLACE, None, applied, None, on_missing=missing)
+        self.reader._standby.held._spare.most = 0
+        return self.reader
+
+    def write(self, state):
+        """A complete version, which nobody has read of yet."""
+        manifest = self.shard.write(state)
+        fields = {name: getattr(manifest, name) for name in ("contents", "spilled", "digest")}
+        self.unread.append(Manifest(manifest.version, LINKS, (), "m", **fields))
+        return manifest.version
+
+    def hear(self):
+        """The member reads its version log to the end."""
+        for record in self.unread:
+            counts = self.logs.take(PLACE, record)
+            self.copies.heard(SimpleNamespace(record=record), counts=counts)
+        self.unread.clear()
+        if self.copies._begun:
+            self.copies.durable(self.logs.newest_durable(PLACE))
+        else:
+            self.copies._begun, self.copies._durable = True, INITIAL
+
+    def compact(self):
+        """What is tombstoned is gone from the state topic, and what is gone was never there for who reads now."""
+        last = dict(self.shard.topic)
+        self.shard.topic[:] = [(key, value) for key, value in last.items() if value is not None]
+        self.reading.at = 0
+
+    def rounds(self, count=8):
+        for _ in range(count):
+            self.reader._round(self.reading)
+
+
+def state(n):
+    return {"w": np.full(100, n, np.float32)}
+
+
+def test_a_backup_that_wakes_after_compaction_starts_over_from_a_newer_version(monkeypatch):
+    """It ended with code 1 and told its operator to rewind."""
+    world = World(monkeypatch)
+    world.write(state(1))
+    world.hear()  # it knows of e1.v1, and is paused before it has read the chunks
+    for n in (2, 3):
+        world.shard.durable(world.write(state(n)))
+    world.compact()
+    world.rounds()
+    assert world.copies.applied == INITIAL
+    (then,) = world.asked  # its chunks are gone: the logs are read to their ends
+    world.hear()
+    then()
+    world.rounds()
+    assert world.copies.applied == Version(1, 3)
+    assert world.reader._standby.give().state["w"][0] == 3
+
+
+def test_a_chunk_that_is_gone_from_the_newest_version_is_damage(monkeypatch):
+    world = World(monkeypatch)
+    world.write(state(1))
+    world.hear()
+    del world.shard.topic[0]
+    world.rounds()
+    (then,) = world.asked
+    world.hear()
+    then()
+    with pytest.raises(ChunkError, match="spillway state rewind"):
+        world.rounds()
+    assert world.reading.rewound == 1
+
+
+def test_a_damaged_chunk_that_every_newer_version_needs_is_damage_however_fast_they_come(monkeypatch):
+    world = World(monkeypatch)
+    still = np.zeros(100, np.float32)
+    world.write(state(1) | {"still": still})
+    world.hear()
+    world.compact()
+    left = [(key, value) for key, value in world.shard.topic if value != bytes(len(value))]
+    assert len(left) < len(world.shard.topic)
+    world.shard.topic[:] = left
+
+    def serve():
+        for n in range(2, 9):
+            world.rounds()
+            world.write(state(n) | {"still": still})
+            world.hear()
+            asked, world.asked[:] = list(world.asked), []
+            for then in asked:
+                then()
+
+    with pytest.raises(ChunkError, match="is missing"):
+        serve()
+    assert world.copies.applied == INITIAL
+
+
+def test_who_is_overtaken_while_it_gives_its_copy_is_not_told_of_damage(monkeypatch):
+    world = World(monkeypatch)
+    version = world.write(state(1))
+    world.hear()
+    reader, world.copies._reader = world.reader, None  # as `take` does
+    reader.promote(version, lambda _given: None)
+    del world.shard.topic[0]
+    world.rounds()
+    (then,) = world.asked
+    world.unread.append(Fence(2, "other"))
+    world.logs.take(PLACE, world.unread.pop())
+    then()
+    world.rounds()  # nothing is raised: it stands down
