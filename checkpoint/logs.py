@@ -7,7 +7,8 @@ A version's fate, by the log alone (rules 1, 2, 6 and 7; HAMS, Algorithm 2, whos
 * DEAD: the chain has been cut below it; or a manifest that it needs requires a dead mark. Then its shard has to go back
   (`rollback`, rule 14), and a new base will cut it off.
 * OPEN: known, and neither yet. UNREAD: of an epoch that the log, as far as it was read, does not know; or the log was
-  not read up to where it ended when reading began. To both the answer is to wait.
+  not read up to where it ended when reading began; or of one so old that the chain no longer tells of it
+  (`checkpoint.versions`). To both the answer is to wait.
 
 Invariants:
 
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 from checkpoint.backlog import Backlog
 from checkpoint.damage import Damage, DamageError, Damages
 from checkpoint.version_log import Base, Manifest, VersionLog, Void
+from checkpoint.version_log import key as key_of
 from checkpoint.versions import INITIAL
 from lineage.errors import CheckpointError
 from lineage.marks import foreign
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from checkpoint.version_log import Record
-    from checkpoint.versions import Mark, Place, Version
+    from checkpoint.versions import Link, Mark, Place, Version
     from lineage.hops import Hop
 
 
@@ -59,7 +61,7 @@ class Fate(Enum):
 class _Shard:
     """One shard: its log, and how far it is durable."""
 
-    __slots__ = ("awaited_by", "backlog", "damages", "doomed", "durable", "foreign", "log", "reached")
+    __slots__ = ("awaited_by", "backlog", "damages", "doomed", "durable", "foreign", "log", "reached", "standing")
 
     def __init__(self, log: VersionLog) -> None:
         self.log = log
@@ -68,6 +70,7 @@ class _Shard:
         self.doomed: int | None = None  # versions of the newest epoch from this n on are dead by what they require
         self.reached = False  # whether the log was read up to where it ended when reading began
         self.damages = Damages()
+        self.standing: dict[bytes, tuple[Mark, ...]] = {}  # what the manifests in the log require, by key
         self.foreign: Version = INITIAL  # of the newest manifest that requires what the pipeline does not have
         self.awaited_by: set[Place] = set()  # whose oldest entry waits for a mark of this shard
 
@@ -114,6 +117,8 @@ class Logs:
             # An earlier version of its own chain is before it in the backlog anyhow.
             others = [m for m in record.requires if m.place != place or not log.history.contains(version, m.version)]
             shard.backlog.append(version, others)
+            if record.requires:
+                shard.standing[key_of(record).encode()] = record.requires
             if any(map(self.dead, others)):
                 self._bury([place])
             self._advance([place])
@@ -125,6 +130,7 @@ class Logs:
     def tombstoned(self, place: Place, key: bytes) -> None:
         """Note a tombstone of a shard's log, by its key."""
         shard = self._at(place)
+        shard.standing.pop(key, None)
         if shard.damages:
             shard.damages.tombstoned(key)
             self._known_again(place)
@@ -161,7 +167,7 @@ class Logs:
             return Fate.DURABLE
         shard = self._at(mark.place)
         history = shard.log.history
-        if history.beyond(version):
+        if history.beyond(version) or history.forgotten(version):
             return Fate.UNREAD
         if not history.alive(version):
             return Fate.DEAD
@@ -210,6 +216,20 @@ class Logs:
         if not shard.reached:
             raise CheckpointError(f"the version log of {place[0]}/{place[1]} was not read to its end before a claim")
         return shard.candidate
+
+    def chain(self, place: Place, epoch: int, base: Version) -> tuple[Link, ...]:
+        """Give the chain of an epoch that starts from `base`, as its claimant appends it once it has read its fence.
+
+        Without the links that nobody can need any more (`checkpoint.versions`). Raises CheckpointError for a base that
+        is not alive.
+        """
+        shard = self._at(place)
+        history = shard.log.history.begun(epoch, base)
+        if not all(each.current for each in self._shards.values()):
+            return history.links
+        required = (mark for each in self._shards.values() for marks in each.standing.values() for mark in marks)
+        needed = {mark.version.epoch for mark in required if mark.place == place}
+        return history.shortened(needed, min(shard.log.recent(history), shard.durable.epoch or 1)).links
 
     def rollback(self, place: Place) -> Version | None:
         """Give the version that a shard has to go back to as its newer ones are dead; None while none are."""

@@ -148,9 +148,7 @@ class Member:
 
     def _decide(self) -> Action:
         base = self._base = self.choose()
-        return Append(
-            Base(self.epoch, self.name, base, self._logs.log(self.place).history.begun(self.epoch, base).links)
-        )
+        return Append(Base(self.epoch, self.name, base, self._logs.chain(self.place, self.epoch, base)))
 
     def choose(self) -> Version:
         """Choose the base; called when the own fence has just been read."""

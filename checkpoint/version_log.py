@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from checkpoint.versions import INITIAL, History
+from checkpoint.versions import INITIAL, LINK_SECONDS, History
 from lineage.errors import CheckpointError
 from lineage.replication import Base, Fence, Manifest
 
@@ -64,7 +65,7 @@ class Void(Enum):
 class VersionLog:
     """One shard's log as far as it was read."""
 
-    __slots__ = ("claimant", "epoch", "gap", "history", "newest", "void")
+    __slots__ = ("_fenced_us", "claimant", "epoch", "gap", "history", "newest", "void")
 
     history_type = History
 
@@ -74,6 +75,7 @@ class VersionLog:
         self.history = self.history_type()  # of the newest epoch with a base
         self.newest: Version = INITIAL  # the newest complete version on the chain
         self.void: Counter[Void] = Counter()
+        self._fenced_us: dict[int, int] = {}  # when the epochs on the chain, and the newest, were fenced
         self.gap = False  # whether a fence or a base may be missing: the next base or manifest tells what it said
 
     @property
@@ -89,6 +91,7 @@ class VersionLog:
             return False
         if isinstance(record, Fence):
             self.epoch, self.claimant = record.epoch, record.claimant
+            self._fenced_us[record.epoch] = record.at_us
         elif isinstance(record, Base):
             self._fenced_by(record.epoch, record.claimant)
             self._begin(record.version, record.chain)
@@ -96,6 +99,18 @@ class VersionLog:
             self._fenced_by(record.version.epoch, record.claimant)
             self._complete(record)
         return True
+
+    def recent(self, history: History) -> int:
+        """Give the first epoch of a history that the newest one starts from whose link is not old (`LINK_SECONDS`).
+
+        By the clocks of the claimants; a fence without a time is not old.
+        """
+        now = self._fenced_us.get(self.epoch, 0)
+        for (epoch, _), (following, _) in pairwise(history.links):
+            fenced = self._fenced_us.get(following, 0)
+            if not fenced or now - fenced <= LINK_SECONDS * 1e6:
+                return epoch
+        return history.epoch
 
     def judge(self, record: Record) -> Void | None:
         """Why the next record would not count; None for one that would, or cannot be."""
@@ -128,8 +143,12 @@ class VersionLog:
         history = known.begun(self.epoch, base)
         self.gap = False
         if chain != history.links:
-            raise CheckpointError(f"{self}: the base {base} has another chain, {chain}")
+            shorter = self.history_type(chain)
+            if not shorter.shortens(history):
+                raise CheckpointError(f"{self}: the base {base} has another chain, {chain}")
+            history = shorter
         self.history = history
+        self._fenced_us = {one: self._fenced_us.get(one, 0) for one, _ in chain}
         self.newest = base
 
     def _complete(self, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.limits import too_large
 from lineage.marks import Mark, Version
 from lineage.replication import DIGEST_BYTES, Base, Beat, Claim, Fence, Manifest, Report, Yield
 from lineage.schemas import BASE, BEAT, CLAIM, CONTENTS, FENCE, MANIFEST, REPORT, YIELD
@@ -16,7 +17,7 @@ from lineage.values.contents import check_names, chunks_of, contents_of, corrupt
 from lineage.values.structures import check_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from lineage.limits import Limits
     from lineage.replication import Link
@@ -36,7 +37,7 @@ def _pack_manifest(manifest: Manifest, limits: Limits) -> Fields:
     return {
         "epoch": manifest.version.epoch,
         "n": manifest.version.n,
-        "chain": _pack_chain(manifest.chain),
+        "chain": _pack_chain(manifest.chain, limits, beside=len(manifest.requires)),
         "requires": [
             {"stage": mark.stage, "shard": mark.shard, "epoch": mark.version.epoch, "n": mark.version.n}
             for mark in manifest.requires
@@ -75,7 +76,7 @@ def _pack_base(base: Base, limits: Limits) -> Fields:
     return fields | {
         "base_epoch": base.version.epoch,
         "base_n": base.version.n,
-        "chain": _pack_chain(base.chain),
+        "chain": _pack_chain(base.chain, limits),
         **_UNCHECKED,
     }
 
@@ -145,7 +146,9 @@ def _judged(fields: Fields, limits: Limits, reason: str = reasons.CORRUPT) -> Fi
     return fields
 
 
-def _pack_chain(chain: Iterable[Link]) -> list[Fields]:
+def _pack_chain(chain: Collection[Link], limits: Limits, beside: int = 0) -> list[Fields]:
+    if len(chain) + beside > limits.max_values:  # as those count who decode it
+        raise too_large(f"a record of {len(chain)} links and {beside} marks", limits.max_values)
     return [{"epoch": epoch, "base_epoch": base.epoch, "base_n": base.n} for epoch, base in chain]
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -272,8 +273,12 @@ class Roles:
     # What follows ----------------------------------------------------------------------------------------------
 
     def _act(self, action: Action | None) -> None:
-        if isinstance(action, Append) and isinstance(action.record, Fence) and self._before_fence is not None:
-            self._before_fence(partial(self._fence, action.record))
+        if isinstance(action, Append) and isinstance(action.record, Fence):
+            fence = replace(action.record, at_us=_now_us())
+            if self._before_fence is not None:
+                self._before_fence(partial(self._fence, fence))
+            else:
+                self._appender.append(fence)
         elif isinstance(action, Append):
             if isinstance(action.record, Base) and (doubtful := self.logs.doubtful(self.place)) is not None:
                 self._crashed(doubt(self.place, doubtful, action.record.version))
