@@ -214,13 +214,16 @@ class Built:
         self._figures.moved = self._copies.read_bytes + self._figures.sent()
         self._telling = self._loop.call_later(LOOK_SECONDS, self._tell)
 
-    def _take_over(self, then: Callable[[], None]) -> None:
-        """Abort what the primary before has open, off the loop."""
+    def _take_over(self, epoch: int, then: Callable[[], None]) -> None:
+        """Abort what the primary of an epoch has open, off the loop."""
+        if not epoch:
+            then()
+            return
         topic = topics.state(self._pipeline, self._place[0])
 
         async def run() -> None:
             try:
-                await asyncio.to_thread(take_over, self._config.settings, topic, self._shard)
+                await asyncio.to_thread(take_over, self._config.settings, topic, self._shard, epoch)
             except SpillwayError as error:
                 self.crashed(error)
             else:

@@ -64,11 +64,12 @@ class Roles:
         appender: Appender,
         read_to_end: Callable[[Place, Callable[[], object]], None],
         crashed: Callable[[BaseException], None],
-        before_fence: Callable[[Callable[[], None]], None] | None = None,
+        before_fence: Callable[[int, Callable[[], None]], None] | None = None,
     ) -> None:
         """`index`: which of the shard's members this is. `name`: of this process; it ends in `@` and its start.
 
-        `before_fence` does what has to be done before this member fences, and then calls what it is given.
+        `before_fence` does what has to be done to the reign of an epoch before this member fences a newer one, and then
+        calls what it is given.
         """
         self.place = place
         self.name = name
@@ -275,10 +276,7 @@ class Roles:
     def _act(self, action: Action | None) -> None:
         if isinstance(action, Append) and isinstance(action.record, Fence):
             fence = replace(action.record, at_us=_now_us())
-            if self._before_fence is not None:
-                self._before_fence(partial(self._fence, fence))
-            else:
-                self._appender.append(fence)
+            self._prepare(fence)
         elif isinstance(action, Append):
             if isinstance(action.record, Base) and (doubtful := self.logs.doubtful(self.place)) is not None:
                 self._crashed(doubt(self.place, doubtful, action.record.version))
@@ -292,9 +290,20 @@ class Roles:
             if self._begun:
                 self._watch_winner()
 
-    def _fence(self, fence: Fence) -> None:
-        """Append a fence that had to wait, if nobody was faster meanwhile."""
-        if self.role is Role.FENCING and self.member.epoch == fence.epoch:
+    def _prepare(self, fence: Fence) -> None:
+        if self._before_fence is None:
+            self._appender.append(fence)
+            return
+        epoch = self.logs.log(self.place).epoch
+        self._before_fence(epoch, partial(self._fence, fence, epoch))
+
+    def _fence(self, fence: Fence, over: int) -> None:
+        """Append a fence that had to wait, if nobody was faster meanwhile; `over`: which reign was prepared for it."""
+        if self.role is not Role.FENCING or self.member.epoch != fence.epoch:
+            return
+        if self.logs.log(self.place).epoch != over:
+            self._prepare(fence)
+        else:
             self._appender.append(fence)
 
     def _stand_down(self) -> None:

@@ -1,8 +1,10 @@
 """Versions whose outputs, chunks and manifest are one Kafka transaction (`replication: kafka-eos`).
 
-The transactional id is the shard's, so the broker aborts what an older primary has open and voids what it still
-writes. Inputs are in the manifest (`Contents.inputs`), and so in the transaction as well. What is tombstoned goes with
-the next version. Whoever reads must read committed records alone.
+Each reign has a transactional id of its own. A claimant takes the id of the reign that it follows before it fences, so
+the broker aborts what that one's primary has open and voids what it still writes. A claimant that has lost meanwhile,
+and comes late, aborts nothing of the newer reign's. What a zombie commits all the same is void behind the fence, and
+its outputs are dead, as in every other mode. Inputs are in the manifest (`Contents.inputs`), and so in the transaction
+as well. What is tombstoned goes with the next version. Whoever reads must read committed records alone.
 """
 
 from __future__ import annotations
@@ -133,18 +135,18 @@ class TransactionalSending:
                 return
 
 
-def transactional_id(topic: str, partition: int) -> str:
-    """The id of a shard's transactions, by where its chunks stand."""
-    return f"{topic}.{partition}"
+def transactional_id(topic: str, partition: int, epoch: int) -> str:
+    """The id of the transactions of a shard's reign, by where its chunks stand."""
+    return f"{topic}.{partition}.{epoch}"
 
 
-def take_over(settings: ClientSettings, topic: str, partition: int) -> None:
-    """Abort what a shard's older primary has open. Raises BrokerError.
+def take_over(settings: ClientSettings, topic: str, partition: int, epoch: int) -> None:
+    """Abort what the primary of an older reign has open. Raises BrokerError.
 
     A claimant does so before it fences: nobody who reads committed records would see its fence behind an open
     transaction of one that died, until the broker gives that up.
     """
-    TransactionalSending(settings, topic, transactional_id(topic, partition))
+    TransactionalSending(settings, topic, transactional_id(topic, partition, epoch))
 
 
 class TransactingWriter(StateWriter):
@@ -153,7 +155,7 @@ class TransactingWriter(StateWriter):
     _sending: Any
 
     def _connect(self, settings: ClientSettings, _room: int, _delivery: float) -> Any:
-        return TransactionalSending(settings, self._state, transactional_id(self._state, self._partition))
+        return TransactionalSending(settings, self._state, transactional_id(self._state, self._partition, self._epoch))
 
     def _write(self, captured: Captured, manifest: Manifest, pieces: dict[str, Any]) -> None:
         outputs: tuple[Output, ...] = pieces.pop("outputs")

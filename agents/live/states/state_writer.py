@@ -86,6 +86,7 @@ class StateWriter:
         """
         self._versions, self._state = versions(pipeline, place[0]), state(pipeline, place[0])
         self._partition = place[1]
+        self._epoch = epoch
         self._on_complete = on_complete
         self._retention = retention
         self._chunks = ChunkLog(epoch, present)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agents.live.stateful.transactions import transactional_id
 from agents.live.states.log_reader import CONTROL
 from checkpoint.promotion import Role
 from checkpoint.versions import INITIAL
@@ -98,13 +99,52 @@ def test_what_is_wanted_while_the_logs_are_not_read_is_done_then(shard):
 
 def test_a_fence_that_had_to_wait_is_not_appended_for_a_reign_that_is_over(shard):
     waiting = []
-    shard.members[0]._before_fence = waiting.append
+    shard.members[0]._before_fence = lambda _epoch, then: waiting.append(then)
     shard.members[0].begin()
     shard.settle()
     shard.fence(9, "faster")
     waiting.pop()()
     assert not shard.doers[0].appended
     assert shard.members[0].role is Role.BACKUP
+
+
+def test_a_slow_claimant_that_has_lost_aborts_nothing_of_the_newer_reign(shard):
+    """Its `init_transactions` came after the winner had begun, and ended the winner's process."""
+    shard.begun()
+    taken, slow = [], []
+
+    def take_over(epoch):
+        taken.append(transactional_id("p.learn.state", 0, epoch))
+
+    shard.members[1]._before_fence = lambda epoch, then: slow.append((epoch, then))
+    shard.members[1].want("a test")
+    shard.settle()
+    shard.append(CONTROL, Claim(*PLACE, 3, "faster"))
+    shard.fence(3, "faster")
+    ((epoch, then),) = slow
+    take_over(epoch)
+    then()
+    assert taken == [transactional_id("p.learn.state", 0, 1)]
+    assert not shard.doers[1].appended
+    assert len({transactional_id("p.learn.state", 0, epoch) for epoch in (1, 2, 3)}) == 3
+
+
+def test_a_claimant_takes_over_from_whoever_has_reigned_meanwhile(shard):
+    shard.begun()
+    slow = []
+    shard.members[1]._before_fence = lambda epoch, then: slow.append((epoch, then))
+    shard.append(CONTROL, Claim(*PLACE, 2, "another"))
+    shard.members[1].want("a test")  # claims epoch 3
+    shard.settle()
+    shard.fence(2, "another")
+    (epoch, then) = slow.pop()
+    assert epoch == 1
+    then()
+    assert not shard.doers[1].appended
+    (epoch, then) = slow.pop()
+    assert epoch == 2
+    then()
+    assert [type(record) for record in shard.doers[1].appended] == [Fence]
 
 
 def test_a_base_below_a_doubtful_manifest_is_not_taken(shard):
