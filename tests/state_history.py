@@ -102,6 +102,7 @@ class Histories:
 
     def _take(self, at: int, place: Place, written: Written) -> None:
         if written.value is None:
+            self.logs.tombstoned(place, written.key or b"")
             return
         where = f"{topics.versions(self.spec.name, place[0])}[{place[1]}] offset {written.offset}"
         try:

@@ -1,8 +1,9 @@
-"""A damaged or missing chunk stops the shard, with words that name it and what to do; nothing older is used instead."""
+"""What is damaged or missing stops the shard, with words that name it and what to do; nothing older is used instead."""
 
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from checkpoint.chunks import encode_key
+from lineage.errors import WireError
 from lineage.replication import Base
 from lineage.values.replication import ReplicationDecoder
 from tests.acceptance.serving import ROOT, SPILLWAY
@@ -46,8 +48,80 @@ def damage(bootstrap: str, recording: Recording, rng: Random, *, tombstone: bool
 def reigns(recording: Recording) -> list[Base]:
     """How the reigns over the shard have begun."""
     log = recording.of(topics.versions(recording.pipeline.spec.name, "a"), 0)
-    records = [ReplicationDecoder().record(record.value) for record in log if record.value is not None]
+    decoder, records = ReplicationDecoder(), []
+    for record in log:
+        with suppress(WireError):  # one that is damaged
+            records.append(decoder.record(record.value or b""))
     return [record for record in records if isinstance(record, Base)]
+
+
+def flip(bootstrap: str, recording: Recording, topic: str, beginning: bytes, rng: Random) -> tuple[bytes, int]:
+    """Append the newest record of a kind again, with a bit of its value changed; gives its key and its new offset."""
+    newest = [record for record in recording.of(topic, 0) if record.value and (record.key or b"").startswith(beginning)]
+    key, value = newest[-1].key or b"", bytearray(newest[-1].value or b"")
+    bit = rng.randrange(8 * len(value))
+    value[bit // 8] ^= 1 << bit % 8
+    offsets: list[int] = []
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, bytes(value), key, 0, on_delivery=lambda _error, message: offsets.append(message.offset()))
+    assert producer.flush(30) == 0
+    return key, offsets[0]
+
+
+def spillway(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command's end."""
+    return subprocess.run(
+        [SPILLWAY, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("kind", ["manifest", "fence", "base"])
+def test_a_damaged_version_log_stops_the_shard_until_somebody_goes_back(
+    slow_bench: SlowBroker, unique_name: str, tmp_path: Path, kind: str
+) -> None:
+    bootstrap = slow_bench.broker.bootstrap
+    with Run(slow_bench, unique_name, SHAPES["single"], tmp_path) as run:
+        run.load(60, rate=200)
+        verdict = run.judged()
+        assert not verdict.problems, verdict.problems
+    recording = run.recorder.recording
+    before = Histories(recording).logs.newest_durable(PLACE)
+    topic = topics.versions(unique_name, "a")
+    key, offset = flip(bootstrap, recording, topic, f"{kind}/".encode(), Random(kind))
+    where = ["--bootstrap", bootstrap, "--run-dir", tmp_path / "again"]
+    ended = spillway("serve", run.path, *where, "--quiet")
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1, said
+    assert f"the record in {topic}[0] at offset {offset}, under the key {key.decode()!r}, is damaged" in said, said
+    assert "take another member's copy" in said
+    assert "spillway state rewind" in said
+    after = gather(bootstrap, run.pipeline)
+    assert len(reigns(after)) == len(reigns(recording)), "somebody began a reign"
+    listed = spillway("state", "list", run.path, *where)
+    assert f"at offset {offset}" in listed.stderr
+    back = spillway("state", "rewind", run.path, "a", before, "--yes", *where)
+    assert back.returncode == 0, back.stderr
+    listed = spillway("state", "list", run.path, *where)
+    assert listed.returncode == 0
+    assert "take another member's copy" not in listed.stderr
+
+
+@pytest.mark.torture
+def test_a_damaged_claim_is_passed_over_and_costs_nothing(
+    slow_bench: SlowBroker, unique_name: str, tmp_path: Path
+) -> None:
+    """It gives nothing without its fence (`checkpoint.claims`), so nobody stops for it."""
+    with Run(slow_bench, unique_name, SHAPES["single"], tmp_path) as run:
+        run.load(400)
+        run.answered(60)
+        run.base("a")
+        control = topics.control(unique_name)
+        flip(slow_bench.broker.bootstrap, run.recorder.recording, control, b"claim/", Random(1))
+        run.kill(run.primary("a"))
+        run.go_on()
+        verdict = run.judged()
+        assert not verdict.problems, verdict.problems
 
 
 @pytest.mark.torture

@@ -124,7 +124,7 @@ class LogRecords:
         if error.reason == reasons.UNKNOWN_SCHEMA and _is_ours(name, place) and not begins_as_ours:
             raise CheckpointError(
                 f"{_at(message)}, {name!r:.80}, cannot be read: {error}; another release has written it: run that one "
-                "for all processes of the pipeline"
+                "for all processes of the pipeline, or export its states there and import them under a new name"
             ) from error
         if place != CONTROL and (begins_as_ours or _near(message.key() or b"", _BEGINNINGS, _KEY_BITS)):
             return self._damaged(message, place, f"it cannot be read: {error}")
