@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MAX_TOPIC: Final = 249  # characters, Kafka's limit
 # Topics of the pipeline itself, and the gate: what a stage's topic `<p>.<stage>` or its metrics must not be taken for.
 RESERVED: Final = (
-    *("ingress", "outcomes", "egress", "dead", "control", "beat", "schemas", "plan", "feedback", "gate"),
+    *("ingress", "outcomes", "egress", "dead", "control", "beat", "schemas", "plan", "owners", "feedback", "gate"),
     *("state", "versions", "work", "done"),
 )
 STAGE_SUFFIXES: Final = ("state", "versions", "work", "done")  # further topics that a stage may have

@@ -117,6 +117,11 @@ def beat(pipeline: str) -> str:
     return f"{pipeline}.beat"
 
 
+def owners(pipeline: str) -> str:
+    """The topic of claims: who may run which of the pipeline's processes."""
+    return f"{pipeline}.owners"
+
+
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
     room = merge(spec.limits).max_message_bytes + HEADERS_BYTES
@@ -161,6 +166,8 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             {**_COMPACT, "segment.bytes": str(50 << 20), "compression.type": "uncompressed"},
             "what each replica last said of itself",
         ),
+        # Claims and what ends them have keys of their own: they stay.
+        TopicRequirement(owners(spec.name), 1, _COMPACT, "who runs the pipeline's processes"),
     ]
     return tuple(_kept(topic) for topic in wanted) if spec.places else tuple(wanted)
 

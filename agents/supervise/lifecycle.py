@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MISUSED = 2  # a child's exit code: its input is wrong, so that starting it again changes nothing
+FENCED = 3  # likewise: another process has taken its ids, so that whose they are has to be known first
 FLAPS_FROM = 3  # deaths that no service has made good, from which on a place is told to flap
 
 
@@ -88,6 +90,9 @@ class RestartPolicy:
     Restarts never end once the pipeline has been ready as a whole, unless `give_up` is set: then the death that makes
     so many count is the last. Before that moment somebody waits to hear whether the pipeline can be served at all:
     there `max_deaths` is the end, and `first_tries` for a child that has never been ready itself.
+
+    A child that was fenced has not failed, and its death does not count. It waits until it is known that its place is
+    still this supervisor's (`cleared`), and then `fenced_delay` more.
     """
 
     give_up: int | None = None
@@ -99,6 +104,7 @@ class RestartPolicy:
     jitter: float = 0.5
     lent_delay: float = 1.0
     followed_delay: float = 1.0
+    fenced_delay: float = 2.0
     start_timeout: float = 180.0  # a model may be large
     grace: float = 15.0  # between asking to end and ending by force
 
@@ -124,6 +130,7 @@ class Lifecycle:
         self.deaths = 0  # that counted at the last one
         self._policy = policy
         self._chance = chance
+        self.fenced = False  # it waits to hear whose its place is
         self._killed = False
         self._was_ready = False
         self._established = False
@@ -166,6 +173,12 @@ class Lifecycle:
     def progressed(self, at: float) -> None:
         """Note when it was last seen to do something: one that starts has from then on the whole time to be ready."""
         self._progressed = at
+
+    def cleared(self, now: float) -> None:
+        """Note that the place of a child that was fenced is still its own."""
+        if self.fenced:
+            self.fenced = False
+            self.due = self._delayed_until = now + self._policy.fenced_delay
 
     @property
     def died(self) -> bool:
@@ -215,6 +228,11 @@ class Lifecycle:
 
     def _death(self, now: float, exit_code: int) -> Event:
         self.exit_code, self._again = exit_code, True
+        if exit_code == FENCED:
+            self.fenced = True
+            self.deaths = self._counting(now)
+            self.due = self._delayed_until = inf
+            return Event.DIED
         self.deaths = self._counting(now) + 1
         left = self.deaths_left
         # What the pipeline was ready with cannot be wrong input: a file has changed since, and may be mended.

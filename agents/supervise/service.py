@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from agents.core.policies import words_for
 from agents.live import topics as live_topics
+from agents.supervise.child import STANDBY
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.obituaries import KafkaObituaries
+from agents.supervise.ownership import Ownership
 from agents.supervise.place_metrics import PlaceMetrics
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
@@ -56,7 +58,8 @@ class Service:
             policies=words_for(spec, settings.policy),
             plan_period=settings.period,
         )
-        self._refuse_second()
+        if not settings.take_over:
+            self._refuse_second()
         self._forget_dead()
         self.supervisor = Supervisor(
             self._name,
@@ -71,18 +74,37 @@ class Service:
         )
 
     def run(self, stop: threading.Event) -> int:
-        """Create and check the topics, start the processes and keep them until `stop`; returns the exit code."""
+        """Create and check the topics, start the processes and keep them until `stop`; returns the exit code.
+
+        Raises OwnedError where somebody else serves the pipeline, TakenOverError when somebody else does so from then
+        on and the processes have ended.
+        """
         settings = self._settings
         self._say(self._entry.policies)
         created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec), say=self._say)
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
+        plans = [child.plan for child in self.supervisor.children if child.plan.role != STANDBY]
+        names = [f"{plan.stage}.{plan.replica}" for plan in plans]
+        owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
+        try:
+            if not owned.claim(stop.is_set):
+                return 0
+            owned.keep(stop.set, stop.is_set)
+            code = self._serve(stop, owned)
+        finally:
+            owned.leave()
+        owned.require()
+        return code
+
+    def _serve(self, stop: threading.Event, owned: Ownership) -> int:
+        settings = self._settings
         obituaries = self._obituaries()
         metrics = PlaceMetrics(self._name, self.supervisor.children)
         self._entry = replace(self._entry, port=metrics.port)
         self._entry.write(settings.run_dir)
         try:
-            self.supervisor.obituaries = obituaries
+            self.supervisor.obituaries, self.supervisor.owned = obituaries, owned
             return self.supervisor.run(stop)
         finally:
             metrics.close()
@@ -111,8 +133,8 @@ class Service:
         other = ServeEntry.read(self._settings.run_dir, self._name)
         if other is not None and other.alive():
             raise UsageError(
-                f"{self._name} is served already by process {other.pid}, at {other.bootstrap}: stop that one, or use "
-                "another --run-dir for another cluster"
+                f"{self._name} is served already by process {other.pid}, at {other.bootstrap}: stop that one, start "
+                "this one with --take-over, which ends it, or use another --run-dir for another cluster"
             )
 
     def _forget_dead(self) -> None:

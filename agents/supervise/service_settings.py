@@ -28,6 +28,7 @@ class ServiceSettings:
     plan_period: float | None = None  # seconds; None: as the policies say
     environment: Mapping[str, str] | None = None
     ready_file: Path | None = None
+    take_over: bool = False  # from whoever serves the pipeline now
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     supervision: SupervisorSettings = field(default_factory=SupervisorSettings)
 

@@ -13,14 +13,16 @@ name of its process, so that they need not wait for its silence; who follows it 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agents.models.slow import SLOW, SLOW_SECONDS
 from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.followers import give_way, hasten_unfollowed
-from agents.supervise.lifecycle import FLAPS_FROM, RestartPolicy, State
+from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
 from agents.supervise.standbys import hand_over
@@ -29,7 +31,6 @@ from agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from checkpoint.promotion import Role
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -48,6 +49,14 @@ class Obituaries(Protocol):
 
     def report(self, stage: str, shard: int, member: str) -> None:
         """Tell all members of the shard that the process `member` is dead. Must not block."""
+        ...
+
+
+class Owned(Protocol):
+    """What the supervisor owns on the cluster."""
+
+    def confirm(self, then: Callable[[], object]) -> None:
+        """Have `then` called, from any thread, when it is known that nobody has taken over until now."""
         ...
 
 
@@ -94,6 +103,8 @@ class Supervisor:
         self._hurry = False
         self._keep = keep
         self.obituaries = obituaries
+        self.owned: Owned | None = None
+        self._confirmed: dict[str, threading.Event] = {}  # by child that was fenced
         self._pipeline = pipeline
         self._run_dir = run_dir
         self._settings = settings or SupervisorSettings()
@@ -168,6 +179,7 @@ class Supervisor:
             child.life.progressed(self._movement.last(child.plan.name))
             child.step(now, ready=(child.plan.name, child.pid) in self._ready)
         self._report_deaths()
+        self._clear_fenced(now)
         for replica, standby in hand_over(self.children, now):
             self._say(f"{replica.plan.name} {replica.describe_end()}; {standby.plan.name} takes its place")
         for child in self.children:
@@ -190,6 +202,17 @@ class Supervisor:
             if child.take_burial() and child.plan.role == MEMBER and not self._is_backup(child.plan.name):
                 give_way(child, self.children)
         hasten_unfollowed(self.children)
+
+    def _clear_fenced(self, now: float) -> None:
+        """Start a child that was fenced only once it is known that its place has not been taken over."""
+        for child in self.children:
+            if not child.life.fenced:
+                self._confirmed.pop(child.plan.name, None)
+            elif child.plan.name not in self._confirmed:
+                confirmed = self._confirmed[child.plan.name] = threading.Event()
+                (confirmed.set if self.owned is None else partial(self.owned.confirm, confirmed.set))()
+            elif self._confirmed[child.plan.name].is_set():
+                child.life.cleared(now)
 
     def _judge(self, now: float) -> None:
         seen = self._observer.take_sights()
@@ -247,7 +270,12 @@ class Supervisor:
             return
         self._told[child.plan.name] = state
         self._called_slow.discard(child.plan.name)
-        if child.life.died and before is not None:
+        if child.life.died and child.life.exit_code == FENCED:
+            self._say(
+                f"{child.plan.name} was fenced: another process has run under its ids; it is started again when it is "
+                f"known that {self._pipeline} is still served from here{_because(child)}"
+            )
+        elif child.life.died and before is not None:
             self._say(
                 f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
                 f"({_tries(child)}){_because(child)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -173,6 +174,65 @@ def test_what_cannot_work_is_refused_at_once(project, unique_name, broker):
     second = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker)
     assert second.returncode == 2
     assert "served already" in second.stderr
+
+
+@pytest.fixture
+def elsewhere(project, tmp_path_factory):
+    """The same pipeline in another folder, as on another machine."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for file in ("hello.py", "pipeline.yaml"):
+        (folder / file).write_text((project / file).read_text())
+    return folder
+
+
+def test_a_second_serve_from_another_folder_is_refused_and_harms_nobody(project, elsewhere, unique_name, broker):
+    with Serve(project, unique_name, "--bootstrap", broker) as first:
+        first.await_ready()
+        gate = first.entry("gate").pid
+        for options in ((), ("--gate",), ("--stage", "greet")):
+            second = spillway(elsewhere, "serve", "pipeline.yaml", "--bootstrap", broker, *options)
+            assert second.returncode == 2
+            said = second.stderr.splitlines()
+            assert f"is served already, by {platform.node()}:{first.process.pid}@" in said[-1]
+            assert " since 20" in said[-1]
+            assert "--take-over" in said[-1]
+        assert not list((elsewhere / ".spillway" / "run").glob("*/*.json"))
+        assert ask(first.settings(), unique_name) == "Hello, Ada!"
+        assert first.entry("gate").pid == gate
+        assert first.end() == 0, first.said()
+
+
+def test_a_serve_that_takes_over_ends_the_other_in_good_order(project, elsewhere, unique_name, broker):
+    with Serve(project, unique_name, "--bootstrap", broker) as first:
+        first.await_ready()
+        pids = [first.entry("gate").pid, first.entry("greet").pid]
+        assert ask(first.settings(), unique_name) == "Hello, Ada!"
+        with Serve(elsewhere, unique_name, "--bootstrap", broker, "--take-over") as second:
+            second.await_ready()
+            assert first.process.wait(600) == 1
+            assert all(gone(pid) for pid in pids)
+            said = first.errors.read_text()
+            assert f"was taken over by {platform.node()}:{second.process.pid}@" in said
+            assert "did not end in order" not in said
+            assert "fenced" not in first.said()
+            assert ask(second.settings(), unique_name) == "Hello, Ada!"
+            second.process.kill()
+            second.process.wait(600)
+        with Serve(project, unique_name, "--bootstrap", broker) as third:  # at once, as the second is dead
+            third.await_ready()
+            assert ask(third.settings(), unique_name) == "Hello, Ada!"
+            assert "it is asked whether it is there" not in third.said()
+            assert third.end() == 0, third.said()
+
+
+def test_a_process_that_runs_alone_is_taken_over_as_well(project, elsewhere, unique_name, broker):
+    with Serve(project, unique_name, "--bootstrap", broker, "--gate") as first:
+        until(lambda: first.entry("gate"), 60, first.said)
+        with Serve(elsewhere, unique_name, "--bootstrap", broker, "--gate", "--take-over") as second:
+            until(lambda: second.entry("gate"), 120, second.said)
+            assert first.process.wait(600) == 1
+            assert f"gate.0 of {unique_name} was taken over by" in first.errors.read_text()
+            assert second.end() == 0, second.said()
 
 
 def test_an_orchestrators_processes_make_a_pipeline_without_a_supervisor(project, unique_name, broker):

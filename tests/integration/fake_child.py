@@ -3,8 +3,8 @@
     python fake_child.py RUN_DIR STAGE REPLICA ROLE MODE [PARENT]
 
 Modes: good (ends on SIGTERM), deaf (ignores SIGTERM), crash (ready, then code 1), broken (code 1 before it is ready),
-misused (code 2), slow-start (is never ready), slow-drain (takes a while to end), standby (waits for `take R` on its
-stdin, then is replica R). Whoever started it may take it for `good` once a file named
+misused (code 2), fenced (ready, then code 3), slow-start (is never ready), slow-drain (takes a while to end), standby
+(waits for `take R` on its stdin, then is replica R). Whoever started it may take it for `good` once a file named
 `<stage>.well` stands in RUN_DIR, and a standby for `broken` once `<stage>.ill` does.
 """
 
@@ -14,6 +14,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+ENDS = {"crash": ("error: it happened again", 1), "fenced": ("spillway: fake/gate.0: it was fenced", 3)}
 
 
 def write(path, entry):
@@ -73,8 +75,10 @@ def main():
             run_dir / "fake" / f"{stage}.{replica}.json",
             entry | {"replica": int(replica), "role": "stage", "label": ""},
         )
-    if mode == "crash":
-        sys.exit("error: it happened again")
+    if mode in ENDS:
+        text, code = ENDS[mode]
+        print(text, file=sys.stderr)
+        sys.exit(code)
     while not stopping:
         time.sleep(0.02)
     with (run_dir / "ends").open("a") as ends:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from agents.live.gate import group as gate_group
+from agents.live.gate.fencing import FencedError
 from agents.live.gate.process import GateProcessConfig, build
 from agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
 from agents.live.metrics import GateMetrics
@@ -90,7 +91,7 @@ def test_a_gate_that_was_replaced_while_it_slept_writes_nothing_more_and_says_wh
     until(lambda: len(set(ids(bench.released()))) >= stream.sent, 180)
     sleeper.send_signal(signal.SIGCONT)
     stream.go_on(200)
-    assert sleeper.wait(600) == 1
+    assert sleeper.wait(600) == FencedError.exit_code
     said = bench.said(sleeper)
     assert "was fenced: another gate has taken its place" in said, said[-3000:]
     stream.assert_one_outcome_each()

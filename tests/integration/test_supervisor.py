@@ -152,6 +152,45 @@ def test_bad_input_is_not_tried_twice(tmp_path):
         assert run.heard("this is no pipeline")
 
 
+class Owned:
+    """Says that nobody has taken over when the test lets it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def confirm(self, then):
+        self.asked.append(then)
+
+
+def test_a_fenced_gate_waits_until_it_is_known_whose_its_place_is(tmp_path):
+    quick = replace(QUICK, first_tries=1, max_deaths=1, fenced_delay=0.05)
+    with running(
+        tmp_path, [plan(tmp_path, "gate", "fenced", role="gate")], settings=SupervisorSettings(restart=quick)
+    ) as run:
+        run.supervisor.owned = owned = Owned()
+        for times in (1, 2, 3):  # none of which counts
+            await_(lambda times=times: len(owned.asked) == times)
+            assert run.state("gate.0") is State.BACKING_OFF
+            assert run.child("gate.0").life.restarts == times - 1
+            owned.asked[-1]()
+        (tmp_path / "gate.well").touch()
+        await_(lambda: len(owned.asked) == 4 or run.state("gate.0") is State.RUNNING)
+        if len(owned.asked) == 4:  # it was started before the file was there
+            owned.asked[-1]()
+        await_(lambda: run.state("gate.0") is State.RUNNING)
+        assert run.heard("gate.0 was fenced", "still served from here", "it was fenced")
+        assert run.end() == 0
+
+
+def test_a_fenced_child_of_a_supervisor_that_owns_nothing_is_started_again(tmp_path):
+    with running(
+        tmp_path,
+        [plan(tmp_path, "gate", "fenced", role="gate")],
+        settings=SupervisorSettings(restart=replace(QUICK, fenced_delay=0.05)),
+    ) as run:
+        await_(lambda: run.child("gate.0").life.restarts >= 2)
+
+
 def test_a_child_that_does_not_listen_is_ended_by_force(tmp_path):
     quick = SupervisorSettings(restart=RestartPolicy(grace=0.3))
     with running(tmp_path, [plan(tmp_path, "a", "deaf")], settings=quick) as run:

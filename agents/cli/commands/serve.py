@@ -26,7 +26,7 @@ from lineage.errors import UsageError
 from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from topology.load import Pipeline
     from topology.spec import StageSpec
@@ -68,6 +68,9 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
+@click.option(
+    "--take-over", is_flag=True, help="End whoever serves the pipeline, or this replica, elsewhere; then start."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
@@ -113,12 +116,32 @@ def serve(
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     log.to_stderr()
     loaded = load_fresh(pipeline) if parent is None else load(pipeline)  # a parent has looked
-    if parent is None:
-        _ensure_topics(loaded, settings)
-    return _run_gate(loaded, settings, options) if stage is None else _run_stage(loaded, stage, settings, options)
+    run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
+    if parent is not None:  # which owns what its children run
+        return run()
+    _ensure_topics(loaded, settings)
+    if options["standby"]:  # which is nobody yet, and takes the place of who is dead
+        return run()
+    return _own(loaded, settings, f"{stage or 'gate'}.{options['replica']}", run, take_over=options["take_over"])
 
 
-def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> int:
+def _own(pipeline: Pipeline, settings: ClientSettings, name: str, run: Callable[[], int], *, take_over: bool) -> int:
+    """Run the process `name` for as long as no other one takes it over."""
+    from agents.supervise.ownership import Ownership  # noqa: PLC0415 - a supervisor's children do without
+
+    owned = Ownership(settings, pipeline.spec.name, [name], take_over=take_over)
+    try:
+        owned.claim()
+        owned.keep(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        code = run()
+    finally:
+        owned.leave()
+    owned.require()
+    return code
+
+
+def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
+    """What runs one replica. Raises UsageError for what cannot be."""
     from agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
 
     spec = next((known for known in pipeline.spec.stages if known.name == stage), None)
@@ -148,13 +171,17 @@ def _run_stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options
         standby=options["standby"],
         member_name=options["member_name"] or "",
     )
-    if spec.stateful:
-        from agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
 
-        return member_process.run(config)
-    from agents.live.stage import process as stage_process  # noqa: PLC0415
+    def run() -> int:
+        if spec.stateful:
+            from agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
 
-    return stage_process.run(config)
+            return member_process.run(config)
+        from agents.live.stage import process as stage_process  # noqa: PLC0415
+
+        return stage_process.run(config)
+
+    return run
 
 
 def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any]) -> None:
@@ -180,20 +207,20 @@ def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
             )
 
 
-def _run_gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> int:
+def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
+    """What runs a gate."""
     from agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
     from agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
 
     period = options["plan_period"] or period_of(options["policy"] or stage.policy for stage in pipeline.spec.stages)
-    return gate_process.run(
-        gate_process.GateProcessConfig(
-            pipeline=pipeline,
-            replica=options["replica"],
-            settings=settings,
-            run_dir=options["run_dir"],
-            plan_period=period,
-        )
+    config = gate_process.GateProcessConfig(
+        pipeline=pipeline,
+        replica=options["replica"],
+        settings=settings,
+        run_dir=options["run_dir"],
+        plan_period=period,
     )
+    return lambda: gate_process.run(config)
 
 
 def _supervise(
@@ -210,6 +237,7 @@ def _supervise(
     ready_file: Path | None,
     journal: Path | None,
     plan_period: float | None,
+    take_over: bool,
     quiet: bool,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
@@ -241,6 +269,7 @@ def _supervise(
                 plan_period=plan_period,
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
+                take_over=take_over,
                 extra=() if journal is None else ("--journal", str(journal.absolute())),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),

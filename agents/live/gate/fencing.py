@@ -21,7 +21,9 @@ _FENCED_CODES = frozenset(
 
 
 class FencedError(BrokerError):
-    """Another gate runs under this one's ids: this one must stop."""
+    """Another gate runs under this one's ids: this one must stop. Its exit code says so to whoever started it."""
+
+    exit_code = 3
 
 
 class OustedError(BrokerError):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.supervise.lifecycle import ALIVE, ENDED, TRANSITIONS, Action, Lifecycle, RestartPolicy, State
+from agents.live.gate.fencing import FencedError
+from agents.supervise.lifecycle import ALIVE, ENDED, FENCED, TRANSITIONS, Action, Lifecycle, RestartPolicy, State
 
 POLICY = RestartPolicy(
     max_deaths=3, forgiven_after=12.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0
@@ -45,6 +46,35 @@ def test_restarts_after_delays_that_double():
         assert look(life, now) is Action.START
     assert delays == [1.0, 2.0, 3.0, 3.0]
     assert life.restarts == 4
+
+
+def test_a_fenced_child_waits_for_a_word_and_loses_no_try():
+    assert FencedError.exit_code == FENCED
+    life = born()
+    for times in range(10):
+        look(life, 1.0, exit_code=FENCED)
+        assert (life.state, life.fenced, life.deaths) == (State.BACKING_OFF, True, 0)
+        assert look(life, 1e9) is Action.NOTHING
+        life.hasten()
+        assert look(life, 1e9) is Action.NOTHING
+        life.cleared(2.0)
+        assert not life.fenced
+        assert look(life, 2.0 + POLICY.fenced_delay - 0.01) is Action.NOTHING
+        assert look(life, 2.0 + POLICY.fenced_delay) is Action.START
+        assert life.restarts == times + 1
+    look(life, 3.0, exit_code=1)
+    due = life.due
+    life.cleared(4.0)
+    assert life.due == due, "it was not fenced"
+    life.stop(5.0)
+    assert life.state is State.STOPPED
+
+
+def test_a_fenced_child_that_waits_can_be_stopped():
+    life = born()
+    look(life, 1.0, exit_code=FENCED)
+    life.stop(2.0)
+    assert life.state is State.STOPPED
 
 
 def test_before_all_was_ready_a_row_of_deaths_is_the_end():

@@ -35,6 +35,7 @@ def test_names():
     names = (topics.ingress("p"), topics.stage_input("p", "a"), topics.outcomes("p"), topics.egress("p"))
     assert names == ("p.ingress", "p.a", "p.outcomes", "p.egress")
     assert (topics.dead("p"), topics.schemas("p"), topics.plan("p")) == ("p.dead", "p.schemas", "p.plan")
+    assert topics.owners("p") == "p.owners"
     assert {topic.name.partition(".")[2] for topic in PLAN} <= {*RESERVED, "c"}
 
 
@@ -47,6 +48,7 @@ def test_the_plan():
         ("p.dead", 6),
         ("p.schemas", 1),
         ("p.plan", 1),
+        ("p.owners", 1),
     ]
     by_name = {topic.name: topic for topic in PLAN}
     assert by_name["p.ingress"].purpose == "queries, read by a, b"
@@ -59,8 +61,9 @@ def test_the_plan():
     assert {name for name, topic in by_name.items() if topic.config["cleanup.policy"] == "compact"} == {
         "p.schemas",
         "p.plan",
+        "p.owners",
     }
-    for topic in PLAN[:-2]:
+    for topic in PLAN[:-3]:
         assert int(topic.config["max.message.bytes"]) > DEFAULT_LIMITS.max_message_bytes
     assert int(by_name["p.dead"].config["max.message.bytes"]) > int(by_name["p.c"].config["max.message.bytes"])
 

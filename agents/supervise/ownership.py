@@ -1,0 +1,250 @@
+"""What this process owns of a pipeline: claimed in `<p>.owners` before anything starts, kept until all has ended.
+
+The decisions are `checkpoint.owners`'. Here are the log, the clocks, and what is known of processes of this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from agents.live.states.partition_reading import PartitionReading
+from agents.live.states.sending import Sending
+from agents.supervise.registry import is_alive
+from checkpoint import owners
+from checkpoint.owners import Candidate, Leave, Owner, Tenure
+from lineage.errors import BrokerError, CheckpointError, SpillwayError, UsageError
+from topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from checkpoint.owners import Claim, Word
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+_POLL: Final = 0.05
+_QUIET: Final = 5.0  # without a word the broker is asked whether it is there
+_ASK: Final = 1.0
+_PATIENT: Final = 2.0  # who is there answers sooner
+_AGAIN: Final = 1.0  # after the log could not be read or written
+_LEAVE_SECONDS: Final = 5.0
+
+
+class OwnedError(UsageError):
+    """Somebody else runs a process that was to be started here."""
+
+
+class TakenOverError(SpillwayError):
+    """Somebody else runs, from now on, what was run here."""
+
+
+class Ownership:
+    """The processes `names` of a pipeline. In this order: `claim`, `keep`, `leave`; or just `leave`."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        names: Iterable[str],
+        *,
+        take_over: bool = False,
+        say: Callable[[str], object] = log.info,
+    ) -> None:
+        """Connect. Raises BrokerError where there is no cluster. `say` is told, in a sentence, whom it waits for."""
+        self._settings = settings
+        self._pipeline = pipeline
+        self._names = tuple(names)
+        self._take_over = take_over
+        self._say = say
+        self._me = Owner(platform.node(), os.getpid(), time.time(), _machine())
+        self._slot = (topics.owners(pipeline), 0)
+        self._position = 0
+        self._tenure: Tenure | None = None
+        self._rest: list[Word] = []  # read behind the claim that won
+        self._appended: set[str] = set()  # keys of what is of no use any more when this ends
+        self._wishes: list[tuple[int | None, Callable[[], object]]] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connect()
+
+    def _connect(self) -> None:
+        self._sending = Sending(self._settings, self._slot[0])
+        self._reading = PartitionReading(self._settings, [self._slot], {"client.id": "owners"})
+
+    def claim(self, stopping: Callable[[], bool] = bool) -> bool:
+        """Own the processes; False if `stopping()` came first.
+
+        Raises OwnedError where another one owns any of them and is there, BrokerError where the log is not.
+        """
+        candidate = Candidate(self._me, self._names, _gone, take_over=self._take_over)
+        end: int | None = None
+        begun, told = time.monotonic(), ""
+        while candidate.won is None:
+            if stopping():
+                return False
+            end = self._reading.end(self._slot) if end is None else end
+            if end is None:
+                continue
+            now = time.monotonic()
+            if self._position >= end and (word := candidate.next(now, time.time())) is not None:
+                self._append(word)
+                end = self._position + 1  # at least: it is read back
+            if candidate.refused is not None:
+                raise OwnedError(self._refusal(candidate.refused))
+            if self._take_over or now - begun > _PATIENT:
+                told = self._tell(candidate.in_the_way(now), told)
+            for read in self._read():
+                (candidate.take if candidate.won is None else self._rest.append)(read)
+            self._sending.serve(0)
+        self._tenure = Tenure(candidate.won, candidate.owners)
+        return True
+
+    def keep(self, on_end: Callable[[], object], stopping: Callable[[], bool] = bool) -> None:
+        """Answer whoever asks, in a thread, until `leave`. `on_end` is called there once: another one takes over.
+
+        `stopping`: whether the processes are being stopped, so that whoever comes need not be refused.
+        """
+        self._thread = threading.Thread(target=self._keep, args=(on_end, stopping), name="ownership", daemon=True)
+        self._thread.start()
+
+    def confirm(self, then: Callable[[], object]) -> None:
+        """Have `then` called, in the thread that keeps, when it is known that nobody has taken over until now."""
+        with self._lock:
+            self._wishes.append((None, then))
+
+    def leave(self) -> None:
+        """Own nothing any more. Call it when all the processes have ended."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            self._last_words()
+        except BrokerError as error:
+            log.warning("could not leave %s: %s; who comes next waits for a lease", self._slot[0], error)
+        self._reading.close()
+
+    def require(self) -> None:
+        """Raise TakenOverError where another one has taken over, or asked to."""
+        by = self._successor()
+        if by is not None:
+            raise TakenOverError(f"{self._what()} was taken over by {by.name}")
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _keep(self, on_end: Callable[[], object], stopping: Callable[[], bool]) -> None:
+        told = False
+        while not self._ended.is_set():
+            try:
+                self._round(stopping)
+            except (BrokerError, CheckpointError) as error:
+                log.error("cannot follow %s: %s; trying again", self._slot[0], error)  # noqa: TRY400 - it says it all
+                self._ended.wait(_AGAIN)
+                self._reconnect()
+            by = self._successor()
+            if by is not None and not told:
+                told = True
+                self._say(f"{self._what()} is taken over by {by.name}: it ends here")
+                on_end()
+
+    def _round(self, stopping: Callable[[], bool]) -> None:
+        tenure = self._tenure
+        assert tenure is not None  # it was claimed
+        tenure.leaving = tenure.leaving or stopping()
+        words, self._rest = self._rest or self._read(), []
+        for word in words:
+            self._append(tenure.take(word))
+        self._sending.serve(0)
+        self._reading.heed(_QUIET, _ASK)
+        with self._lock:
+            wishes, self._wishes = self._wishes, []
+        for end, then in wishes:
+            known = self._reading.end(self._slot) if end is None else end
+            if known is None or self._position < known or self._successor() is not None:
+                with self._lock:
+                    self._wishes.append((known, then))
+            else:
+                then()
+
+    def _reconnect(self) -> None:
+        try:
+            self._reading.close()
+            self._connect()
+        except BrokerError as error:
+            log.warning("%s", error)
+
+    def _successor(self) -> Owner | None:
+        return None if self._tenure is None else self._tenure.lost_to or self._tenure.asked_by
+
+    def _read(self) -> list[Word]:
+        messages, positions = self._reading.poll(_POLL)
+        words = []
+        for message in messages:
+            if message.value() is None or message.offset() < self._position:  # a tombstone, or read before
+                continue
+            try:
+                words.append(owners.decode(message.key(), message.value()))
+            except CheckpointError as error:
+                log.warning("%s offset %d is passed over: %s", self._slot[0], message.offset(), error)
+        self._position = max(self._position, positions.get(self._slot, 0))
+        return words
+
+    def _append(self, word: Word | None) -> None:
+        if word is None:
+            return
+        if not isinstance(word, (owners.Claim, Leave)):
+            self._appended.add(word.key)
+        self._sending.send(*self._slot, word.key.encode(), owners.encode(word))
+        self._sending.serve(0)
+
+    def _last_words(self) -> None:
+        until = time.monotonic() + _LEAVE_SECONDS
+        if self._tenure is not None:
+            self._append(Leave(self._tenure.claim.epoch))
+        for key in self._appended:
+            self._sending.send(*self._slot, key.encode(), None)
+        while self._sending.in_flight and time.monotonic() < until:
+            self._sending.serve(_POLL)
+
+    def _tell(self, others: Sequence[Claim], told: str) -> str:
+        """Say for whom it waits, once for each text."""
+        if not others:
+            return told
+        names = ", ".join(claim.owner.name for claim in others)
+        text = f"{self._what()} is owned by {names}: " + (
+            "it is asked to end, and waited for" if self._take_over else "it is asked whether it is there"
+        )
+        if text != told:
+            self._say(text)
+        return text
+
+    def _what(self) -> str:
+        return self._pipeline if len(self._names) > 1 else f"{self._names[0]} of {self._pipeline}"
+
+    def _refusal(self, claim: Claim) -> str:
+        since = datetime.fromtimestamp(claim.at).astimezone()
+        return (
+            f"{self._what()} is served already, by {claim.owner.name} since {since:%Y-%m-%d %H:%M:%S %z}: stop that "
+            "one, or start this one with --take-over, which ends it"
+        )
+
+
+def _machine() -> str:
+    """Where a process id is unique: this machine, since it started, and the namespace of the process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # no Linux
+        return platform.node()
+
+
+def _gone(owner: Owner) -> bool:
+    return owner.machine == _machine() and not is_alive(owner.pid, owner.started)

@@ -1,0 +1,196 @@
+"""Who runs a pipeline's processes, claimed on a real broker: one owner, who is named, asked to leave, or followed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from agents.live.topics import ensure
+from agents.supervise import ownership
+from agents.supervise.ownership import OwnedError, Ownership, TakenOverError
+from checkpoint import owners
+from checkpoint.owners import Owner
+from producers.connection import ClientSettings
+from tests.waiting import until
+from topology import topics
+from topology.topics import TopicRequirement
+
+ALL = ("gate.0", "a.0", "a.1")
+
+
+class Bench:
+    def __init__(self, broker, name):
+        self.settings, self.name = ClientSettings(bootstrap=broker), name
+        ensure(self.settings, (TopicRequirement(topics.owners(name), 1, {"cleanup.policy": "compact"}, "owners"),))
+        self.said, self.ended = [], threading.Event()
+
+    def ownership(self, names=ALL, **how):
+        return Ownership(self.settings, self.name, names, say=self.said.append, **how)
+
+    @contextmanager
+    def owned(self, names=ALL, **how):
+        made = self.ownership(names, **how)
+        try:
+            assert made.claim()
+            made.keep(self.ended.set)
+            yield made
+        finally:
+            made.leave()
+
+
+@pytest.fixture
+def bench(broker, unique_name):
+    return Bench(broker, unique_name)
+
+
+def refused(bench, names=ALL):
+    second = bench.ownership(names)
+    try:
+        with pytest.raises(OwnedError) as caught:
+            second.claim()
+    finally:
+        second.leave()
+    return str(caught.value)
+
+
+def test_a_second_one_is_refused_and_told_who_serves_since_when(bench):
+    with bench.owned() as first:
+        for names in (ALL, ("a.1",), ("b.7", "gate.0")):
+            text = refused(bench, names)
+            assert f"is served already, by {first._me.name} since 20" in text
+            assert "\n" not in text
+            assert "--take-over" in text
+        assert not bench.ended.is_set()
+        assert bench.said == []
+        with bench.owned(["b.0"]):  # nobody's
+            pass
+    with bench.owned():  # the first has left
+        first.require()
+
+
+def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):
+    first = bench.ownership()
+    assert first.claim()
+    first.keep(bench.ended.set)
+    second = bench.ownership(take_over=True)
+    claiming = threading.Thread(target=second.claim)
+    claiming.start()
+    until(bench.ended.is_set, 60)
+    assert claiming.is_alive(), "it waits for the first to stop its processes"
+    assert any("it is asked to end, and waited for" in text for text in bench.said)
+    first.leave()
+    claiming.join(60)
+    assert not claiming.is_alive()
+    with pytest.raises(TakenOverError, match="was taken over by"):
+        first.require()
+    second.keep(bool)
+    assert second._me.name in refused(bench)
+    second.leave()
+
+
+def test_who_stops_anyway_is_waited_for(bench):
+    first = bench.ownership()
+    assert first.claim()
+    stopping = threading.Event()
+    first.keep(bench.ended.set, stopping.is_set)
+    stopping.set()
+    second = bench.ownership()
+    claiming = threading.Thread(target=second.claim)
+    claiming.start()
+    claiming.join(1.0)
+    assert claiming.is_alive()
+    first.leave()
+    claiming.join(60)
+    assert not claiming.is_alive()
+    assert not bench.ended.is_set()
+    second.leave()
+
+
+def test_who_was_killed_on_this_machine_is_followed_at_once(bench):
+    script = """
+import sys
+from agents.supervise.ownership import Ownership
+from producers.connection import ClientSettings
+owned = Ownership(ClientSettings(bootstrap=sys.argv[1]), sys.argv[2], ["gate.0", "a.0"])
+owned.claim()
+owned.keep(bool)
+print("owned", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", script, bench.settings.bootstrap, bench.name]
+    killed = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert killed.stdout.readline() == b"owned\n"
+        assert f":{killed.pid}@" in refused(bench)
+    finally:
+        killed.kill()
+        killed.wait()
+        killed.stdin.close()
+        killed.stdout.close()
+    with bench.owned() as next_one:
+        asked = [word for word in words(bench) if isinstance(word, owners.Ask) and word.asker == next_one._me]
+        assert asked == [], "nobody needs to be asked"
+
+
+def test_who_is_silent_elsewhere_is_followed_after_its_lease(bench, monkeypatch):
+    monkeypatch.setattr(owners, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(ownership, "_PATIENT", 0.2)
+    first = bench.ownership()
+    first._me = Owner("elsewhere", os.getpid(), time.time(), "another machine")
+    assert first.claim()  # and keeps nothing
+    with bench.owned() as second:
+        lost = []
+        first.keep(lambda: lost.append(True))
+        until(lambda: lost, 60)
+        with pytest.raises(TakenOverError, match=second._me.name):
+            first.require()
+        assert any("it is asked whether it is there" in text for text in bench.said)
+        first.leave()
+        assert second._me.name in refused(bench), "whose epoch is another"
+
+
+def test_it_is_confirmed_that_nobody_has_taken_over(bench):
+    with bench.owned() as first:
+        confirmed = threading.Event()
+        first.confirm(confirmed.set)
+        until(confirmed.is_set, 60)
+        first._sending.send(*first._slot, b"junk", b"no word")  # is passed over
+        again = threading.Event()
+        first.confirm(again.set)
+        until(again.is_set, 60)
+
+
+def test_two_at_once_are_one_owner_and_one_refused(bench):
+    made = [bench.ownership() for _ in range(2)]
+    found = []
+
+    def claim(one):
+        try:
+            found.append(one.claim())
+            one.keep(bool)
+        except OwnedError:
+            found.append(None)
+
+    threads = [threading.Thread(target=claim, args=(one,)) for one in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(found, key=str) == [None, True]
+    for one in made:
+        one.leave()
+
+
+def words(bench):
+    reader = bench.ownership()
+    end = until(lambda: reader._reading.end(reader._slot), 60)
+    found = []
+    until(lambda: found.extend(reader._read()) or reader._position >= end, 60)
+    reader.leave()
+    return found
