@@ -77,7 +77,8 @@ class Ownership:
         self._connect()
 
     def _connect(self) -> None:
-        self._sending = Sending(self._settings, self._slot[0])
+        # A word that is repeated, or comes late, says what it said before.
+        self._sending = Sending(self._settings, self._slot[0], idempotent=False)
         self._reading = PartitionReading(self._settings, [self._slot], {"client.id": "owners"})
 
     def claim(self, stopping: Callable[[], bool] = bool) -> bool:

@@ -62,6 +62,8 @@ class PartitionReading:
         self._slots = tuple(slots)
         self._start = start
         self._given = AnswerTime()
+        for topic in dict.fromkeys(topic for topic, _ in self._slots):
+            self._refresh(topic)  # librdkafka looks for the start of a partition of unknown leader half a second later
         self.rewind()
 
     @property
