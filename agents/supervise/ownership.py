@@ -77,8 +77,7 @@ class Ownership:
         self._connect()
 
     def _connect(self) -> None:
-        # A word that is repeated, or comes late, says what it said before.
-        self._sending = Sending(self._settings, self._slot[0], idempotent=False)
+        self._sending = Sending(self._settings, self._slot[0])
         self._reading = PartitionReading(self._settings, [self._slot], {"client.id": "owners"})
 
     def claim(self, stopping: Callable[[], bool] = bool) -> bool:

@@ -46,12 +46,10 @@ class Sending:
         delivery: float = DELIVERY_SECONDS,
         largest: int = STATE_BYTES,
         also: Sequence[str] = (),
-        idempotent: bool = True,
     ) -> None:
         """`topic` is one that must be there, `also` more to be ready for.
 
-        `largest`: what the topics take (max.message.bytes), which is of a batch. `idempotent`: False where a record
-        may be repeated or overtaken; then the first one need not wait for a producer id, half a second.
+        `largest`: what the topics take (max.message.bytes), which is of a batch.
         Raises BrokerError where the cluster cannot be reached.
         """
         self.in_flight = 0  # records
@@ -66,7 +64,6 @@ class Sending:
             {
                 "linger.ms": 0,
                 "acks": "all",
-                "enable.idempotence": idempotent,
                 "compression.type": "none",
                 "message.max.bytes": largest,
                 "message.timeout.ms": int(delivery * 1_000),
