@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lineage import metric_names as names
+from lineage.message import DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,8 @@ class Figures:
     executed: float
     latency: float
     latency_p99: float
-    received: int
+    received: int  # messages: at a join, the parts of a query
+    queries: int  # that a batch had, or that were dropped before one; at the gate, messages
     duplicates: int
     outcomes: Mapping[str, Mapping[str, int]]  # kind -> reason -> count
     dead_letters: Mapping[str, int]
@@ -61,6 +63,8 @@ class Figures:
 def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     """Put two readings together; with one alone, the interval is since the process started."""
     gate = entry.role == "gate"
+    queries = _queries(now) if not gate else now.value(names.RECEIVED_TOTAL)
+    earlier = 0.0 if before is None else _queries(before) if not gate else before.value(names.RECEIVED_TOTAL)
     seconds = now.at - before.at if before is not None else math.nan
     latency = _since(now, before, names.LATENCY_SECONDS)
     hold = _since(now, before, names.STATE_HOLD_SECONDS)
@@ -68,7 +72,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     return Figures(
         name=entry.name,
         role=entry.role,
-        rate=_delta(now, before, names.RECEIVED_TOTAL) / seconds if seconds > 0 else math.nan,
+        rate=(queries - earlier if queries >= earlier else queries) / seconds if seconds > 0 else math.nan,
         queue=int(now.value(names.HELD if gate else names.QUEUE_DEPTH)),
         queue_limit=int(now.value(names.QUEUE_LIMIT)),
         batch=_ratio(_delta(now, before, names.BATCHED_QUERIES_TOTAL), _delta(now, before, names.BATCHES_TOTAL)),
@@ -77,6 +81,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         latency=latency.quantile(0.5) if gate else sum(spent),
         latency_p99=latency.quantile(0.99) if gate else math.nan,
         received=int(now.value(names.RECEIVED_TOTAL)),
+        queries=int(queries),
         duplicates=int(now.value(names.DUPLICATES_TOTAL)),
         outcomes=_by_kind(now),
         dead_letters={reason: int(count) for reason, count in now.dead_letters.items()},
@@ -93,6 +98,10 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
 
 
 _STAGE_TIMES = (names.QUEUE_SECONDS, names.BATCH_WAIT_SECONDS, names.EXECUTION_SECONDS)
+
+
+def _queries(snapshot: Snapshot) -> float:
+    return snapshot.value(names.BATCHED_QUERIES_TOTAL) + snapshot.outcomes_of(DROPPED)
 
 
 def _by_kind(snapshot: Snapshot) -> dict[str, dict[str, int]]:

@@ -69,7 +69,7 @@ def cells(figures: Figures | None) -> tuple[str, ...]:
     if figures is None:
         return ("-",) * (len(_COLUMNS) - 2)
     limit = f"/{figures.queue_limit}" if figures.queue_limit else ""
-    done = figures.count("prediction") if figures.role == "gate" else figures.received
+    done = figures.count("prediction") if figures.role == "gate" else figures.queries
     return (
         _number(figures.rate),
         f"{figures.queue}{limit}",

@@ -107,7 +107,7 @@ def _of_recording(
         hop=hop if hop is not None else 0.0 if hops is None else float(np.median(hops)),
         hops=hops,
         period=about.period,
-        notes=(*_doubts(past, name), *notes),
+        notes=(*_torn(recording), *_doubts(past, name), *notes),
     )
 
 
@@ -158,6 +158,12 @@ def _choices(pipeline: Pipeline, past: History) -> tuple[dict[str, dict[str, flo
 def _hops(past: History) -> NDArray[np.float64] | None:
     """What a hop took each query: as recorded, or, where that is not known, as the nearest query before or after."""
     return None if np.isnan(past.hop).all() else filled(past.due, past.hop, 0.0)
+
+
+def _torn(recording: Recording) -> list[str]:
+    if not recording.torn_bytes:
+        return []
+    return [f"the recording was cut off while it was written: its last {recording.torn_bytes} bytes are left out"]
 
 
 def _doubts(past: History, name: str) -> list[str]:

@@ -125,7 +125,9 @@ class AsyncClient:
     def _send(self, exchange: Exchange, query: Prepared) -> _AsyncPromise:
         promise = _AsyncPromise(asyncio.get_running_loop(), self._room)
         # Nothing else runs on this loop between `flying` in `predict` and here but `acquire`, which may have waited.
-        there = exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=promise)
+        there = exchange.send(
+            query.headers, query.key, query.value, expires=query.expires, waiter=promise, hint=query.hint
+        )
         if there is promise:
             return promise
         self._room.release()

@@ -147,7 +147,9 @@ class Client:
         self.close()
 
     def _send(self, query: Prepared, promise: _Promise) -> _Promise:
-        there = self._exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=promise)
+        there = self._exchange.send(
+            query.headers, query.key, query.value, expires=query.expires, waiter=promise, hint=query.hint
+        )
         if there is promise:
             return promise
         self._room.release()  # somebody else has sent this id in the meantime

@@ -93,7 +93,7 @@ class Exchange:
         self._reader = _reply_reader(settings, egress(pipeline), timeout)
         self._lock = threading.Lock()
         self._waiting: dict[bytes, tuple[Waiter, int]] = {}  # request id -> who waits, and the number of the sending
-        self._expiries: list[tuple[float, int, bytes]] = []  # a heap; outlives its query, so it names the sending
+        self._expiries: list[tuple[float, int, bytes, str]] = []  # a heap; outlives its query, so it names the sending
         self._numbers = count()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"spillway-replies-{pipeline}", daemon=True)
@@ -109,8 +109,12 @@ class Exchange:
             "queue.buffering.max.kbytes": _QUEUED_KBYTES,
         }
 
-    def send(self, headers: list[Pair], key: bytes, value: bytes, *, expires: float, waiter: Waiter) -> Waiter:
+    def send(
+        self, headers: list[Pair], key: bytes, value: bytes, *, expires: float, waiter: Waiter, hint: str = ""
+    ) -> Waiter:
         """Send a query and register who waits for its outcome until `expires` (monotonic); never blocks for long.
+
+        `hint` is added to what is said where no outcome comes.
 
         The first header must be the request id. Where that id is in flight already nothing is sent, and the waiter
         who is there is returned instead of `waiter`. What goes wrong is said to the waiter, here or later.
@@ -124,7 +128,7 @@ class Exchange:
                 return there[0]
             number = next(self._numbers)
             self._waiting[request_id] = waiter, number
-            heapq.heappush(self._expiries, (expires, number, request_id))
+            heapq.heappush(self._expiries, (expires, number, request_id, hint))
         try:
             self._producer.produce(self._ingress, value, key, headers=headers, on_delivery=_Delivery(self, request_id))
         except (BufferError, KafkaException) as error:
@@ -205,12 +209,12 @@ class Exchange:
     def _expire(self, now: float) -> None:
         while self._expiries and self._expiries[0][0] <= now:
             with self._lock:
-                _, number, request_id = heapq.heappop(self._expiries)
+                _, number, request_id, hint = heapq.heappop(self._expiries)
                 waiter, sending = self._waiting.get(request_id, (None, number))
                 if waiter is None or sending != number:
                     continue
                 del self._waiting[request_id]
-            waiter.failed(OutcomeTimeoutError(f"no outcome of query {request_id.decode()} came in time"))
+            waiter.failed(OutcomeTimeoutError(f"no outcome of query {request_id.decode()} came in time{hint}"))
 
     def _fail(self, request_id: bytes, error: SpillwayError) -> None:
         waiter = self._forget(request_id)

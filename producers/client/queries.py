@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GRACE = 10.0  # seconds after its deadline that an outcome is waited for
 IN_FLIGHT = 10_000  # queries of one client
 CONNECT_SECONDS = 30.0
+_REUSED = "; was the id used before? Within ten minutes it names the same query, which has one outcome alone"
 WINDOW = 256  # queries in flight of a stream of outcomes
 
 
@@ -40,6 +41,7 @@ class Prepared:
     key: bytes
     value: bytes
     expires: float  # monotonic: when to stop waiting for its outcome
+    hint: str = ""  # what else there is to say where none comes
 
 
 class QueryMaker:
@@ -84,7 +86,8 @@ class QueryMaker:
         pairs = encode(headers)
         value = encode_query(Query(dict(inputs), dict(parameters or {})), self.limits)
         expires = time.monotonic() + seconds + self._grace
-        return Prepared(pairs[0][1], pairs, pairs[0][1] if key is None else key.encode(), value, expires)
+        hint = "" if request_id is None else _REUSED
+        return Prepared(pairs[0][1], pairs, pairs[0][1] if key is None else key.encode(), value, expires, hint)
 
 
 def _seconds(name: str, value: float) -> float:

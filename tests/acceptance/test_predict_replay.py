@@ -119,6 +119,14 @@ def test_a_query_that_a_model_failed_on_is_listed_shown_and_asked_again(served, 
     assert "1 of 1 are predictions now" in mended.stdout
 
 
+def test_an_id_that_is_used_again_is_told(served):
+    once = served("predict", "-", "--request-id", "twice", stdin='{"x": 1}')
+    assert once.returncode == 0
+    again = served("predict", "-", "--request-id", "twice", "--deadline", "1", "--timeout", "2", stdin='{"x": 1}')
+    assert again.returncode == 1
+    assert "no outcome of query twice came in time; was the id used before?" in again.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["0/999999"], "has no letter '0/999999'"), ([], "name the letters to retry"), (["0/1", "--all"], "name the")],

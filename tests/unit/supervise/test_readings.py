@@ -59,6 +59,15 @@ def test_every_number_of_a_stage_is_found_again():
     assert math.isnan(shown.rate)
 
 
+def test_at_a_join_queries_count_and_not_their_parts():
+    parts = a_stage(80, 0.5)
+    parts.batched = 38
+    parts.outcomes["dropped", "expired"] = 2
+    shown = figures(STAGE, parse(page(parts), 5.0), None)
+    assert (shown.received, shown.queries) == (80, 40)
+    assert cells(shown)[5] == "40"
+
+
 def test_rates_and_means_are_of_the_last_interval():
     before = parse(page(a_stage(100, 0.5)), 10.0)
     now = a_stage(100, 0.5)
@@ -76,7 +85,7 @@ def test_rates_and_means_are_of_the_last_interval():
 
 def test_a_restarted_process_does_not_run_backwards():
     shown = figures(STAGE, parse(page(a_stage(4, 0.1)), 12.0), parse(page(a_stage(100, 0.5)), 10.0))
-    assert shown.rate == 2.0
+    assert shown.rate == 4.5
     assert shown.queued == pytest.approx(0.1)
 
 

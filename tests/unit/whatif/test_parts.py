@@ -8,10 +8,13 @@ import pytest
 from agents.whatif.alternatives import Alternative, alternatives, resized
 from agents.whatif.durations import measured
 from agents.whatif.figures import Fates, figures
+from agents.whatif.traffic import read_traffic
 from agents.whatif.trust import judge
 from lineage.errors import UsageError
 from producers.report import DROPPED, PREDICTION
 from topology.load import parse
+
+from .recordings import Taken, served
 
 SPEC = """
 name: small
@@ -98,6 +101,21 @@ def test_durations_never_fall_below_zero():
 def fates(latency, kind, budget=0.1):
     count = len(latency)
     return Fates(np.arange(count) / 10, np.array(latency), np.array(kind), np.full(count, budget), np.full(count, 0.01))
+
+
+def test_a_recording_that_was_cut_off_says_so(tmp_path):
+    text = "name: small\nslo: 1s\nstages:\n  - {name: a, emulated: {alpha: 10ms, beta: 0}}\n"
+    with Taken(tmp_path / "r", text) as taken:
+        served(taken, [0.0, 0.1], 0.01, 1.0)
+
+    def notes():
+        return read_traffic(parse(text), str(tmp_path / "r"), seed=0, duration=None, hop=None).notes
+
+    assert not any("cut off" in note for note in notes())
+    (file,) = (tmp_path / "r").glob("recording-*.avro")
+    with file.open("ab") as more:
+        more.write(b"\x02\x64half a block")
+    assert "the recording was cut off while it was written: its last 14 bytes are left out" in notes()
 
 
 def test_figures_count_late_as_dropped():
