@@ -20,20 +20,28 @@ class World:
     def __init__(self):
         self.log, self.now, self.gone = [], 0.0, set()
         self.tenures, self.read = {}, {}  # by owner; one that is not here does not read
-        self.candidates = {}
+        self.candidates, self.sent = {}, {}
 
     def candidate(self, owner, names=ALL, *, take_over=False):
         made = self.candidates[owner] = Candidate(owner, names, self.gone.__contains__, take_over=take_over)
         self.read[owner] = 0
         return made
 
-    def turn(self, owner):
-        """A candidate reads to the end, and appends what it wants to."""
+    def land(self, owner):
+        """What a candidate has sent is appended."""
+        word = self.sent.pop(owner, None)
+        if word is not None:
+            self.log.append(word)
+
+    def turn(self, owner, *, late=False):
+        """A candidate reads to the end, and sends what it wants to; `late`: it is appended later."""
         candidate = self.candidates[owner]
         self._feed(owner, candidate.take)
         word = candidate.next(self.now, self.now)
         if word is not None:
-            self.log.append(word)
+            self.sent[owner] = word
+        if not late:
+            self.land(owner)
         if candidate.won is not None:
             del self.candidates[owner]
             at = self.log.index(candidate.won) + 1
@@ -92,11 +100,15 @@ def test_who_comes_first_owns_and_a_second_one_is_refused_with_its_name(world):
 
 def test_of_two_that_come_at_once_one_owns(world):
     first, second = world.candidate(FIRST), world.candidate(SECOND)
-    assert world.turn(FIRST) is not None
-    assert world.turn(SECOND) is not None, "both had read nothing"
+    assert isinstance(world.turn(FIRST, late=True), Claim)
+    assert isinstance(world.turn(SECOND, late=True), Claim), "both had read nothing"
+    world.land(FIRST)
+    world.land(SECOND)
     world.turn(SECOND)
     world.turn(FIRST)
+    world.answers(FIRST)  # it reads the claim that came too late
     assert first.won is not None
+    assert world.tenures[FIRST].lost_to is None
     world.seconds(SECOND, 1, [FIRST])
     assert second.refused == first.won
 
@@ -206,8 +218,10 @@ def test_no_process_ever_has_two_owners_that_both_know_no_better(seed, world):
     for _ in range(600):
         world.now += rng.random()
         person = rng.choice(people)
-        if person in world.candidates:
-            world.turn(person)
+        if person in world.sent:
+            world.land(person)
+        elif person in world.candidates:
+            world.turn(person, late=rng.random() < 0.5)
         elif person in world.tenures:
             if rng.random() < 0.05:
                 world.log.append(Leave(world.tenures.pop(person).claim.epoch))
@@ -215,6 +229,8 @@ def test_no_process_ever_has_two_owners_that_both_know_no_better(seed, world):
                 world.answers(person)
         elif rng.random() < 0.1 and person not in world.read:
             world.candidate(person, rng.sample(ALL, rng.randint(1, 3)), take_over=rng.random() < 0.2)
+    for person in people:
+        world.land(person)
     for person, candidate in list(world.candidates.items()):  # whose claim may stand without its knowing
         world._feed(person, candidate.take)
         if candidate.won is not None:
