@@ -14,6 +14,9 @@ And where they apply:
 - `key(query) -> str`: a keyed model has a state per stream, user or the like. `initialize` makes that of a new key;
   `compute` and `update` take a mapping of their queries' keys to states, and `update` returns one of the same keys.
 
+And it may promise, by `fixed_state = True`, that the arrays which `initialize` makes stay in its states as they are in
+name, dtype and shape. A state in the log that another model has made is then refused before anything is served.
+
 What `compute` has found for `update` (gradients, new hidden states) may wait on the model itself: the update of a batch
 is the next call after its compute, or never comes. Nothing else may: a state that comes from the log, or an older one
 to roll back to, is simply what the next `compute` is given, and the outputs have to be the same as if it had always

@@ -40,6 +40,8 @@ class Learner:
     BatchNorm) change in `update`. What the module draws at random (Dropout) is no part of the state.
     """
 
+    fixed_state = True  # `agents.models.unfit`
+
     def __init__(
         self,
         build: Callable[[], torch.nn.Module],

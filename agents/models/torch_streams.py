@@ -33,6 +33,8 @@ class Streams:
     A stream's tensors are new ones after each update; those of before are never changed.
     """
 
+    fixed_state = True  # `agents.models.unfit`
+
     def __init__(
         self,
         build: Callable[[], torch.nn.Module],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +15,7 @@ from lineage.marks import Version
 from lineage.replication import Manifest
 from producers.client import Client
 from producers.connection import ClientSettings
-from tests.acceptance.serving import serving
+from tests.acceptance.serving import SPILLWAY, serving
 from topology.load import load
 
 MODEL = """
@@ -107,3 +108,19 @@ def test_a_new_pipeline_begins_with_an_imported_state(served, pipeline, tmp_path
     assert state(capsys, "import", pipeline, "learn", file, "--check")[0] == 0
     with served() as ask:
         assert ask("a", "b") == [41, 42]
+
+
+def test_a_state_that_another_model_made_is_refused_before_anything_is_served(served, pipeline, tmp_path, broker):
+    (module,) = tmp_path.glob("counting_of_*.py")
+    fixed = MODEL.replace("class Count:", "class Count:\n    fixed_state = True\n")
+    module.write_text(fixed)
+    with served() as ask:
+        assert ask("a") == [1]
+    with served() as ask:
+        assert ask("b") == [2]
+    module.write_text(fixed.replace("np.zeros(3", "np.zeros(5"))
+    command = [SPILLWAY, "serve", pipeline, "--bootstrap", broker, "--run-dir", tmp_path / "run", "--quiet"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
+    assert ended.returncode == 1
+    assert "the state in the log is not one of Count: 'seen' is numpy int64 [3]" in ended.stderr
+    assert "1 more" not in ended.stderr

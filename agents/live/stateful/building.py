@@ -258,6 +258,8 @@ class Built:
         onward = topics.onward(self._pipeline, self._config.pipeline.graph.successors[self._config.stage])
         await self._means.output.know(onward)
         await self._copies.begin(self._logs.newest_durable(self._place))
+        if self._copies.entries:
+            await self._reigns.refuse_unfit(self._copies.entries)
 
     def _standby(self, applied: Callable[[Applied], object], missing: Callable[[Version], object]) -> StandbyReader:
         where = (self._config.settings, self._pipeline, self._place)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from checkpoint.logs import Logs
     from checkpoint.standby import Given
     from lineage.marks import Place, Version
-    from lineage.replication import ChunkKey, InputPlace
+    from lineage.replication import ChunkKey, Entry, InputPlace
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Copies:
         self._begun = False
         self._has_applied = asyncio.Event()
         self.applied: Version = INITIAL  # of a backup
+        self.entries: tuple[Entry, ...] = ()  # of what was applied last
         self.given: Given | None = None  # what the newest reign has begun with
         self.follow()
 
@@ -127,6 +128,7 @@ class Copies:
 
     def _applied(self, applied: Applied) -> None:
         self.applied = applied.version
+        self.entries = applied.entries
         if applied.version.n <= self._durable.n:
             self._covers(applied.inputs)
         self._has_applied.set()

@@ -17,15 +17,16 @@ from agents.live.stateful.writing import VersionWriter
 from agents.live.states.state_writer import StateWriter
 from agents.models.placement import Placement
 from agents.models.stateful import Machine
+from agents.models.unfit import arrays, refuse_unfit
 from checkpoint.capture import Capture
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.modes import MODES
 from checkpoint.pages import Pages
 from checkpoint.reign import Reign
-from lineage.errors import BrokerError
+from lineage.errors import BrokerError, ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agents.core.stateful_stage import StatefulCore
     from agents.live.stage.config import StageProcessConfig
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from checkpoint.logs import Logs
     from checkpoint.retention import Retention
     from lineage.marks import Place, Version
-    from lineage.replication import Batch, Contents, Manifest
+    from lineage.replication import Batch, Contents, Entry, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,27 @@ class Reigns:
         self._spare: Sending | None = None  # for the next reign's writer
         self._connect_ahead()
 
+    async def refuse_unfit(self, entries: Sequence[Entry]) -> None:
+        """Raise UnfitStateError where the model cannot go on from a state of these entries."""
+        looked: asyncio.Future[None] = self._loop.create_future()
+        name = f"stage {self._place[0]!r}: model {self._config.spec.model!r}"
+
+        def look() -> ModelError | None:
+            try:
+                refuse_unfit(name, self._model, entries)
+            except ModelError as error:
+                return error
+            return None
+
+        def tell(error: ModelError | None) -> None:
+            if error is None:
+                looked.set_result(None)
+            else:
+                looked.set_exception(error)
+
+        self._means.models.submit(look, tell)
+        await looked
+
     async def machine(self, topic: str, state: Any, version: Version, contents: Contents) -> Machine:
         """Make a machine with the state of a version (None: the first one), on the model's thread.
 
@@ -77,6 +99,8 @@ class Reigns:
         def make() -> Machine:
             began = time.monotonic()
             self._placement.learn(model)
+            if state and hasattr(model, "key"):  # of another state it was looked at before it was begun with
+                refuse_unfit(place, model, arrays(next(iter(state.values()))))
             given = state if state is None else self._placement.put(state, keyed=hasattr(model, "key"))
             machine = Machine(place, model, given, version.n - contents.later)
             if batches:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from checkpoint.versions import History
     from lineage.errors import SpillwayError
     from lineage.marks import Place, Version
-    from lineage.replication import InputPlace
+    from lineage.replication import Entry, InputPlace
     from producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Applied(NamedTuple):
     copied: int  # bytes
     seconds: float
     inputs: tuple[InputPlace, ...] = ()  # what it covers of the shard's input
+    entries: tuple[Entry, ...] = ()  # what the state consists of; of a keyed one nothing
 
 
 class StandbyReader:
@@ -208,7 +209,8 @@ class StandbyReader:
         if applied:
             copy = self._standby.copy
             inputs = copy.contents.inputs if copy.contents is not None else ()
-            told = Applied(aim.version, copy.copied, time.monotonic() - began, inputs)
+            entries = copy.contents.entries if copy.contents is not None else ()
+            told = Applied(aim.version, copy.copied, time.monotonic() - began, inputs, entries)
             self._worker.tell(self._on_applied, told)
 
     def _seek(self, step: Step, version: Version, reading: PartitionReading) -> bool:

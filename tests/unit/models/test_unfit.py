@@ -1,0 +1,75 @@
+"""States that a model cannot go on from are refused, where the model has promised what its states are like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agents.models.unfit import UnfitStateError, arrays, refuse_unfit
+from checkpoint.state import flatten
+from lineage.replication import NUMPY
+
+
+class Weights:
+    fixed_state = True
+
+    def initialize(self):
+        return {"w": np.zeros((3, 4), np.float32), "steps": 0, "layers": [np.zeros(2), {"b": np.ones(1, np.int64)}]}
+
+
+class Grows(Weights):
+    fixed_state = False
+
+
+def state(**changed):
+    return {**Weights().initialize(), **changed}
+
+
+def test_arrays_are_found_as_the_log_names_them():
+    torch = pytest.importorskip("torch")
+    made = state(t=torch.zeros(2, 3, dtype=torch.bfloat16), flag=torch.zeros(2, dtype=torch.bool))
+    logged = [entry for entry in flatten(made).entries if entry.dtype and entry.name != "steps"]
+    assert sorted(arrays(made)) == sorted(logged)
+    assert any(entry.kind == NUMPY for entry in logged)
+
+
+@pytest.mark.parametrize("more", [{}, {"steps": 17}, {"steps": "another value"}, {"momentum": np.zeros(9)}])
+def test_what_the_model_makes_and_what_comes_to_it_fits(more):
+    refuse_unfit("p", Weights(), flatten(state(**more)).entries)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"w": np.zeros((5, 4), np.float32)},
+            r"'w' is numpy float32 \[5, 4\], but the model has .* \[3, 4\]",
+        ),
+        ({"w": np.zeros((3, 4))}, r"'w' is numpy float64 \[3, 4\]"),
+        ({"w": 3}, "'w' is"),
+        ({"layers": [np.zeros(2)]}, "missing, but the model has numpy int64"),
+    ],
+)
+def test_what_another_model_made_is_refused(changed, said):
+    with pytest.raises(UnfitStateError, match=f"^p: the state in the log is not one of Weights: .*{said}") as caught:
+        refuse_unfit("p", Weights(), flatten(state(**changed)).entries)
+    assert caught.value.exit_code == 2
+    refuse_unfit("p", Grows(), flatten(state(**changed)).entries)
+
+
+def test_the_adapters_of_torch_modules_promise_it():
+    torch = pytest.importorskip("torch")
+    from agents.models.torch_learner import Learner
+
+    def learner(width):
+        return Learner(
+            lambda: torch.nn.Linear(width, 1),
+            torch.optim.Adam,
+            inputs=lambda batch: torch.zeros(len(batch), width),
+            loss=lambda said, _batch: said.sum(),
+            answers=lambda said, _batch: [{} for _ in said],
+        )
+
+    refuse_unfit("p", learner(4), flatten(learner(4).initialize()).entries)
+    with pytest.raises(UnfitStateError, match="weight"):
+        refuse_unfit("p", learner(4), flatten(learner(5).initialize()).entries)
