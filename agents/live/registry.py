@@ -1,4 +1,4 @@
-"""Where a live process says that it is there: a small file in the run directory, and its metrics on a loopback port."""
+"""Where a live process says that it is there: a small file in the run directory, which names its metrics' port."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
+from agents.live.metrics_server import Address, MetricsServer
 
 if TYPE_CHECKING:
-    from agents.live.metrics import GateMetrics, StageMetrics
+    from collections.abc import Callable
 
-LOOPBACK = "127.0.0.1"
+    from agents.live.metrics import GateMetrics, StageMetrics
 
 
 def entry_path(run_dir: Path, pipeline: str, name: str) -> Path:
@@ -25,7 +25,15 @@ class Entry:
     """A process's file in the run directory."""
 
     def __init__(
-        self, run_dir: Path, pipeline: str, stage: str, replica: int, *, role: str, label: str = "", port: int = 0
+        self,
+        run_dir: Path,
+        pipeline: str,
+        stage: str,
+        replica: int,
+        *,
+        role: str,
+        label: str = "",
+        address: Address = Address(),  # noqa: B008 - immutable
     ) -> None:
         """Write it. `label`: the process's name, where that is not stage and replica."""
         self.path = entry_path(Path(run_dir), pipeline, label or f"{stage}.{replica}")
@@ -34,7 +42,8 @@ class Entry:
             "stage": stage,
             "replica": replica,
             "pid": os.getpid(),
-            "port": port,
+            "host": address.local,
+            "port": address.port,
             "started_unix": time.time(),
             "role": role,
             "ready": False,
@@ -66,32 +75,44 @@ class Entry:
 class Registration:
     """A process's entry in the run directory, together with the server behind its port."""
 
-    def __init__(self, run_dir: Path, metrics: StageMetrics | GateMetrics) -> None:
-        """Serve the metrics on a free loopback port, then write the entry."""
-        registry = CollectorRegistry()
-        registry.register(metrics)
-        self._server, self._thread = start_http_server(0, addr=LOOPBACK, registry=registry)
-        self.port: int = self._server.server_port
+    def __init__(
+        self, run_dir: Path, metrics: StageMetrics | GateMetrics, address: Address, healthy: Callable[[], str]
+    ) -> None:
+        """Serve the metrics, then write the entry. Raises UsageError where the port cannot be had."""
+        self._ready = False
+        self._metrics = metrics
+        self._server = MetricsServer(metrics, address, healthy=healthy, ready=self._what_is_missing)
+        self.port = self._server.address.port
         self._entry = Entry(
             *(run_dir, metrics.pipeline, metrics.stage, metrics.replica),
             role=metrics.role,
             label=metrics.label,
-            port=self.port,
+            address=self._server.address,
         )
         self.path = self._entry.path
 
     def mark_ready(self) -> None:
         """Say that the process serves: its model is loaded and its partitions were assigned for the first time."""
+        self._ready = True
         self._entry.mark_ready()
+
+    def _what_is_missing(self) -> str:
+        if not self._ready:
+            return "it has not begun to serve"
+        stopped = sorted(self._metrics.stopped)
+        return f"partitions {', '.join(map(str, stopped))} are stopped: their input log lost records" if stopped else ""
 
     def close(self) -> None:
         """Take the entry away, and stop serving."""
         self._entry.close()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(1.0)
+        self._server.close()
 
 
-def serve_metrics(run_dir: Path, metrics: StageMetrics | GateMetrics) -> Registration:
-    """Make a live process visible; close the registration at its clean end."""
-    return Registration(Path(run_dir), metrics)
+def serve_metrics(
+    run_dir: Path,
+    metrics: StageMetrics | GateMetrics,
+    address: Address = Address(),  # noqa: B008 - immutable
+    healthy: Callable[[], str] = str,
+) -> Registration:
+    """Make a live process visible; close the registration at its clean end. `healthy`: see `MetricsServer`."""
+    return Registration(Path(run_dir), metrics, address, healthy)

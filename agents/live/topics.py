@@ -38,11 +38,12 @@ def ensure(
     *,
     timeout: float = 30.0,
     say: Callable[[str], None] = log.info,
+    stopping: Callable[[], bool] = bool,
 ) -> tuple[str, ...]:
     """Create the topics of `plan` that are missing, wait until all are usable, and check every one; returns the new.
 
     `say` is told what durable means on this cluster, where states rest on the topics, and at once where the cluster
-    does not answer.
+    does not answer. `stopping`: whether to wait no longer for that.
     Safe to run from several processes at once: whoever comes second finds the topic there. Raises `BrokerError` if
     the cluster cannot be reached within `timeout` seconds, and `TopicError` naming topic, key, actual and required
     value where the cluster has a topic otherwise than the plan, or refuses to create one.
@@ -51,7 +52,7 @@ def ensure(
     trouble: list[KafkaError] = []
     admin = AdminClient({**settings.confluent(), "log_level": 2, "error_cb": noting(trouble)}, logger=log)
     deadline = time.monotonic() + timeout
-    there = _present(admin, settings, deadline, trouble, say)
+    there = _present(admin, settings, deadline, trouble, say, stopping)
     created = _create(admin, [topic for topic in plan if topic.name not in there], settings)
     _await_leaders(admin, plan, settings, deadline)
     found = _described(admin, settings, [topic.name for topic in plan], deadline)
@@ -157,6 +158,7 @@ def _present(
     deadline: float,
     trouble: Sequence[KafkaError],
     say: Callable[[str], None],
+    stopping: Callable[[], bool],
 ) -> set[str]:
     """The names on the cluster, asked until it answers or `deadline` passes: a broker may be just starting."""
     told = False
@@ -168,7 +170,7 @@ def _present(
         except KafkaException as error:
             admin.poll(_POLL_SECONDS)  # fills `trouble`
             unreached = unreachable(settings.bootstrap, trouble[0] if trouble else error.args[0])
-            if left <= 0:
+            if left <= 0 or stopping():
                 raise unreached from error
             if not told:
                 say(f"{unreached}; trying for {left:.0f} s more")

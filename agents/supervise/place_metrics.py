@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from agents.live.registry import LOOPBACK
+from agents.live.metrics_server import Address, MetricsServer
+from agents.supervise.lifecycle import State
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -25,14 +25,16 @@ _LABELS = (*names.LABELS, names.PLACE)
 class PlaceMetrics(Collector):
     """The metrics of a pipeline's places, read on a loopback port of the supervisor's from another thread."""
 
-    def __init__(self, pipeline: str, children: Sequence[Child]) -> None:
-        """Serve them; `port` says where."""
+    def __init__(self, pipeline: str, children: Sequence[Child], address: Address = Address()) -> None:  # noqa: B008
+        """Serve them; `address` says where. Ready is a supervisor all of whose places are."""
         self._pipeline = pipeline
         self._children = children
-        registry = CollectorRegistry()
-        registry.register(self)
-        self._server, self._thread = start_http_server(0, addr=LOOPBACK, registry=registry)
-        self.port: int = self._server.server_port
+        self._server = MetricsServer(self, address, ready=self._not_serving)
+        self.address = self._server.address
+
+    def _not_serving(self) -> str:
+        missing = [child.plan.name for child in self._children if child.life.state is not State.RUNNING]
+        return f"not serving: {', '.join(missing)}" if missing else ""
 
     def collect(self) -> Iterator[Metric]:
         """Give the metric families."""
@@ -53,6 +55,4 @@ class PlaceMetrics(Collector):
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(1.0)
+        self._server.close()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agents.core.joins import longest_wait
 from agents.live.groups import group_id, member_label, member_of, standby_label
+from agents.live.metrics_server import Address
 from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
 
 if TYPE_CHECKING:
@@ -36,7 +38,11 @@ def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
     period = ["--plan-period", str(settings.period)]
     plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
     gate = _command(settings, ["--gate", *period])
-    return [*plans, ChildPlan(GATE, 0, GATE, gate, settings.environment)]
+    plans.append(ChildPlan(GATE, 0, GATE, gate, settings.environment))
+    host, base = settings.metrics
+    listen = ["--metrics-host", host] if settings.metrics != Address() else []
+    ports = (["--metrics-port", str(base + 1 + place)] if base else [] for place in range(len(plans)))
+    return [replace(plan, command=[*plan.command, *listen, *port]) for plan, port in zip(plans, ports, strict=True)]
 
 
 def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[str]) -> Iterator[ChildPlan]:

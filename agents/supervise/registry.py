@@ -2,6 +2,7 @@
 
 <run_dir>/<pipeline>/<process>.json           one per process: its id, its metrics port, whether it is ready
 <run_dir>/<pipeline>/serve.json               the supervisor, and the cluster that it serves on
+<run_dir>/<pipeline>/prometheus/targets.json  where their metrics are, as Prometheus' file_sd takes it
 <run_dir>/<pipeline>/logs/                    what the processes say
 """
 
@@ -12,6 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import psutil
+
+from agents.live.metrics_server import LOOPBACK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +49,7 @@ class Entry:
     role: str  # "stage", "standby", "member" or "gate"
     ready: bool = False
     label: str = ""  # its name, where that is not stage and replica
+    host: str = LOOPBACK  # where it is reached for its metrics
 
     @property
     def name(self) -> str:
@@ -72,6 +76,7 @@ class ServeEntry:
     policies: str = ""  # what the stages run with, in words
     plan_period: float | None = None  # seconds between two words of a replica to the others; None: not known
     port: int = 0  # of the supervisor's metrics; 0: none
+    host: str = LOOPBACK
 
     def alive(self) -> bool:
         """Whether the supervisor still runs."""

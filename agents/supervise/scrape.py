@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from agents.supervise.registry import Entry, ServeEntry
 
-_HOST = "127.0.0.1"
 _TIMEOUT_SECONDS = 1.0
 
 
@@ -90,7 +89,7 @@ class Snapshot:
 def scrape(entry: Entry | ServeEntry, now: float) -> Snapshot | None:
     """Read a process's metrics; None where it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://{_HOST}:{entry.port}/metrics", timeout=_TIMEOUT_SECONDS) as page:
+        with urllib.request.urlopen(f"http://{entry.host}:{entry.port}/metrics", timeout=_TIMEOUT_SECONDS) as page:
             return parse(page.read().decode(), now)
     except (OSError, ValueError):  # gone, hung, or another server took the port meanwhile
         return None

@@ -19,7 +19,8 @@ from agents.supervise.place_metrics import PlaceMetrics
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor
-from lineage.errors import SpillwayError, UsageError
+from agents.supervise.targets import Targets
+from lineage.errors import BrokerError, SpillwayError, UsageError
 from topology.topics import topic_plan
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Service:
         self.ready = threading.Event()
         self._settings = settings
         self._say = say
+        self._targets = Targets(settings.run_dir, settings.pipeline.spec.name)
+        self._also_keep = keep
         spec = settings.pipeline.spec
         self._name = spec.name
         self._entry = ServeEntry(
@@ -69,9 +72,13 @@ class Service:
             groups=self._groups(),
             say=say,
             show=show,
-            keep=keep,
+            keep=self._keep,
             on_ready=self._tell_ready,
         )
+
+    def _keep(self, now: float) -> None:
+        self._targets.keep(now)
+        self._also_keep(now)
 
     def run(self, stop: threading.Event) -> int:
         """Create and check the topics, start the processes and keep them until `stop`; returns the exit code.
@@ -81,7 +88,13 @@ class Service:
         """
         settings = self._settings
         self._say(self._entry.policies)
-        created = live_topics.ensure(settings.cluster, topic_plan(settings.pipeline.spec), say=self._say)
+        plan = topic_plan(settings.pipeline.spec)
+        try:
+            created = live_topics.ensure(settings.cluster, plan, say=self._say, stopping=stop.is_set)
+        except BrokerError:
+            if stop.is_set():
+                return 0
+            raise
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
         plans = [child.plan for child in self.supervisor.children if child.plan.role != STANDBY]
@@ -100,8 +113,8 @@ class Service:
     def _serve(self, stop: threading.Event, owned: Ownership) -> int:
         settings = self._settings
         obituaries = self._obituaries()
-        metrics = PlaceMetrics(self._name, self.supervisor.children)
-        self._entry = replace(self._entry, port=metrics.port)
+        metrics = PlaceMetrics(self._name, self.supervisor.children, settings.metrics)
+        self._entry = replace(self._entry, port=metrics.address.port, host=metrics.address.local)
         self._entry.write(settings.run_dir)
         try:
             self.supervisor.obituaries, self.supervisor.owned = obituaries, owned

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agents.core.policies import period_of
+from agents.live.metrics_server import Address
 from agents.supervise.supervisor import SupervisorSettings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class ServiceSettings:
     ready_file: Path | None = None
     take_over: bool = False  # from whoever serves the pipeline now
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
+    metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     supervision: SupervisorSettings = field(default_factory=SupervisorSettings)
 
     @property

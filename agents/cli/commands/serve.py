@@ -28,6 +28,7 @@ from producers.connection import ClientSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from agents.live.metrics_server import Address
     from topology.load import Pipeline
     from topology.spec import StageSpec
 
@@ -64,6 +65,15 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     type=click.IntRange(1),
     metavar="N",
     help="Give a process up at its N-th death in a row; 12 s of service make one good.  [default: never]",
+)
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on for /metrics."
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65_000),
+    metavar="PORT",
+    help="Port of /metrics, /healthz and /readyz; processes have those after it, in order.  [default: free ones]",
 )
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
@@ -170,6 +180,7 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         plan_period=options["plan_period"],
         journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
         standby=options["standby"],
+        metrics=_address(options["metrics_host"], options["metrics_port"]),
         member_name=options["member_name"] or "",
     )
 
@@ -220,6 +231,7 @@ def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, An
         settings=settings,
         run_dir=options["run_dir"],
         plan_period=period,
+        metrics=_address(options["metrics_host"], options["metrics_port"]),
     )
     return lambda: gate_process.run(config)
 
@@ -238,6 +250,8 @@ def _supervise(
     ready_file: Path | None,
     journal: Path | None,
     plan_period: float | None,
+    metrics_host: str,
+    metrics_port: int | None,
     take_over: bool,
     quiet: bool,
     **_one_process: Any,  # --replica and others of a single process, harmless here
@@ -271,6 +285,7 @@ def _supervise(
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
                 take_over=take_over,
+                metrics=_address(metrics_host, metrics_port),
                 extra=() if journal is None else ("--journal", str(journal.absolute())),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
@@ -292,6 +307,12 @@ def _supervise(
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
+
+
+def _address(host: str, port: int | None) -> Address:
+    from agents.live.metrics_server import Address  # noqa: PLC0415 - imports what help does without
+
+    return Address(host, port or 0)
 
 
 def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:

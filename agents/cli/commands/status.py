@@ -204,6 +204,7 @@ class _View:
                 "replica": entry.replica,
                 "pid": entry.pid,
                 "port": entry.port,
+                "metrics": f"http://{entry.host}:{entry.port}/metrics" if entry.port else None,
                 "state": self._state(entry),
                 "figures": known.as_json() if known is not None else None,
             }

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_OUTCOMES = 1_000  # in one transaction
+ROUND_SECONDS = 60.0  # a round waits for a broker that restarts; one that takes longer hangs
 GATHER_SECONDS = 0.005  # between two transactions: the broker writes the markers of the first meanwhile
 _POLL_SECONDS = 0.1
 _HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states: what makes them durable comes another way
@@ -96,6 +97,7 @@ class Gate:
         self._ways: list[float] = []  # to here, of what was taken since the last transaction
         self._committed_at = time.monotonic()
         self._written_at = 0.0  # when the last transaction ended
+        self._turned_at = time.monotonic()  # when the last round began
         means.metrics.duplicates = lambda: self._duplicates + self._core.stats.duplicates
         means.metrics.held = lambda: self._core.pending + self._core.waiting
 
@@ -124,7 +126,13 @@ class Gate:
     def run(self, stopping: Callable[[], bool]) -> None:
         """Work until `stopping()`. Raises `OustedError`, after which it may `rejoin`, or another `BrokerError`."""
         while not stopping():
+            self._turned_at = time.monotonic()
             self.round()
+
+    def what_hangs(self) -> str:
+        """Say what is wrong where rounds do not follow one another; called from another thread."""
+        since = time.monotonic() - self._turned_at
+        return f"no round has ended for {since:.0f} s" if since > ROUND_SECONDS else ""
 
     def round(self) -> None:
         """Take what is there, and write what it comes to."""

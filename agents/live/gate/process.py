@@ -40,6 +40,7 @@ from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
 from agents.live.inputs import Inputs, of_gate, writes_transactions
 from agents.live.metrics import Distribution, GateMetrics
+from agents.live.metrics_server import Address
 from agents.live.registry import serve_metrics
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE
@@ -74,6 +75,7 @@ class GateProcessConfig:
     run_dir: Path
     replica: int = 0
     plan_period: float = 1.0  # seconds between two of its words to the stages
+    metrics: Address = Address()  # noqa: RUF009 - immutable
 
 
 def run(config: GateProcessConfig) -> int:
@@ -111,7 +113,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
             metrics.hold = Distribution()
             states.await_ends(_LOGS_SECONDS, stopping)
         gate.start()
-        registration = serve_metrics(config.run_dir, metrics)
+        registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs)
         membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()) or bool(metrics.stopped))
         registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from agents.live.metrics_server import Address
 from agents.models.torch_threads import TORCH_THREADS
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class StageProcessConfig:
     session: float = 10.0
     heartbeat: float = 0.3
     standby: bool = False  # wait to be told whose place to take
+    metrics: Address = Address()  # noqa: RUF009 - immutable
     member_name: str = ""  # of a stateful stage: what claims and beats call this process; empty: made of its start
 
     @property

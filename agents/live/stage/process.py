@@ -20,6 +20,7 @@ from agents.live.consumer.membership import Membership
 from agents.live.groups import group_id, instance_id
 from agents.live.inputs import Inputs, of_stage
 from agents.live.metrics import StageMetrics
+from agents.live.metrics_server import turns
 from agents.live.output import Output
 from agents.live.plan.feed import PlanFeed
 from agents.live.plan.planner import Planner, without
@@ -137,7 +138,7 @@ class StageProcess:
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, instances, lambda: app.stage_consumer.epoch, guard)
         memory.committed = app.committed_metadata
-        registration = serve_metrics(self._config.run_dir, self._metrics)
+        registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
         feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._period)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from agents.live.consumer.app import StageApp, build
 from agents.live.consumer.membership import Membership
 from agents.live.groups import group_id, member_label, member_of
+from agents.live.metrics_server import turns
 from agents.live.plan.feed import PlanFeed
 from agents.live.registry import serve_metrics
 from agents.live.stage import process as stage_process
@@ -101,7 +102,7 @@ class MemberProcess:
         built = put_together(self._config, member_name(self._config), self._model, self._schemas)
         app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
         built.input.epoch = lambda: app.stage_consumer.epoch
-        registration = serve_metrics(self._config.run_dir, built.metrics)
+        registration = serve_metrics(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
         look_through_rarely()
         feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.speaker.hear, built.period)
         feed.start()
