@@ -41,7 +41,9 @@ def status(tmp_path, monkeypatch):
         registration.mark_ready()
         places = PlaceMetrics("p", [child(tmp_path, stage, count) for stage, count in deaths.items()])
         closing.extend([registration, places])
-        entry = ServeEntry("p", "p.yaml", "kafka:9092", None, os.getpid(), time.time(), ready=True, port=places.address.port)
+        entry = ServeEntry(
+            "p", "p.yaml", "kafka:9092", None, os.getpid(), time.time(), ready=True, port=places.address.port
+        )
         entry.write(tmp_path)
         return CliRunner().invoke(command.status, ["--run-dir", str(tmp_path), *arguments], standalone_mode=False)
 
