@@ -175,11 +175,13 @@ class Ownership:
                 then()
 
     def _reconnect(self) -> None:
+        before = self._reading
         try:
-            self._reading.close()
             self._connect()
         except BrokerError as error:
             log.warning("%s", error)
+        else:
+            before.close()
 
     def _successor(self) -> Owner | None:
         return None if self._tenure is None else self._tenure.lost_to or self._tenure.asked_by
