@@ -1,6 +1,6 @@
 """The three places for captured versions at a primary (rule 6; HAMS, section IV-B).
 
-* `durable`: the newest version that is known to be durable. What a rollback goes to.
+* `durable`: the newest version that is known to be durable.
 * `written`: the version that is being written, or is complete and waits for what it rests on.
 * `captured`: the newest version captured since. A newer one takes its place: they coalesce, and the manifest of the
   newer covers the batches of both.
@@ -9,11 +9,13 @@ Invariants:
 
 * `captured` is the newest version there is, or else `written` is, or else `durable`: coalescing never loses the newest.
 * n rises from `durable` over `written` to `captured`; a version is in one place at most.
-* `durable` changes to `written` only, when that is durable: never to one that could still die. So with a rollback there
-  is always a version to go to, without reading the log.
+* `durable` changes to `written` only, when that is durable: never to one that could still die.
 * One version at a time is written: the next begins when that is durable. Nothing is dropped: what waits is in
   `captured` (or was covered by it), and its outputs' replies wait at the gate.
 * What leaves a place is handed back to be released, once.
+
+A rollback is a new reign, with places of its own: what it starts from is read from the log, so that it is the same
+whichever member does it.
 """
 
 from __future__ import annotations
@@ -83,9 +85,3 @@ class Slots(Generic[T]):
             return None
         before, self.durable, self.written = self.durable, self.written, None
         return before
-
-    def roll_back(self) -> tuple[Held[T] | None, list[Held[T]]]:
-        """Go back to the durable version (None: read it from the log); what is dropped, to be released."""
-        dropped = [held for held in (self.written, self.captured) if held is not None]
-        self.written = self.captured = None
-        return self.durable, dropped

@@ -1,4 +1,4 @@
-"""The stage's clock: unix seconds that never run backwards.
+"""The stage's clock: unix seconds that never run backwards; and one that counts what a host slept.
 
 Deadlines are unix times and durations must be monotonic; the core takes a single `now` for both. So: the wall clock
 where it moves forward, followed in small steps, over the monotonic clock.
@@ -10,6 +10,15 @@ import time
 
 _FOLLOW = 0.01  # of the wall clock's lead or lag is taken over at each correction
 _JUMP = 1.0  # seconds: a wall clock that leads by more was set, and is followed at once
+
+
+def since_boot() -> float:
+    """Seconds of a clock that never goes back and that goes on while the host is suspended, where there is one.
+
+    Linux' monotonic clock stands still then. Whoever has to know how long he was away, by what others have done
+    meanwhile, goes by this one.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Clock:

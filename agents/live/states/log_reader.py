@@ -17,9 +17,9 @@ the call: for claims, and for lease checks. A broker that restarts is waited for
 from __future__ import annotations
 
 import queue
-import time
 from typing import TYPE_CHECKING, Final, Protocol
 
+from agents.live.clock import since_boot
 from agents.live.states.log_records import CONTROL, LogRecords, Read
 from agents.live.states.partition_reading import PartitionReading, Slot
 from agents.live.states.worker import Worker
@@ -82,7 +82,7 @@ class LogReader:
             self._places[control(pipeline), 0] = CONTROL
         self._listener = listener
         self._records = LogRecords(self._places, decoder or ReplicationDecoder(), relearn)
-        now = time.monotonic()
+        now = since_boot()
         self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
         self._wishes: queue.SimpleQueue[tuple[Slot, Callable[[], object]]] = queue.SimpleQueue()
         self._worker = Worker("version-logs", self._run, post, listener.failed)
@@ -106,7 +106,7 @@ class LogReader:
             while not self._worker.stopped:
                 self._ask_for_ends(reading)
                 records, positions = reading.poll(_ROUND)
-                now = time.monotonic()
+                now = since_boot()
                 for slot, following in self._logs.items():
                     if following.behind(now):
                         self._worker.tell(self._listener.fell_behind, self._places[slot])
@@ -123,7 +123,7 @@ class LogReader:
             slot, then = self._wishes.get()
             self._logs[slot].wish(then)
         for slot, following in self._logs.items():
-            now = time.monotonic()
+            now = since_boot()
             if following.wants_end(now):
                 end = reading.end(slot)
                 if end is not None:

@@ -23,6 +23,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agents.live.clock import since_boot
 from agents.live.states.partition_reading import PartitionReading
 from agents.live.states.worker import Worker
 from checkpoint.assembly import ChunkError
@@ -93,7 +94,7 @@ class StandbyReader:
         self._on_applied = on_applied
         self._on_missing = on_missing
         self._standby = standby or Standby()
-        self._following: Following[None] = Following(_AWAY, time.monotonic())
+        self._following: Following[None] = Following(_AWAY, since_boot())
         self._aim: Search | None = None
         self._waits = False  # for the end of the partition, or for an answer, before the version is tried again
         self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
@@ -156,7 +157,7 @@ class StandbyReader:
         return True
 
     def _read(self, reading: PartitionReading) -> None:
-        now = time.monotonic()
+        now = since_boot()
         if self._following.wants_end(now):
             end = reading.end(self._slot)
             if end is not None:
@@ -224,6 +225,6 @@ class StandbyReader:
         if step is Step.READ_AGAIN:
             log.info("a chunk of %s has not come: %s[%d] is read once more", version, *self._slot)
             reading.rewind()
-            self._following = Following(_AWAY, time.monotonic())
+            self._following = Following(_AWAY, since_boot())
         self._following.wish(None)
         return True

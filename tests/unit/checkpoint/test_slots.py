@@ -1,4 +1,4 @@
-"""Three places: the newest is never lost, a rollback always has where to go, and two places would not do."""
+"""Three places: the newest is never lost, what is durable stays until a newer one is, and two places would not do."""
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -10,7 +10,7 @@ from lineage.marks import Version
 
 
 class TwoSlots(Slots):
-    """A primary that writes over what it would roll back to."""
+    """A primary that writes over what is durable."""
 
     __slots__ = ()
 
@@ -21,7 +21,7 @@ class TwoSlots(Slots):
         return begun
 
 
-EVENTS = st.lists(st.sampled_from(["capture", "begin", "complete", "durable", "roll back"]), max_size=60)
+EVENTS = st.lists(st.sampled_from(["capture", "begin", "complete", "durable"]), max_size=60)
 
 
 def run(slots, events):
@@ -41,11 +41,6 @@ def run(slots, events):
         elif event == "durable" and slots.written is not None and slots.complete:
             durable = slots.written.version.n
             released += [slots.made_durable(slots.written.version)]
-        elif event == "roll back":
-            to, dropped = slots.roll_back()
-            assert to.version.n == durable, "a rollback goes to the newest durable version"
-            released += dropped
-            newest = durable
         gone = [held.what for held in released if held is not None]
         places = [held.what for held in (slots.durable, slots.written, slots.captured) if held is not None]
         assert slots.newest.what == newest, "the newest is never lost"
@@ -56,11 +51,11 @@ def run(slots, events):
 
 
 @given(EVENTS)
-def test_the_newest_is_kept_and_so_is_what_a_rollback_needs(events):
+def test_the_newest_is_kept_and_so_is_what_is_durable(events):
     run(Slots(Held(Version(1, 0), 0)), events)
 
 
-def test_two_places_lose_what_a_rollback_needs():
+def test_two_places_lose_what_is_durable():
     @settings(phases=[Phase.generate], database=None)
     @given(EVENTS)
     def driven(events):

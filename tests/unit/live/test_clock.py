@@ -33,3 +33,11 @@ def test_a_clock_that_was_set_forward_is_followed_at_once(times):
     times["wall"] += 100
     clock.follow()
     assert clock() == pytest.approx(1100.0)
+
+
+def test_a_clock_goes_on_while_the_host_is_suspended(times, monkeypatch):
+    monkeypatch.setattr(module.time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(module.time, "clock_gettime", lambda which: {7: 1234.0}[which])
+    assert module.since_boot() == 1234.0
+    monkeypatch.delattr(module.time, "CLOCK_BOOTTIME")
+    assert module.since_boot() == 50.0
