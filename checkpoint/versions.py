@@ -106,7 +106,9 @@ class History:
 
     def forgotten(self, version: Version) -> bool:
         """Whether a version is older than the links tell of."""
-        return any(first <= version.epoch <= last for first, last in self._gaps) and version != INITIAL
+        if not self._gaps or version == INITIAL:
+            return False
+        return any(first <= version.epoch <= last for first, last in self._gaps)
 
     def alive(self, version: Version) -> bool:
         """Whether a version lies on the chain."""

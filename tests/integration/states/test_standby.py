@@ -116,6 +116,48 @@ def test_a_chunk_that_is_gone_is_reported_and_nothing_older_is_taken(reign, valu
     assert len(backup.applied) == 1
 
 
+class Sleeper(Backup):
+    """A backup that is paused between its version log and the chunks, and is asked about those that are gone."""
+
+    def __init__(self, bench):
+        self.kept, self.asleep, self.asked = [], False, []
+        super().__init__(bench)
+        self.standby._on_missing = self.asked.append
+
+    def caught_up(self, place):
+        self.logs.caught_up(place)
+
+    def records(self, batch):
+        if self.asleep:
+            self.kept += batch
+        else:
+            super().records(batch)
+
+
+def test_a_backup_whose_chunks_went_while_it_was_paused_goes_on_with_a_newer_version(reign):
+    """It ended with code 1, and told its operator to rewind."""
+    primary, backup = Primary(reign, retain=0), Sleeper(reign)
+    weights = np.arange(5_000, dtype=np.float32)
+    first = primary.write({"w": weights}).version
+    backup.told.until(lambda: backup.logs.newest_durable(PLACE) == first, 60)
+    backup.asleep = True
+    for n in (1, 2):
+        newest = primary.write({"w": weights + n}).version
+        primary.durable(newest)
+    bound = Bound(90)
+    while not any(value is None for _, value in reign.records("state")):
+        assert not bound.over
+    backup.standby.begin()
+    backup.told.until(lambda: backup.asked, 60)
+    assert (backup.asked, backup.applied) == ([first], [])
+    backup.asleep = False
+    backup.records(backup.kept)
+    backup.told.until(lambda: backup.logs.newest_durable(PLACE) == newest, 60)
+    backup.standby.answer(first, backup.logs.newest_durable(PLACE))
+    backup.until_at(newest)
+    assert backup.promote().state["w"].tobytes() == (weights + 2).tobytes()
+
+
 def test_a_new_backup_catches_up_with_200_mb_and_goes_on_by_changes(reign, capsys):
     primary = Primary(reign, chunk_bytes=256 << 10)
     state = {f"w{n}": np.random.default_rng(n).random(2_500_000, np.float32) for n in range(20)}
