@@ -7,6 +7,7 @@ import itertools
 from confluent_kafka import Producer
 
 from agents.live.topics import ensure
+from checkpoint import claims
 from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog
 from checkpoint.manifests import INLINE_BYTES, describe, seal
@@ -51,7 +52,7 @@ class ShardWriter:
         self.claimant, self.epoch = f"{self.stage}.{self.shard}.m{epoch}", epoch
         base = self.newest if base is None else base
         claim = Claim(self.stage, self.shard, epoch, self.claimant)
-        self.append(topics.control(self.spec.name), f"claim/{self.stage}/{self.shard}/{epoch}", encode(claim), 0)
+        self.append(topics.control(self.spec.name), claims.key(claim), encode(claim), 0)
         self.log(Fence(epoch, self.claimant))
         self.history = self.history.begun(epoch, base)
         self.log(Base(epoch, self.claimant, base, self.history.links))

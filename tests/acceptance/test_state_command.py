@@ -127,7 +127,7 @@ def test_a_version_is_shown_in_full(ask, facts, learn, track):
         {"name": "rate", "kind": "value", "dtype": "", "shape": [], "value": 0.5},
     ]
     assert shown["inputs"] == [{"partition": 0, "position": 20, "note": "r1:", "covered": [22]}]
-    assert shown["recorded"] == [{"n": 2, "taken": [["r2", 0, 2]], "dropped": [], "feedback": []}]
+    assert shown["recorded"] == [{"n": 2, "taken": [["r2", 0, 2]], "dropped": []}]
     code, out, _ = ask("show", "learn", "e1.v1")
     assert code == 0
     assert "learn/0 e1.v1, durable" in out

@@ -137,7 +137,7 @@ class Sleeper(Backup):
 def test_a_backup_whose_chunks_went_while_it_was_paused_goes_on_with_a_newer_version(reign):
     """It ended with code 1, and told its operator to rewind."""
     primary, backup = Primary(reign, retain=0), Sleeper(reign)
-    weights = np.arange(5_000, dtype=np.float32)
+    weights = np.arange(50_000, dtype=np.float32)  # more chunks than are read at once
     first = primary.write({"w": weights}).version
     backup.told.until(lambda: backup.logs.newest_durable(PLACE) == first, 60)
     backup.asleep = True
@@ -148,6 +148,7 @@ def test_a_backup_whose_chunks_went_while_it_was_paused_goes_on_with_a_newer_ver
     while not any(value is None for _, value in reign.records("state")):
         assert not bound.over
     backup.standby.begin()
+    backup.standby.durable(first)
     backup.told.until(lambda: backup.asked, 60)
     assert (backup.asked, backup.applied) == ([first], [])
     backup.asleep = False
