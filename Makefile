@@ -2,7 +2,8 @@
 #   make demo    environment, broker, training, a bursty replay over four real models, a report
 #   make test    environment, lint, types, import contract, unit, integration and acceptance tests
 # And, not for every day:
-#   make torture a hundred runs of pipelines with states in which processes, links and the broker fail
+#   make torture two hundred runs of pipelines with states in which processes, links and brokers fail
+#   make nightly the torture, and ten thousand schedules of faults in virtual time
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo test torture lint unit integration acceptance bench bench-hop lock clean
+.PHONY: env demo test torture nightly lint unit integration acceptance bench bench-hop lock clean
 
 env: $(INSTALLED)
 
@@ -42,9 +43,14 @@ demo: env
 test: env lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/integration tests/acceptance
 
-# Over a hundred pipelines with states, one fault each, over a real broker; 10 to 25 s each, so about half an hour.
+# Two hundred pipelines with states, one fault each, over a real broker or three; 10 to 40 s each, over an hour in all.
 torture: env
 	$(BIN)/python -m pytest -m torture tests/torture
+
+# Both, whatever the first one finds.
+nightly: env
+	@failed=0; $(BIN)/spillway prove --schedules 10000 || failed=1; \
+	$(BIN)/python -m pytest -m torture tests/torture || failed=1; exit $$failed
 
 lint: env
 	$(BIN)/ruff check --no-cache .

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections import defaultdict
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +12,7 @@ from agents.broker import EmbeddedCluster
 from agents.cli.options import cache_dir
 from tests.nodes import ClusterBench
 from tests.slow_broker import slow_broker
+from tests.torture.table import lines, read
 from tests.waiting import BROKER_SECONDS
 
 if TYPE_CHECKING:
@@ -45,13 +43,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say by row how many runs there were, how many went wrong, and what they cost."""
     if not RESULTS.exists():
         return
-    rows = defaultdict(list)
-    for line in RESULTS.read_text().splitlines():
-        result = json.loads(line)
-        rows[result["row"]].append(result)
     terminalreporter.section(f"torture: {RESULTS}")
-    for row, results in rows.items():
-        gaps = [result["longest_gap"] for result in results if not result["problems"]]
-        wrong = sum(bool(result["problems"]) for result in results)
-        told = f"{median(gaps):.2f} s ({min(gaps):.2f} to {max(gaps):.2f})" if gaps else "none"
-        terminalreporter.line(f"{row:50} {len(results):3} runs, {wrong} wrong; longest gap {told}")
+    for line in lines(read(RESULTS)):
+        terminalreporter.line(line)
