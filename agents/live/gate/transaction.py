@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SLICE_SECONDS = 1.0  # how long one call into librdkafka may block before we look at the clock again
+_SLICE_SECONDS = 0.5  # how long one call into librdkafka may block before we look at the clock again
 
 # While the broker is still writing the markers of the transaction before, it answers "concurrent transactions", and
 # librdkafka asks again after this back-off. Its default of 100 ms is what every transaction then takes; the markers
@@ -45,14 +45,10 @@ RETRY_BACKOFF_MAX_MS = 20
 
 TRANSACTION_TIMEOUT_MS = 10_000  # a dead gate's open transaction holds readers of its egress back for at most this
 _PAUSE_SECONDS = 0.1  # before what was aborted is tried again
-_LEAST_CALLS = 5  # without an answer, before a connection is given up: a process that stood still has not been waiting
+_LEAST_CALLS = 10  # without an answer, before a connection is given up: a process that stood still has not been waiting
 
 _KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
-
-# Where the node that coordinates the gates' group dies, librdkafka (2.16) may wait for its answer for good
-# (`agents.live.gate.aside`), while a new connection finds the new coordinator at once.
-_OFFSETS_SECONDS = 2.0
-_OFFSETS_SLICE_SECONDS = _OFFSETS_SECONDS / _LEAST_CALLS
+_OFFSETS = "__consumer_offsets"  # a topic that is there wherever there are groups
 
 
 class SilentError(BrokerError):
@@ -123,6 +119,7 @@ class TransactionalWriter:
 
     def _connect(self) -> None:
         self._producer: Any = Producer(self._settings, logger=log)
+        self._nodes: frozenset[int] = frozenset()
         self._aside = Aside(f"offsets of {self._id}")
 
     def open(self, within: float) -> None:
@@ -137,7 +134,24 @@ class TransactionalWriter:
                     raise
                 self._give_up(error)
             else:
+                self._nodes = self._listed() or self._nodes
                 return
+
+    def _lacks_a_node(self) -> bool:
+        """Whether a node that this connection knew has left the cluster, and others are there.
+
+        It may have coordinated the gates' group. librdkafka (2.16) forgets a node that is not listed any more with all
+        that it was asked, and then waits for good, while a new connection finds the new coordinator at once.
+        """
+        listed = self._listed()
+        return bool(listed) and not self._nodes <= listed
+
+    def _listed(self) -> frozenset[int]:
+        """The nodes that the cluster has now; none where nobody answers."""
+        try:
+            return frozenset(self._producer.list_topics(_OFFSETS, _SLICE_SECONDS).brokers)
+        except KafkaException:
+            return frozenset()
 
     def _give_up(self, error: SilentError) -> None:
         log.warning("%s; it connects anew", error)
@@ -178,8 +192,8 @@ class TransactionalWriter:
                 self._produce(record, until)
             if turn.positions:
                 send = partial(self._producer.send_offsets_to_transaction, turn.positions, group, _SLICE_SECONDS)
-                left = min(until - time.monotonic(), _OFFSETS_SECONDS)
-                self._patiently(partial(self._aside.call, send), "commit its offsets", left, _OFFSETS_SLICE_SECONDS)
+                left = until - time.monotonic()
+                self._patiently(partial(self._aside.call, send), "commit its offsets", left, self._lacks_a_node)
             self._await_stored(turn, until)
             self._patiently(end, what, until - time.monotonic())
         except KafkaException as error:
@@ -249,17 +263,24 @@ class TransactionalWriter:
                 return
 
     def _patiently(
-        self, call: Callable[[float], object], what: str, within: float, at_once: float | None = None
+        self,
+        call: Callable[[float], object],
+        what: str,
+        within: float,
+        in_vain: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Call until it succeeds, for `at_once` seconds each; what librdkafka says can be tried again is, `within`."""
+        """Call until it succeeds; what librdkafka says can be tried again is, within `within` seconds.
+
+        Without an answer `in_vain` is asked whether there is no use in waiting any longer.
+        """
         until = time.monotonic() + within
         for calls in count(1):
             try:
-                call(_SLICE_SECONDS if at_once is None else at_once)
+                call(_SLICE_SECONDS)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
-                if time.monotonic() >= until and calls >= _LEAST_CALLS:
+                if (time.monotonic() >= until and calls >= _LEAST_CALLS) or in_vain():
                     raise SilentError(
                         f"gate {self._id} could not {what} within {max(within, 0.0):.0f} s: {error.args[0].str()}"
                     ) from error

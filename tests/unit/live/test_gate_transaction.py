@@ -1,6 +1,7 @@
 """A gate whose transactions are not answered: it connects anew, and says that what stands must be read."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -35,6 +36,13 @@ class FakeProducer:
         self.report = (None, Stored())  # None: nobody reports
         self.first_reports = []  # before it
         self.unsent = 0
+        self.nodes = [{1, 2, 3}]  # as the cluster lists them, time after time; None: no answer
+
+    def list_topics(self, _topic, _seconds):
+        listed = self.nodes.pop(0) if len(self.nodes) > 1 else self.nodes[0]
+        if listed is None:
+            raise KafkaException(SILENCE)
+        return SimpleNamespace(brokers=dict.fromkeys(listed))
 
     def _answer(self, call):
         self.calls.append(call)
@@ -90,7 +98,6 @@ def made(monkeypatch):
     monkeypatch.setattr(transaction, "Producer", make)
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 0.01)
     monkeypatch.setattr(transaction, "_SLICE_SECONDS", 0.01)
-    monkeypatch.setattr(transaction, "_OFFSETS_SLICE_SECONDS", 0.01)
     make.producers, make.plans = producers, producers_plans
     return make
 
@@ -173,17 +180,32 @@ def test_offsets_that_are_never_answered_hold_nobody_up(made):
     never.set()
 
 
-def test_a_dead_coordinator_of_the_group_is_not_waited_for_as_long_as_a_transaction_is_kept(made, monkeypatch):
+def test_a_coordinator_that_died_is_not_waited_for(made, monkeypatch):
+    """librdkafka forgets a node that is not listed any more, and what it was asked."""
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
-    monkeypatch.setattr(transaction, "_OFFSETS_SECONDS", 0.01)
     gate = writer()
     gate.open(1.0)
     never = threading.Event()
     made.producers[0].send_offsets_to_transaction = lambda *_call: never.wait(600)
+    made.producers[0].nodes = [{1, 2, 3}, None, {1, 3}]  # nobody answers for a moment
     with pytest.raises(AbortedError, match=r"could not commit its offsets .* no answer"):
         gate.write(TURN, None, 600.0)
     assert made.producers[0].calls[-1] == "purge"
+    gate.write(TURN, None, 600.0)
+    assert made.producers[1].calls[-1] == "commit"
     never.set()
+
+
+@pytest.mark.parametrize("listed", [{1, 2, 3}, None, set()])
+def test_a_slow_coordinator_is_waited_for(made, monkeypatch, listed):
+    monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
+    gate = writer()
+    gate.open(1.0)
+    made.producers[0].errors["offsets"] = [SILENCE] * 20 + [FENCED]
+    made.producers[0].nodes = [listed]
+    with pytest.raises(FencedError):
+        gate.write(TURN, None, 600.0)
+    assert made.producers[0].calls.count("offsets") == 21
 
 
 def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
@@ -203,7 +225,6 @@ def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
 
     monkeypatch.setattr(Aside, "call", noted)
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 60.0)
-    monkeypatch.setattr(transaction, "_OFFSETS_SECONDS", 60.0)
     gate = writer()
     gate.open(1.0)
     made.producers[0].send_offsets_to_transaction = late
