@@ -79,7 +79,9 @@ class Messages:
             made = []
             for request, records in parts.items():
                 written = [by_place[record.partition, record.offset] for record in records]
-                queries = [(read_headers(one), self.decoder.query(one.value or b"")) for one in written]
+                told = [(read_headers(one), one) for one in written]
+                # Of a join that goes on with what came, the parts that were lost are on record as well.
+                queries = [(h, self.decoder.query(one.value or b"")) for h, one in told if not h.lost]
                 inputs, parameters = queries[0][1].inputs, queries[0][1].parameters
                 if self.graph.is_join(stage):
                     inputs = functions.join({h.hop.stage: query.inputs for h, query in queries if h.hop is not None})

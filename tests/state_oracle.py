@@ -24,6 +24,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from checkpoint.logs import Fate
+from lineage import reasons
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
 from tests.oracle import outcome_problems
@@ -42,13 +43,22 @@ MOST = 20  # problems of one sort that are told
 
 
 class Judge:
-    """One run. `random`: the stages whose models have chance in them; they are compared by hash alone."""
+    """One run.
 
-    def __init__(self, recording: Recording, *, random: Collection[str] = ()) -> None:
+    `random`: the stages whose models have chance in them; they are compared by hash alone. `refusing`: the stages whose
+    models refuse queries, which leaves dead letters.
+    """
+
+    def __init__(self, recording: Recording, *, random: Collection[str] = (), refusing: Collection[str] = ()) -> None:
         self.spec = recording.pipeline.spec
         self.histories = Histories(recording)
         self.messages = Messages(recording, self.histories.logs)
         self._random = random
+        graph = recording.pipeline.graph
+        self._refused = {
+            topics.stage_input(self.spec.name, stage) if graph.predecessors[stage] else topics.ingress(self.spec.name)
+            for stage in refusing
+        }
 
     def problems(self, accepted: Collection[str], right: Callable[[str, str, Any], bool] | None = None) -> list[str]:
         """All that is wrong, with at most `MOST` of a sort; `right(id, kind, outputs)` judges an outcome's content."""
@@ -73,6 +83,8 @@ class Judge:
         problems = outcome_problems(accepted, told, judged)
         for record in self.messages.of(topics.dead(self.spec.name)):
             letter = self.messages.decoder.dead_letter(record.value or b"")
+            if letter.topic in self._refused and letter.reason == reasons.MODEL_RAISED:
+                continue
             problems.append(f"{letter.topic}[{letter.partition}] offset {letter.offset}: {letter.reason} {letter.text}")
         return problems
 

@@ -187,7 +187,7 @@ class Run:
         if code:
             problems.append(f"spillway serve ended with {code}")
         recording = self.recorder.finish()
-        problems += Judge(recording, random=self.shape.random).problems(accepted)
+        problems += Judge(recording, random=self.shape.random, refusing=self.shape.refusing).problems(accepted)
         if self.compacted:
             problems += left_problems(self.bench.broker.bootstrap, recording)
         return Verdict(

@@ -15,6 +15,7 @@ class Shape:
 
     stages: tuple[dict[str, Any], ...]
     random: frozenset[str] = frozenset()
+    refusing: frozenset[str] = frozenset()  # the stages whose models refuse some queries
     more: dict[str, Any] = field(default_factory=dict)  # of the pipeline
 
 
@@ -51,7 +52,8 @@ SHAPES = {
             stateful("a", "Chain"),
             stateful("c", "Chain", arguments={"fails": 7}),
             stateful("b", "Chain", "a", "c", join=meet(on_loss="partial")),
-        )
+        ),
+        refusing=frozenset("c"),
     ),
     "choice": Shape(
         (
