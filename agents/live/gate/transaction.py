@@ -280,10 +280,10 @@ class TransactionalWriter:
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
-                if (time.monotonic() >= until and calls >= _LEAST_CALLS) or in_vain():
-                    raise SilentError(
-                        f"gate {self._id} could not {what} within {max(within, 0.0):.0f} s: {error.args[0].str()}"
-                    ) from error
+                vain = in_vain()
+                if vain or (time.monotonic() >= until and calls >= _LEAST_CALLS):
+                    why = "for a node that is gone" if vain else f"within {max(within, 0.0):.0f} s"
+                    raise SilentError(f"gate {self._id} could not {what} {why}: {error.args[0].str()}") from error
             else:
                 return
 
