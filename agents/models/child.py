@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOAD_SECONDS = 180.0  # as long as a stage's own process may take to start
 _LOADED, _RESULTS, _RAISED = "loaded", "results", "raised"
 
 
 class ModelCrashedError(ModelError):
     """The process that ran the model died; the batch that it ran is lost with it."""
+
+
+class ModelNotLoadedError(ModelCrashedError):
+    """The process died, or hung, while it loaded the model: no batch is to blame."""
 
 
 class ChildModel:
@@ -62,11 +67,20 @@ class ChildModel:
         self._process = context.Process(target=_serve, args=(theirs, *self._job), daemon=True, name="model")
         self._process.start()
         theirs.close()
-        kind, content = self._receive("loading")
+        try:
+            kind, content = self._load()
+        except ModelCrashedError as error:
+            raise ModelNotLoadedError(str(error)) from error
         if kind == _RAISED:
             self._process.join()
             raise ModelError(content)
         self.version, self.input_signature, self.uses_torch = content
+
+    def _load(self) -> tuple[str, Any]:
+        if not self._pipe.poll(LOAD_SECONDS):
+            self._process.kill()
+            raise ModelNotLoadedError(f"{self._place}: it was not loaded within {LOAD_SECONDS:g} s")
+        return self._receive("loading")
 
     def _receive(self, doing: str) -> tuple[str, Any]:
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from agents.core.policies import period_of
 from agents.live.metrics_server import Address
+from agents.supervise.lifecycle import RestartPolicy
 from agents.supervise.supervisor import SupervisorSettings
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
     from producers.connection import ClientSettings
     from topology.load import Pipeline
+
+
+def _for_a_while() -> SupervisorSettings:
+    """For who serves only as long as something else lasts, and wants to know what goes wrong meanwhile."""
+    return SupervisorSettings(RestartPolicy(give_up=5))
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class ServiceSettings:
     take_over: bool = False  # from whoever serves the pipeline now
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
-    supervision: SupervisorSettings = field(default_factory=SupervisorSettings)
+    supervision: SupervisorSettings = field(default_factory=_for_a_while)
 
     @property
     def period(self) -> float:

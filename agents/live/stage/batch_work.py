@@ -113,8 +113,8 @@ class BatchWork:
             tried = guard.alone(instance, [(requests[n], inputs[n]) for n in apart])
             for n, output in zip(apart, tried, strict=True):
                 outputs[n] = output
-        else:
-            for n in apart:
+        for n in apart:
+            if outputs[n] is None:  # no child is to be had
                 outputs[n] = self._alone_here(instance, requests[n], inputs[n], cares[n])
         if together:
             made = self._predict(instance, [requests[n] for n in together], [inputs[n] for n in together])

@@ -11,26 +11,30 @@ the time (`agents.models.child`), so that none of this is needed.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Work
 from agents.core.deaths import Care, Deaths, place_of
 from agents.live.underway import UnderWay, of_the_dead
-from agents.models.child import ChildModel, ModelCrashedError
+from agents.models.child import ChildModel, ModelCrashedError, ModelNotLoadedError
 from lineage import reasons
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
     from agents.core.deaths import Place
     from agents.core.request import Request
     from agents.models.inputs import Inputs
+
+log = logging.getLogger(__name__)
 
 _NAMED = 5  # records in an error's text
 _LOOK_SECONDS = 1.0
@@ -135,7 +139,7 @@ class Guard:
         return self._spare is not None
 
     def alone(self, slot: int, trials: Sequence[tuple[Request, Inputs]]) -> list[Any]:
-        """Run requests one by one in a child process: an output or a Failed for each."""
+        """Run requests one by one in a child process: an output or a Failed for each; None where it cannot be had."""
         assert self._spare is not None  # the caller has looked
         outputs: list[Any] = []
         child: ChildModel | None = None
@@ -144,7 +148,10 @@ class Guard:
                 with _Running(self, slot, [request], timed=False):  # the child has time-outs of its own
                     try:
                         child = child or self._spare()
-                        outputs += child.predict([inputs])
+                        outputs.append(_one_of(child.predict([inputs])))
+                    except ModelNotLoadedError as error:
+                        log.warning("%s cannot be tried in a child process: %s", place_text(request), error)
+                        outputs.append(None)
                     except ModelCrashedError as error:
                         outputs.append(self.guilty(request, str(error)))
                     except ModelError as error:
@@ -193,6 +200,12 @@ class _Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._guard.left(self)
+
+
+def _one_of(results: Any) -> Any:
+    if isinstance(results, Sequence) and len(results) == 1:
+        return results[0]
+    return Failed(reasons.WRONG_RESULT_COUNT, "predict did not return a list of one result for one query")
 
 
 def place_text(request: Request) -> str:

@@ -12,7 +12,7 @@ from agents.live import underway
 from agents.live.stage import guard as module
 from agents.live.stage.batch_work import BatchWork
 from agents.live.stage.guard import Guard
-from agents.models.child import ModelCrashedError
+from agents.models.child import ModelCrashedError, ModelNotLoadedError
 from lineage import reasons
 from lineage.limits import Limits
 from tests.unit.live.test_batch_work import functions, request, square
@@ -129,3 +129,12 @@ def test_where_no_child_can_be_had_a_record_fails_only_after_it_died_alone():
     results = run(guard, predict, 3)
     assert [type(result) for result in results] == [Ok, Failed, Ok]
     assert calls[3:] == [[2], [0]]
+
+
+def test_where_the_child_cannot_be_loaded_nobody_is_blamed_for_it():
+    def nothing():
+        raise ModelNotLoadedError("no memory")
+
+    guard = Guard("s", spare=nothing)
+    guard.deaths = Deaths([frozenset({(0, 1), (0, 2)})] * 2)
+    assert [type(result) for result in run(guard, square, 3)] == [Ok] * 3

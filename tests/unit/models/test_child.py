@@ -1,6 +1,7 @@
 import pytest
 
-from agents.models.child import ChildModel, ModelCrashedError, ModelRaisedError
+from agents.models import child as child_module
+from agents.models.child import ChildModel, ModelCrashedError, ModelNotLoadedError, ModelRaisedError
 from agents.models.inputs import Inputs
 from lineage.errors import ModelError
 
@@ -53,3 +54,9 @@ def test_a_batch_beyond_its_time_out_costs_the_process_and_the_next_one_is_serve
         assert model.predict([inputs(x=5)]) == [{"y": 5}]
     finally:
         model.close()
+
+
+def test_one_that_hangs_while_it_loads_is_ended(monkeypatch):
+    monkeypatch.setattr(child_module, "LOAD_SECONDS", 1.0)
+    with pytest.raises(ModelNotLoadedError, match="was not loaded within 1 s"):
+        ChildModel("s", "tests.unit.models.declared_models:Hangs", {})
