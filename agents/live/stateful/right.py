@@ -45,8 +45,17 @@ class EmitRight:
         self._timer: asyncio.TimerHandle | None = None
 
     def may_emit(self) -> bool:
-        """Whether messages may leave now."""
-        return self._emission is not None and self._emission.may_emit(self._loop.time())
+        """Whether messages may leave now. After a False `emit_again` is called once they may, unless the reign ends.
+
+        So the right lapses here, where the loop was too busy to see its end: the next thing that it hears may be beats
+        that came back in time, and were told late. They would prolong a right that nobody else knows to have lapsed.
+        """
+        emission = self._emission
+        if emission is None:
+            return False
+        now = self._loop.time()
+        self._obey(emission.advance(now))
+        return emission.may_emit(now)
 
     def begin(self, epoch: int) -> None:
         """Begin a reign: its base was just read."""
