@@ -26,3 +26,4 @@ BAD_RESULT = "bad-result"  # a result that is no mapping, or cannot be encoded
 BAD_ROUTE = "bad-route"  # split, choose or join raised, or named a stage that is no successor
 JOIN_TIMEOUT = "join-timeout"
 JOIN_OVERFLOW = "join-overflow"
+PART_GONE = "part-gone"  # the log no longer had a part that had waited for the others

@@ -17,6 +17,7 @@ class Entry:
         "deadline",
         "expected",
         "first",
+        "held",
         "last",
         "losses",
         "offsets",
@@ -37,6 +38,7 @@ class Entry:
         self.offsets: list[int] = []  # of the parts, until it closes; then nothing more is added
         self.results: list[Delivery] = []
         self.losses: list[tuple[Delivery, Loss | None]] = []
+        self.held = 0  # bytes of payloads that it keeps while it waits (`agents.core.refetch`)
         self.case: Any = None  # what of it is not durable (`agents.core.speculation`)
 
     def hand_over(self) -> tuple[list[Delivery], list[tuple[Delivery, Loss | None]]]:

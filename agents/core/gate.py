@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 
 from agents.core.gate_gauges import GateGauges
 from agents.core.gate_share import GateShare
-from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule, Verdict
+from agents.core.joins import NEVER, JoinTable, Rule, Verdict
 from agents.core.outcomes import Release, merged
+from agents.core.refetch import PAYLOAD_BYTES, PayloadRoom
 from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
-from agents.core.share import WINDOW
 from agents.core.taken import Taken
 from checkpoint.durability import Stateless
 from checkpoint.notes import decode
@@ -42,10 +42,12 @@ from lineage import reasons
 from lineage.message import FAILED, PREDICTION, Outcome
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from agents.core.cases import Copy
     from agents.core.joins import Entry
+    from agents.core.loss import Loss
+    from agents.core.refetch import Fetch
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
@@ -55,7 +57,6 @@ GATE = "gate"
 
 _TEXTS = {
     Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
-    Verdict.OVERFLOW: (reasons.JOIN_OVERFLOW, "too many queries waited for their sinks"),
 }
 
 
@@ -74,8 +75,7 @@ class GateCore(GateGauges):
         durability: Durability | None = None,
         released_seconds: float = RELEASED_SECONDS,
         released_limit: int = RELEASED_LIMIT,
-        waiting_limit: int = WAITING_LIMIT,
-        window: int = WINDOW,
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
         """`sinks`: which of several terminals make the outcome; None where a query always has one.
 
@@ -89,8 +89,7 @@ class GateCore(GateGauges):
         self._durability: Durability = durability if durability is not None else Stateless()
         self._released_seconds = released_seconds
         self._released_limit = released_limit
-        self._waiting_limit = waiting_limit
-        self._window = window
+        self._payloads = PayloadRoom(payload_bytes)
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -104,9 +103,9 @@ class GateCore(GateGauges):
         egress = place.egress or 0
         joins = None
         if self._rule is not None:
-            joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
+            joins = self.joins_type(self._rule, self._expected, self._payloads)
         released = self.released_type(egress, self._released_seconds, self._released_limit)
-        share = self.share_type(partition, committed, joins, self._window, released, settled=bool(note))
+        share = self.share_type(partition, committed, joins, released, settled=bool(note))
         if self._stateful:
             share.speculate(self._durability)
         self._shares[partition] = share
@@ -122,7 +121,10 @@ class GateCore(GateGauges):
 
     def revoke(self, partition: int) -> None:
         """Let a partition go; what was not committed is its next owner's."""
-        if self._shares.pop(partition, None) is not None:
+        share = self._shares.pop(partition, None)
+        if share is not None:
+            if share.joins is not None:
+                share.joins.end()
             self._decided = [release for release in self._decided if release.partition != partition]
 
     # Reports come ----------------------------------------------------------------------------------------------
@@ -262,11 +264,31 @@ class GateCore(GateGauges):
             self._repeated(share, copy.delivery)
 
     def _closed(self, share: GateShare, verdict: Verdict, entry: Entry) -> None:
+        """Decide a query that its join has closed, or first have its reports read again."""
+        if not share.refetch.park(verdict, entry):
+            self._go_on(share, verdict, entry)
+
+    def take_fetches(self) -> list[Fetch]:
+        """Give the reports that are to be read again; every one is answered by `fetched`."""
+        return [fetch for share in self._shares.values() for fetch in share.refetch.take()]
+
+    def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
+        """Take a report that was read again; with `loss`, a stand-in for one that is gone."""
+        share = self._shares.get(fetch.partition)
+        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
+        if share is not None and parked is not None:
+            self._go_on(share, parked.verdict, parked.entry, parked.loss)
+
+    def _go_on(self, share: GateShare, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:
         results, losses = entry.hand_over()
         lost = [delivery for delivery, _ in losses]
         parts = (*results, *lost)
         offsets = tuple(entry.offsets)
-        if verdict is Verdict.READY and not self._merges:
+        if gone is not None:
+            own = Outcome(gone.kind, reason=gone.reason, text=gone.text, stage=GATE)
+            source = next((part for part in parts if not part.dropped), parts[0])
+            self._decide(share, source, parts, offsets, own, entry)
+        elif verdict is Verdict.READY and not self._merges:
             self._decide(share, results[0], parts, offsets, None, entry)
         elif verdict is Verdict.READY:
             reports: list[tuple[str, Outcome]] = [(part.predecessor, part.payload.outcome) for part in results]

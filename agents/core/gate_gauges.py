@@ -41,7 +41,7 @@ class GateGauges:
     @property
     def room(self) -> bool:
         """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
-        return self.pending < HELD_LIMIT
+        return self.pending + sum(len(share.refetch) for share in self._shares.values()) < HELD_LIMIT
 
     def waits(self) -> frozenset[int]:
         """The partitions that have stood still for other stages' versions since this was asked before."""

@@ -28,13 +28,12 @@ class GateShare(Share):
         partition: int,
         committed: int,
         joins: JoinTable | None,
-        window: int,
         released: ReleasedMemory,
         *,
         settled: bool,
     ) -> None:
         """`settled`: whether a gate's commit stands."""
-        super().__init__(partition, committed, joins, window)
+        super().__init__(partition, committed, joins)
         self.released = released
         self.settled = settled
         self.held = 0  # outcomes that are decided and rest on what is not durable

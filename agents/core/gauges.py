@@ -38,7 +38,9 @@ class Gauges:
         """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
         limit = self.queue_limit
         outbox = self._outbox
-        return self._batcher.depth < limit and outbox.unsettled + outbox.resting < _UNSETTLED_PER_QUEUED * limit
+        parked = self.parked
+        under_way = outbox.unsettled + outbox.resting + parked
+        return self._batcher.depth + parked < limit and under_way < _UNSETTLED_PER_QUEUED * limit
 
     @property
     def depth(self) -> int:
@@ -47,8 +49,13 @@ class Gauges:
 
     @property
     def unsettled(self) -> int:
-        """How many requests are under way: queued, running, or with messages not yet acknowledged."""
-        return self._outbox.unsettled
+        """How many requests are under way: parked, queued, running, or with messages not yet acknowledged."""
+        return self._outbox.unsettled + self.parked
+
+    @property
+    def parked(self) -> int:
+        """How many payloads joined requests wait for, which are read again."""
+        return sum(len(share.refetch) for share in self._shares.values())
 
     @property
     def resting(self) -> int:

@@ -171,6 +171,18 @@ class InputTail(Generic[R]):
         cut = ((max(start, first), min(end, position)) for first, end in spans)
         return tuple((first, end) for first, end in cut if first < end)
 
+    def at(self, partition: int, offset: int) -> R | None:
+        """Give one record at or above the durable position as it came; None where it is not held."""
+        records = self._partitions[partition].records
+        if not records:
+            return None
+        # Offsets are nearly dense: the place is at most so far from the front, and gaps bring it nearer.
+        index = min(offset - records[0][0].offset, len(records) - 1)
+        while index >= 0 and records[index][0].offset > offset:
+            index -= 1
+        found = records[index][0] if index >= 0 else None
+        return found if found is not None and found.offset == offset else None
+
     def since(self, partition: int, position: int) -> Iterator[R]:
         """Give the records from a base's position on, as they came."""
         for record, _ in self._partitions[partition].records:

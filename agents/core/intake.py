@@ -10,7 +10,7 @@ wait in their join again, for the sender of the dead one, and a copy that was ke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import FAILED, Loss, Work
 from agents.core.gauges import Gauges
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agents.core.cases import Changes, Copy
     from agents.core.joins import Entry
     from agents.core.outbox import Outbox
+    from agents.core.refetch import Fetch
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
     from checkpoint.durability import Durability
@@ -86,6 +87,18 @@ class Intake(Gauges):
             for copy in changes.again:
                 self._again(now, share, copy)
         self._drain()
+
+    def take_fetches(self) -> list[Fetch]:
+        """Give the records that are to be read again; every one is answered by `fetched`."""
+        return [fetch for share in self._shares.values() for fetch in share.refetch.take()]
+
+    def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
+        """Take the payload of a record that was read again; with `loss`, a stand-in for one that is gone."""
+        share = self._shares.get(fetch.partition)
+        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
+        if share is not None and parked is not None:
+            self._go_on(now, share, parked.verdict, parked.entry, parked.loss)
+            self._drain()
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -168,13 +181,20 @@ class Intake(Gauges):
             self._closed(now, share, verdict, entry)
 
     def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
-        """Go on with a request that its join has closed."""
+        """Go on with a request that its join has closed, or first have its payloads read again."""
+        if not share.refetch.park(verdict, entry):
+            self._go_on(now, share, verdict, entry)
+
+    def _go_on(self, now: float, share: Share, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:
         results, losses = entry.hand_over()
         work = Work.of_entry(now, share, entry, tuple(results))
         if share.speculation is not None:
             work.marks = share.speculation.closed(work, entry)
         self._outbox.unsettled += 1
-        if verdict is Verdict.READY:
+        if gone is not None:
+            parts = [*results, *(part for part, _ in losses)]
+            self._outbox.lose(work, gone, next((part for part in parts if not part.dropped), parts[0]))
+        elif verdict is Verdict.READY:
             self._batcher.push(now, work)
         elif verdict is Verdict.LOST:
             lost, own = losses[0]

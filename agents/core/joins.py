@@ -13,7 +13,8 @@ the first one counts for it. `agents.core.join_rules` says what a join makes of 
   guarantee, it keeps a contradicting late report from waiting for partners that will not come again.
 * Where a part turns out dead, the request is opened again (`reopen`), as if that part had never come.
 * An id that comes again with another time of sending is another query (clients may use an id again after 10 minutes).
-* Waiting requests are bounded in number (the oldest fails) and in time: their deadline and a grace, 20 s at least.
+* Waiting requests are bounded in time: their deadline and a grace, 20 s at least. They are not bounded in number:
+  beyond a bound in bytes they keep their envelopes alone (`agents.core.refetch`).
 
 One table belongs to one partition, as all messages of a request share it.
 """
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from agents.core.entries import Entry
 from agents.core.join_rules import COMPLETE, OPEN, OVER, TABLES, Rule, Verdict
+from agents.core.refetch import PayloadRoom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +36,13 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery, Path
     from checkpoint.dedup import Span
 
-__all__ = ["NEVER", "REUSE_SECONDS", "WAITING_LIMIT", "Entry", "JoinTable", "Rule", "Verdict", "longest_wait"]
+__all__ = ["NEVER", "REUSE_SECONDS", "Entry", "JoinTable", "Rule", "Verdict", "longest_wait"]
 
 # Of append time, so that a restart does not begin the wait anew: whoever restarts a stage that commits nothing, because
 # of a half-heard request at the head of a partition, would otherwise do so for ever. Shorter than that patience (30 s).
 MIN_WAIT_SECONDS = 20.0
 READ_SECONDS = 10.0  # of our own time: after an outage all parts are old, and the partner may be further down the log
 GRACE_SECONDS = 5.0  # past the deadline
-WAITING_LIMIT = 10_000
 
 
 def longest_wait(slo: float) -> float:
@@ -65,18 +66,20 @@ class JoinTable:
         "_incomplete",
         "_recent",
         "_retiring",
+        "_room",
         "_serial",
         "_table",
         "_waiting",
         "evicted",
-        "limit",
     )
 
-    def __init__(self, rule: Rule, expected: Callable[[Path], tuple[str, ...]], limit: int = WAITING_LIMIT) -> None:
-        """`expected` gives whom a request with that path will be heard from."""
+    def __init__(
+        self, rule: Rule, expected: Callable[[Path], tuple[str, ...]], room: PayloadRoom | None = None
+    ) -> None:
+        """`expected` gives whom a request with that path will be heard from; `room` is one for all of a process."""
         self._table = TABLES[rule.mode, rule.on_loss]
         self._expected = expected
-        self.limit = limit
+        self._room = room if room is not None else PayloadRoom()
         self._entries: dict[str, Entry] = {}  # all, in the order of their first parts
         self._waiting: dict[str, Entry] = {}  # the open ones, in the same order
         self._incomplete: dict[str, Entry] = {}  # closed ones with somebody not heard
@@ -117,6 +120,8 @@ class JoinTable:
         verdict = self._judge(entry, OPEN if entry.expected else COMPLETE)
         if verdict is not Verdict.WAITING:
             self._close(entry)
+        else:
+            self._room.keep(entry, delivery)
         return verdict, entry
 
     def expire(self, now: float) -> list[tuple[Verdict, Entry]]:
@@ -144,8 +149,14 @@ class JoinTable:
         """
         request_id = entry.request_id
         if self._entries.get(request_id) is entry:
-            self._waiting.pop(request_id, None)
+            if self._waiting.pop(request_id, None) is not None:
+                self._room.free(entry)
             self._forget(entry)
+
+    def end(self) -> None:
+        """Note that nobody uses the table any more: its partition has gone."""
+        for entry in self._waiting.values():
+            self._room.free(entry)
 
     def superfluous(self, delivery: Delivery) -> Entry | None:
         """Give the request that has no use for this part: it is closed, or has heard these senders. Else None."""
@@ -246,6 +257,7 @@ class JoinTable:
 
     def _close(self, entry: Entry) -> None:
         del self._waiting[entry.request_id]
+        self._room.free(entry)
         if entry.expected:
             self._keep(entry)
 

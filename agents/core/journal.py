@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
+    from agents.core.loss import Loss
     from agents.core.outcomes import Release
+    from agents.core.refetch import Fetch
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
 
-VERSION = 3
+VERSION = 4
 _STATE = tuple(field.name for field in fields(StageState))
 
 
@@ -121,6 +123,23 @@ class JournaledStage(StageCore):
         self._log("tick", now, told)
         super().tick(now, states)
 
+    def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
+        """Take a payload that was read again."""
+        self._log(
+            "fetched",
+            now,
+            [fetch.partition, fetch.offset],
+            None if loss is None else [loss.kind, loss.reason, loss.text],
+        )
+        super().fetched(now, fetch, payload, loss)
+
+    def take_fetches(self) -> list[Fetch]:
+        """Give the records that are to be read again."""
+        fetches = super().take_fetches()
+        if fetches:
+            self._log("fetches", [[fetch.partition, fetch.offset] for fetch in fetches])
+        return fetches
+
     def acked(self, emit: Emit) -> None:
         """Note that the broker has a message."""
         self.acked_all((emit,))
@@ -183,6 +202,24 @@ class JournaledGate(GateCore):
         self._log("deliver", now, packed(delivery), [outcome.kind, outcome.reason])
         super().deliver(now, delivery)
 
+    def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
+        """Take a report that was read again."""
+        said = [payload.outcome.kind, payload.outcome.reason]
+        self._log(
+            "fetched",
+            [fetch.partition, fetch.offset],
+            said,
+            None if loss is None else [loss.kind, loss.reason, loss.text],
+        )
+        super().fetched(fetch, payload, loss)
+
+    def take_fetches(self) -> list[Fetch]:
+        """Give the reports that are to be read again."""
+        fetches = super().take_fetches()
+        if fetches:
+            self._log("fetches", [[fetch.partition, fetch.offset] for fetch in fetches])
+        return fetches
+
     def skip(self, partition: int, offset: int) -> None:
         """Take a record that belongs to no query."""
         self._log("skip", partition, offset)
@@ -236,6 +273,7 @@ def packed(delivery: Delivery) -> list[Any]:
         delivery.lost,
         delivery.appended,
         delivery.kind,
+        delivery.size,
     ]
 
 

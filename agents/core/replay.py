@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from agents.core.actions import Failed, Ok
 from agents.core.gate import GATE, GateCore
 from agents.core.journal import VERSION, emit_digest, release_digest, runs_digest, state_digest
+from agents.core.loss import Loss
 from agents.core.policy import StageState
+from agents.core.refetch import Fetch
 from agents.core.request import Delivery
 from agents.core.stage import StageCore
 from lineage.errors import UsageError
@@ -94,8 +96,13 @@ class _StageReplay(_Replay):
                 self._emits[self._taken] = emit
                 self._taken += 1
             return arguments[0], json.loads(json.dumps([emit_digest(emit) for emit in emits]))
+        if call == "fetches":
+            return arguments[0], [[fetch.partition, fetch.offset] for fetch in core.take_fetches()]
         if call == "acked":
             core.acked_all([self._emits.pop(number) for number in arguments[0]])
+        elif call == "fetched":
+            now, fetch, loss = arguments
+            core.fetched(now, Fetch(*fetch), None, None if loss is None else Loss(*loss))
         elif call == "complete":
             now, instance, results, executed = arguments
             core.complete(now, self._running.pop(instance), [_unpacked_result(r) for r in results], executed)
@@ -132,11 +139,18 @@ class _GateReplay(_Replay):
             delivery.payload = _Report(Outcome(kind, reason=reason))
             core.deliver(now, delivery)
             return None, None
+        if call == "fetches":
+            return arguments[0], [[fetch.partition, fetch.offset] for fetch in core.take_fetches()]
+        if call == "fetched":
+            fetch, (kind, reason), loss = arguments
+            report = _Report(Outcome(kind, reason=reason))
+            core.fetched(Fetch(*fetch), report, None if loss is None else Loss(*loss))
+            return None, None
         return super().step(call, arguments)
 
 
 def _unpacked(packed: list[Any]) -> Delivery:
-    request_id, partition, offset, sent, deadline, predecessor, hop, path, lost, appended, kind = packed
+    request_id, partition, offset, sent, deadline, predecessor, hop, path, lost, appended, kind, size = packed
     return Delivery(
         request_id,
         partition,
@@ -149,6 +163,7 @@ def _unpacked(packed: list[Any]) -> Delivery:
         tuple(lost),
         appended,
         kind=kind,
+        size=size,
     )
 
 

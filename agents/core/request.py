@@ -33,6 +33,8 @@ class Delivery:
     kind: str = ""  # the sender's name for requests of this sort (`agents.core.paths`)
     unusable: Loss | None = None  # why it cannot be used as it is; the core's own
     copy: Any = None  # behind a stateful stage: what it rests on (`agents.core.speculation`); the core's own
+    size: int = 0  # bytes that the payload takes in memory, as the driver reckons
+    dropped: bool = False  # the payload was, and is read again when it is needed (`agents.core.refetch`)
 
 
 @dataclass(slots=True)

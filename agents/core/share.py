@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.core.joins import NEVER, Verdict
+from agents.core.refetch import Refetch
 from agents.core.speculation import Speculation
 from agents.core.taken import Taken
 from checkpoint.dedup import PartitionMemory
@@ -23,23 +24,33 @@ if TYPE_CHECKING:
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
 
-__all__ = ["WINDOW", "Share", "Taken"]
-
-WINDOW = 100_000  # records of one partition that may be taken and not committed
+__all__ = ["Share", "Taken"]
 
 
 class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
-    __slots__ = ("_window", "committed", "joins", "live", "memory", "offsets", "partition", "resting", "speculation")
+    __slots__ = (
+        "_window",
+        "committed",
+        "joins",
+        "live",
+        "memory",
+        "offsets",
+        "partition",
+        "refetch",
+        "resting",
+        "speculation",
+    )
 
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
     speculation_type = Speculation
 
-    def __init__(self, partition: int, committed: int, joins: JoinTable | None, window: int = WINDOW) -> None:
-        """`window`: how many records may be held back by a request that waits for a part."""
+    def __init__(self, partition: int, committed: int, joins: JoinTable | None, window: int | None = None) -> None:
+        """`window`: how many records may be held back by a request that waits for a part, if that is bounded."""
         self._window = window
+        self.refetch = Refetch(partition)
         self.partition = partition
         self.committed = committed  # as confirmed by the broker
         self.joins = joins
@@ -92,9 +103,11 @@ class Share:
             return verdict, entry
         if speculation is not None:
             speculation.heard(entry, delivery)
-        if verdict is Verdict.WAITING and (
-            joins.waiting > joins.limit
-            or (self.offsets.held > self._window and joins.oldest == self.offsets.lowest_unfinished)
+        if (
+            verdict is Verdict.WAITING
+            and self._window is not None
+            and self.offsets.held > self._window
+            and joins.oldest == self.offsets.lowest_unfinished
         ):
             return Verdict.OVERFLOW, joins.shed()
         return verdict, entry

@@ -9,8 +9,9 @@ Invariants:
   back, if that is still under way, as it has a lower offset.
 * Every first copy leads to at least one message, or completes a join's entry that did. Nothing ends silently.
 * A record waits in a join without taking room: back-pressure, which stops the reading, could otherwise keep away the
-  very part that it waits for. What bounds joins is the number of entries, their time, and the span of records that
-  they hold back (`window`); beyond these the one that has waited longest fails.
+  very part that it waits for. What bounds joins is their time; beyond a number of bytes their parts' payloads are
+  dropped, and read again when they are needed (`agents.core.refetch`). Only a driver that keeps all that is not
+  committed bounds how much a waiting part may hold back (`window`); beyond that the one that has waited longest fails.
 * A loss is sent to every next join that would wait for this stage in vain, and to the gate in place of every terminal
   that will not report: `graph.losses`. A join takes a loss as that sender's delivery and decides by its own rule.
 * What is known of a partition lives in one `Share`. Revoking the partition drops it: its queued requests leave the
@@ -22,7 +23,7 @@ Invariants:
 Order of calls: `assign` a partition, `remember` the records in the spans that it returns, in offset order, then
 `deliver` from the committed offset on. With a `durability`, at each assignment: read the committed offset first, then
 the version logs to the ends that they have by then, then `assign`; what the owner before knew to be dead would else
-count as taken. After every call the driver drains `take_runs` and `take_emits`.
+count as taken. After every call the driver drains `take_runs`, `take_emits` and `take_fetches`.
 `now` is in unix seconds and never goes back.
 """
 
@@ -33,10 +34,11 @@ from typing import TYPE_CHECKING
 
 from agents.core.actions import DROPPED, Loss, Ok, Work
 from agents.core.intake import Intake
-from agents.core.joins import NEVER, WAITING_LIMIT, JoinTable, Rule
+from agents.core.joins import NEVER, JoinTable, Rule
 from agents.core.outbox import Outbox
 from agents.core.policy import Shortfall
-from agents.core.share import WINDOW, Share
+from agents.core.refetch import PAYLOAD_BYTES, PayloadRoom
+from agents.core.share import Share
 from checkpoint.notes import decode
 
 if TYPE_CHECKING:
@@ -70,15 +72,16 @@ class StageCore(Intake):
         rule: Rule | None = None,
         epoch: int = 0,
         queue_limit: int = QUEUE_LIMIT,
-        waiting_limit: int = WAITING_LIMIT,
-        window: int = WINDOW,
+        payload_bytes: int = PAYLOAD_BYTES,
+        window: int | None = None,
         paths: PathPredictor | None = None,
         durability: Durability | None = None,
     ) -> None:
-        """`rule`: how this stage joins; needed if it has several predecessors. `waiting_limit` is per partition.
+        """`rule`: how this stage joins; needed if it has several predecessors.
 
-        `paths` hears of every choice that this stage makes. `durability` is needed behind a stateful stage; its driver
-        then calls `durability_changed`, too.
+        `payload_bytes`: of the parts that wait (`agents.core.refetch`). `window`: records of a partition that a waiting
+        part may hold back, where the driver has to keep them. `paths` hears of every choice that this stage makes.
+        `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too.
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
@@ -87,7 +90,7 @@ class StageCore(Intake):
         self.stage = stage
         self.epoch = epoch
         self._rule = rule if graph.is_join(stage) else None
-        self._waiting_limit = waiting_limit
+        self._payloads = PayloadRoom(payload_bytes)
         self._window = window
         self._paths = paths
         self._runs: list[Batch] = []
@@ -102,7 +105,7 @@ class StageCore(Intake):
         """
         joins = None
         if self._rule is not None:
-            joins = self.joins_type(self._rule, self._expected, limit=self._waiting_limit)
+            joins = self.joins_type(self._rule, self._expected, self._payloads)
         share = self._shares[partition] = self.share_type(partition, committed, joins, self._window)
         if self._durability is not None:
             share.speculate(self._durability)
@@ -118,6 +121,8 @@ class StageCore(Intake):
         if share is None:
             return
         share.live = False
+        if share.joins is not None:
+            share.joins.end()
         removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and request.share is share)
         self._outbox.unsettled -= len(removed)
         self._outbox.resting -= share.resting

@@ -70,7 +70,7 @@ class StatefulCore(StageCore):
         paths: PathPredictor | None = None,
         **bounds: int,
     ) -> None:
-        """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit`, `waiting_limit` and `window`.
+        """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit`, `payload_bytes` and `window`.
 
         Raises ValueError for a batcher with several instances: a state has one.
         """

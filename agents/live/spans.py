@@ -69,29 +69,73 @@ def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Span
     Uses a consumer of its own, in no group. What retention has deleted meanwhile is passed over. Raises
     `BrokerError` when an end is not reached within `within` seconds, which is so while a transaction hangs below it.
     """
-    waiting = {partition: span for partition, span in spans.items() if span.start < span.end}
-    if not waiting:
+    if not any(span.start < span.end for span in spans.values()):
         return
-    until = time.monotonic() + within
-    reader = _reader(settings, topic)
+    reader = SpanReader(settings, topic)
     try:
-        reader.assign([TopicPartition(topic, partition, span.start) for partition, span in waiting.items()])
+        yield from reader.read(spans, within)
+    finally:
+        reader.close()
+
+
+class SpanReader:
+    """Reads spans of one topic again and again, with one consumer in no group."""
+
+    def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
+        self._topic = topic
+        self._reader = _reader(settings, topic)
+
+    def read(self, spans: Mapping[int, Span], within: float) -> Iterator[Any]:
+        """Yield what `read_spans` does."""
+        waiting = {partition: span for partition, span in spans.items() if span.start < span.end}
+        until = time.monotonic() + within
+        self._reader.assign([TopicPartition(self._topic, partition, span.start) for partition, span in waiting.items()])
         while waiting:
-            for message in reader.consume(_READ_AT_ONCE, 0.1):
+            for message in self._reader.consume(_READ_AT_ONCE, 0.1):
                 span = waiting.get(message.partition())
                 if span is None:
                     continue
                 if message.error() is None and message.offset() < span.end:
                     yield message
-                if _reached(message, span, topic):
+                if _reached(message, span, self._topic):
                     del waiting[message.partition()]
             if waiting and time.monotonic() >= until:
                 raise BrokerError(
-                    f"could not read {topic} {sorted(waiting)} up to its end within {within:.0f} s; "
+                    f"could not read {self._topic} {sorted(waiting)} up to its end within {within:.0f} s; "
                     "is a transaction hanging there?"
                 )
-    finally:
-        reader.close()
+        self._reader.unassign()
+
+    def records(self, places: Iterable[tuple[int, int]], within: float) -> dict[tuple[int, int], Any]:
+        """Read single records by (partition, offset), those that lie near each other in one go; the others are gone."""
+        wanted: dict[int, list[int]] = {}
+        for partition, offset in places:
+            wanted.setdefault(partition, []).append(offset)
+        spans = {partition: near(offsets) for partition, offsets in wanted.items()}
+        found = {}
+        for nth in range(max(map(len, spans.values()), default=0)):
+            some = {partition: of[nth] for partition, of in spans.items() if nth < len(of)}
+            chosen = {(partition, offset) for partition in some for offset in wanted[partition]}
+            for message in self.read(some, within):
+                place = message.partition(), message.offset()
+                if place in chosen:
+                    found[place] = message
+        return found
+
+    def close(self) -> None:
+        """Let the consumer go."""
+        self._reader.close()
+
+
+def near(offsets: Iterable[int], apart: int = 500) -> list[Span]:
+    """Join offsets to spans; what lies no further apart is read rather than skipped, as another seek costs more."""
+    spans: list[Span] = []
+    for offset in sorted(offsets):
+        if spans and offset - spans[-1].end <= apart:
+            spans[-1] = Span(spans[-1].start, offset + 1)
+        else:
+            spans.append(Span(offset, offset + 1))
+    return spans
 
 
 def _reader(settings: Mapping[str, Any], topic: str) -> Consumer:

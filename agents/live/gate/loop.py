@@ -45,6 +45,7 @@ _POLL_SECONDS = 0.1
 _HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states: what makes them durable comes another way
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
 _LOAD_SECONDS = 120.0
+_AGAIN_SECONDS = 60.0
 _MEND_SECONDS = 30.0
 _QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
 
@@ -144,6 +145,7 @@ class Gate:
         if self._states is not None and self._states.news():
             self._core.durability_changed(now)
         self._core.advance(now)
+        self._read_again(now)
         releases = self._core.collect(now, MOST_OUTCOMES)
         quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
         if releases or self._letters or not quiet:
@@ -209,6 +211,14 @@ class Gate:
             self._core.deliver(now, taken.stand_in)
         else:
             self._core.skip(taken.raw.partition, taken.raw.offset)
+
+    def _read_again(self, now: float) -> None:
+        """Have back the payloads of reports that waited for others without them."""
+        fetches = self._core.take_fetches()
+        for fetch, message in self._memory.read_again(fetches, _AGAIN_SECONDS) if fetches else ():
+            payload, loss = self._wire.again(fetch, message)
+            payload.taken = now
+            self._core.fetched(fetch, payload, loss)
 
     def _out_of_range(self, message: Any) -> None:
         """Read a partition on, or leave it stopped: the log does not have its position any more."""

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agents.core.loss import Loss
 from agents.core.request import Delivery
 from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers as header_codec
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from agents.core.outcomes import Release
+    from agents.core.refetch import Fetch
     from lineage.limits import Limits
     from lineage.marks import Place
     from lineage.values.codec import Decoder
 
 _JSON = MIME.encode()
 _MICROSECONDS = 1_000_000
+_OVERHEAD = 4_000  # bytes of a decoded report in memory, beside its value
 _MOST_TEXT = 2_000  # characters of an error's text that are passed on
 
 Pairs = list[tuple[str, bytes | None]]
@@ -92,6 +95,19 @@ class Wire:
     def read(self, message: Any) -> Delivery | Poison:
         """Decode a message from the outcomes topic."""
         return self._read(message, values=True)
+
+    def again(self, fetch: Fetch, message: Any) -> tuple[Carried, Loss | None]:
+        """Give what was dropped of a report that is read again; None: the log does not have it any more."""
+        taken = None if message is None else self.read(message)
+        found = taken.stand_in if isinstance(taken, Poison) else taken
+        if found is not None:
+            return found.payload, None
+        part = fetch.part
+        assert part is not None  # the core asked for it
+        pairs = header_codec.encode(Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6)))
+        text = "the log no longer has a report that waited for the others: its topic keeps records for too short a time"
+        nothing = Outcome(FAILED, reason=reasons.PART_GONE, text=text, stage=GATE)
+        return Carried(None, None, list(pairs), nothing), Loss(FAILED, reasons.PART_GONE, text)
 
     def envelope(self, message: Any) -> Delivery | None:
         """Decode the headers alone of a message that was taken before; None where it is nobody's."""
@@ -153,7 +169,10 @@ class Wire:
         except WireError as error:
             carried = Carried(message.key(), None, pairs, _failed(error))
             return Poison(_raw(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
-        return _delivery(message, headers, Carried(message.key(), message.value() if values else None, pairs, outcome))
+        value = message.value() if values else None
+        delivery = _delivery(message, headers, Carried(message.key(), value, pairs, outcome))
+        delivery.size = len(value or b"") + _OVERHEAD
+        return delivery
 
     def _check_hop(self, message: Any, headers: Headers) -> None:
         hop, partition = headers.hop, message.partition()

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
+    from agents.core.loss import Loss
     from agents.core.policy import StageState
+    from agents.core.refetch import Fetch
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
     from agents.live.consumer.transport import Chunk
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
+    from agents.live.stage.carried import Carried
     from agents.live.stage.emission import Emission
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory
+    from agents.live.stage.rereading import Rereading
     from agents.live.stage.tally import Tally
     from agents.models.execution import Instances
 
@@ -63,6 +67,7 @@ class StageDriver:
         metrics: StageMetrics,
         tally: Tally,
         inputs: Inputs,
+        rereading: Rereading,
         reload_schemas: Callable[[], bool],
         read_logs: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
@@ -78,6 +83,8 @@ class StageDriver:
         self._metrics = metrics
         self._tally = tally
         self.inputs = inputs
+        self._rereading = rereading
+        rereading.begin(self._fetched, self.crashed)
         self._reload_schemas = reload_schemas
         self._read_logs = read_logs
         self._output: Output | None = None
@@ -215,12 +222,17 @@ class StageDriver:
                 self.crashed(error)
                 return
             output.send(*message, emit)
+        self._rereading.ask(core.take_fetches())
         if not self._room.is_set() and (self._may_take or self._stopping):
             self._room.set()
         now = self._clock()
         wake = self._core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
+
+    def _fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
+        self._core.fetched(self._clock(), fetch, payload, loss)
+        self._pump()
 
     def _wake(self) -> None:
         self._core.advance(self._clock())

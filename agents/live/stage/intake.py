@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiokafka.structs import ConsumerRecord
+
+from agents.core.loss import Loss
 from agents.core.request import Delivery
 from agents.live.stage.carried import Carried
 from lineage import deadlines, headers, reasons
 from lineage.errors import WireError
 from lineage.marks import foreign
-from lineage.message import Outcome, Query
+from lineage.message import FAILED, Outcome, Query
 from lineage.values.json_text import MIME
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from aiokafka.structs import ConsumerRecord
-
+    from agents.core.refetch import Fetch
     from agents.live.metrics import StageMetrics
     from agents.live.stage.signature import Signature
     from lineage.marks import Place
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _JSON = MIME.encode()
 _LOG_APPEND_TIME = 1
 _MAX_CLASS_BYTES = 64
+_OVERHEAD = 4_000  # bytes of a decoded message in memory, beside its value
 _MAX_KEY_BYTES = 4096  # keys travel with every message of a query, on top of its value
 
 
@@ -69,7 +72,24 @@ class Intake:
             self._read_value(delivery, record.value, carried)
         except WireError as error:
             raise PoisonError(error, delivery) from error
+        delivery.size = len(record.value or b"") + _OVERHEAD
         return delivery
+
+    def again(self, fetch: Fetch, record: ConsumerRecord | None) -> tuple[Carried, Loss | None]:
+        """Give what was dropped of a record that is read again; None: the log does not have it any more."""
+        text = "the log no longer has a part that waited for the others: its topic keeps records for too short a time"
+        if record is not None:
+            try:
+                return self.delivery(record).payload, None
+            except PoisonError as poison:
+                text = f"a part that waited for the others could not be read again: {poison}"
+        part = fetch.part
+        assert part is not None  # the core asked for it
+        known = headers.Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6))
+        nothing = ConsumerRecord(
+            "", fetch.partition, fetch.offset, int(part.appended * 1e3), 0, None, None, None, -1, -1, ()
+        )
+        return Carried(nothing, known, None), Loss(FAILED, reasons.PART_GONE, text)
 
     def envelope(self, record: ConsumerRecord) -> Delivery:
         """Decode only the headers: all that memory needs of a record taken before. Raises PoisonError."""

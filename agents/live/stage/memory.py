@@ -61,7 +61,7 @@ class Memory:
 
     def _remembered(self, message: Message) -> Delivery | None:
         try:
-            return self._intake.envelope(_record(message))
+            return self._intake.envelope(record_of(message))
         except PoisonError as poison:
             return poison.delivery if poison.delivery.request_id else None
 
@@ -75,7 +75,8 @@ def _next(messages: Iterator[Message]) -> list[Message]:
     return bunch
 
 
-def _record(message: Message) -> ConsumerRecord:
+def record_of(message: Message, value: bytes | None = None) -> ConsumerRecord:
+    """Give a message as aiokafka would; without its value unless that is given, too."""
     kind, timestamp = message.timestamp()
     try:
         pairs = tuple(message.headers() or ())
@@ -83,7 +84,7 @@ def _record(message: Message) -> ConsumerRecord:
         pairs = ()  # one of its keys is no text; it was poison then, too
     return ConsumerRecord(
         message.topic(), message.partition(), message.offset(), timestamp, int(kind == 2),  # noqa: PLR2004 - LogAppendTime
-        message.key(), None, None, -1, -1, pairs,
+        message.key(), value, None, -1, -1, pairs,
     )  # fmt: skip
 
 

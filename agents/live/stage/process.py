@@ -39,6 +39,7 @@ from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
 from agents.live.stage.parts import build_core, build_guard, build_view, build_work, load_models, stage_signature
+from agents.live.stage.rereading import Rereading
 from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
 from agents.live.state_metrics import marks_histogram
@@ -218,6 +219,7 @@ class StageProcess:
             reload_schemas=schemas.relearn,
         )
         group = group_id(self._name, config.stage)
+        self._rereading = Rereading(self._topic, config.settings.confluent(), intake)
         driver = StageDriver(
             core,
             clock=self._clock,
@@ -227,6 +229,7 @@ class StageProcess:
             metrics=self._metrics,
             tally=Tally(self._metrics, planner.observed),
             inputs=Inputs(self._topic, of_stage(group, self._topic), self._metrics.stopped, markers=transacted(config)),
+            rereading=self._rereading,
             reload_schemas=schemas.relearn,
             read_logs=self._read_logs,
         )
@@ -299,6 +302,7 @@ class StageProcess:
         app.consumer_thread.leave_on_stop = leave
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(app.stop(), END / 2)
+        await self._rereading.stop(1.0)
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(instances.close, 1.0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agents.live.stage.alarm import Alarm
@@ -29,11 +30,14 @@ from lineage.marks import Version
 from lineage.replication import Output as Contained
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from aiokafka.structs import ConsumerRecord
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
     from agents.core.policy import StageState
+    from agents.core.refetch import Fetch
     from agents.core.stateful_stage import StatefulCore
     from agents.live.stage.emission import Outgoing
     from agents.live.stateful.means import Means, ReignWriter
@@ -44,14 +48,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 32  # records decoded before the loop gets to do something else
+
 
 class Primary:
     """The driver of one reign."""
 
     def __init__(
-        self, core: StatefulCore, machine: Machine, capture: Capture, writer: ReignWriter, means: Means
+        self,
+        core: StatefulCore,
+        machine: Machine,
+        capture: Capture,
+        writer: ReignWriter,
+        means: Means,
+        read_again: Callable[[int, int], ConsumerRecord | None] = lambda _partition, _offset: None,
     ) -> None:
-        """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`."""
+        """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`.
+
+        `read_again` gives a record of the input that was taken and is not covered.
+        """
         self.core = core
         self._machine = machine
         self._capture = capture
@@ -60,6 +75,8 @@ class Primary:
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._wake)
         self._touched: set[str] | None = None  # keys updated since the last copy; None: all
+        self._read_again = read_again
+        self._fetches: deque[Fetch] = deque()  # payloads that joins have dropped and want again
         self._unsent: list[Emit] = []  # while the right to emit has lapsed
         self._made: dict[int, tuple[Emit, Outgoing]] = {}  # messages that a manifest contains, until they are sent
         self._closed = False
@@ -142,6 +159,11 @@ class Primary:
         for order in core.take_orders():
             self._obey(order)
         self._send(core.take_emits())
+        fetches = core.take_fetches()
+        if fetches:
+            if not self._fetches:
+                self._loop.call_soon(self._fetch_some)
+            self._fetches.extend(fetches)
         self.feed.go_on()
         if means.metrics.state is not None:
             means.metrics.state.lag.note(core.reign.recorded, core.reign.durable_n)
@@ -149,6 +171,17 @@ class Primary:
         wake = core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
+
+    def _fetch_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._fetches))):
+            if self._closed:
+                return
+            fetch = self._fetches.popleft()
+            payload, loss = self._means.intake.again(fetch, self._read_again(fetch.partition, fetch.offset))
+            self.core.fetched(self._means.clock(), fetch, payload, loss)
+        if self._fetches:
+            self._loop.call_soon(self._fetch_some)
+        self.pump()
 
     def _compute(self, batch: Batch) -> None:
         work, machine = self._means.work, self._machine

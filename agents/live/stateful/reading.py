@@ -155,6 +155,10 @@ class ShardInput:
         again = (delivery for delivery in self._completed.get(partition, ()) if delivery.offset not in known)
         return merge_sorted(read, again, key=lambda delivery: delivery.offset)
 
+    def at(self, partition: int, offset: int) -> ConsumerRecord | None:
+        """One record that is not covered yet; the tail has it, so no join of a reign has to read the log again."""
+        return self._tail.at(partition, offset)
+
     def since(self, positions: Mapping[int, int]) -> list[ConsumerRecord]:
         """Everything from a base's positions on that was read, oldest first; nothing once no more is taken."""
         if self._stopping:

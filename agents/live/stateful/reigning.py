@@ -149,7 +149,7 @@ class Reigns:
         )
         if self._means.metrics.state is not None:
             self._means.metrics.state.sent = lambda: writer.acked_bytes
-        primary = Primary(core, machine, capture, writer, self._means)
+        primary = Primary(core, machine, capture, writer, self._means, shard_input.at)
         primary.resend(contents.outputs)
         primary.feed.add(shard_input.since(_remember(core, contents, shard_input)))
         self._show(core)

@@ -130,14 +130,6 @@ def test_a_sink_that_never_reports_fails_the_query():
     assert commits[0][0] == 1
 
 
-def test_too_many_waiting_queries_fail_the_oldest():
-    core = gate("sinks-all", waiting_limit=2)
-    for offset in range(3):
-        core.deliver(NOW, report(f"q{offset}", offset, "b"))
-    ((release,), _) = turn(core)
-    assert (release.request_id, release.outcome.reason) == ("q0", reasons.JOIN_OVERFLOW)
-
-
 def test_a_record_of_nobody_is_passed():
     core = gate()
     core.skip(0, 0)

@@ -12,6 +12,7 @@ from agents.core.actions import Ok
 from agents.core.batching import Batcher
 from agents.core.gate import GateCore
 from agents.core.journal import JournaledGate, JournaledStage
+from agents.core.loss import Loss
 from agents.core.policies import make
 from agents.core.policies.fifo import Fifo
 from agents.core.policy import Refusal, StageState, StageView
@@ -164,3 +165,25 @@ def test_a_policy_that_tells_otherwise_is_found_out():
     difference = replay(lines, heedful_core(policy=Boastful))
     assert difference is not None
     assert difference.call == "report"
+
+
+def test_what_was_read_again_is_replayed():
+    def core(kind=StageCore, **options):
+        batcher = Batcher(make("naive", StageView(stage="d")), 1, 0.0)
+        shape = SHAPES["diamond"]
+        return kind(shape.graph(), "d", batcher, rule=shape.rules["d"], payload_bytes=150, **options)
+
+    lines = []
+    written = core(JournaledStage, journal=lines.append)
+    written.assign(0, 0)
+    for offset in range(6):
+        sender = "b" if offset < 3 else "c"
+        written.deliver(100.0, delivery(f"q{offset % 3}", offset, sender, size=100))
+    fetches = written.take_fetches()
+    assert [fetch.offset for fetch in fetches] == [1, 2]
+    written.fetched(101.0, fetches[0], "again")
+    written.fetched(101.0, fetches[1], "again", Loss("failed", reasons.PART_GONE))
+    written.acked_all(written.take_emits())
+    assert replay(lines, core()) is None
+    told = [line for line in lines if json.loads(line)[0] != "fetched"]
+    assert replay([*told, '["emits",[]]'], core()) is not None

@@ -248,18 +248,6 @@ def test_a_join_that_waits_in_vain_fails():
     assert core.commits()[0][0] == 1
 
 
-def test_too_many_waiting_requests_fail_the_oldest():
-    core = stage_core("diamond", "d", waiting_limit=3)
-    for offset in range(5):
-        core.deliver(NOW, delivery(f"q{offset}", offset, "b"))
-    emits = core.take_emits()
-    assert [(emit.request_id, emit.loss.reason) for emit in emits] == [
-        ("q0", reasons.JOIN_OVERFLOW),
-        ("q1", reasons.JOIN_OVERFLOW),
-    ]
-    assert core.waiting == 3
-
-
 def test_a_request_that_holds_back_too_much_fails():
     core = stage_core("diamond", "d", window=4)
     core.deliver(NOW, delivery("q0", 0, "b"))

@@ -82,6 +82,7 @@ def driver(core, logs):
         ),
         tally=None,
         inputs=endless(),
+        rereading=SimpleNamespace(begin=lambda *_: None),
         reload_schemas=bool,
         read_logs=logs,
     )

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.gate import GateCore
 from agents.core.input_tail import TAIL_RECORDS, InputTail
-from agents.core.joins import WAITING_LIMIT
-from agents.core.share import WINDOW
 from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
@@ -111,14 +109,13 @@ class Scenario:
     guards: Guards = field(default_factory=Guards)
     most_seconds: float = 90.0
     queue_limit: int = QUEUE_LIMIT
-    waiting_limit: int = WAITING_LIMIT
-    window: int = WINDOW
+    window: int = TAIL_RECORDS // 2
     tail_records: int = TAIL_RECORDS  # of a member
 
     @property
     def bounds(self) -> dict[str, Any]:
         """What a stage's core has of them."""
-        return {"queue_limit": self.queue_limit, "waiting_limit": self.waiting_limit, "window": self.window}
+        return {"queue_limit": self.queue_limit, "window": self.window}
 
     def shards_of(self, stage: str) -> int:
         """Give how many shards a stateful stage has."""

@@ -1,0 +1,195 @@
+"""Joins that drop the payloads of waiting parts beyond a bound in bytes, and have them read again when they close."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.core.actions import Ok
+from agents.core.joins import MIN_WAIT_SECONDS
+from agents.core.loss import Loss
+from agents.core.refetch import Fetch
+from lineage import reasons
+from lineage.message import FAILED
+from tests.unit.core.builders import NOW, delivery, finish, stage_core
+from tests.unit.core.test_gate import gate, report, turn
+from tests.unit.core.told_durability import NEW, OLD, Known, marked
+
+GONE = Loss(FAILED, reasons.PART_GONE, "the log does not have it any more")
+
+
+def diamond(**options):
+    return stage_core("diamond", "d", **{"payload_bytes": 250, **options})
+
+
+def waits(core, count, first=0):
+    """One part each of so many queries, of 100 bytes."""
+    for offset in range(first, first + count):
+        core.deliver(NOW, delivery(f"q{offset}", offset, "b", size=100))
+
+
+def payloads(batch):
+    return [part.payload for request in batch.requests for part in request.parts]
+
+
+def test_however_many_wait_none_fails_before_its_time():
+    core = diamond()
+    waits(core, 150_000)
+    assert core.take_emits() == []
+    assert core.waiting == 150_000
+
+
+def test_a_part_beyond_the_bound_is_read_again_when_its_join_is_complete():
+    core = diamond()
+    waits(core, 5)
+    core.deliver(NOW, delivery("q0", 10, "c", size=100))
+    (batch,) = core.take_runs()
+    assert payloads(batch) == ["b:q0", "c:q0"]  # among the first, which are kept
+    core.deliver(NOW, delivery("q4", 11, "c", size=100))
+    assert core.take_runs() == []
+    assert core.take_fetches() == [Fetch(0, 4)]
+    assert core.take_fetches() == []
+    assert core.unsettled == 2
+    core.complete(NOW, batch, [finish_ok() for _ in batch.requests], 0.01)
+    core.fetched(NOW, Fetch(0, 4), "again:q4")
+    (batch,) = core.take_runs()
+    assert payloads(batch) == ["again:q4", "c:q4"]
+    core.complete(NOW, batch, [finish_ok()], 0.01)
+    for emit in core.take_emits():
+        core.acked(emit)
+    assert core.unsettled == 0
+    assert core.commits()[0][0] == 1  # the others wait
+
+
+def finish_ok():
+    return Ok({None: "out"})
+
+
+def test_what_is_complete_makes_room_for_what_comes():
+    core = diamond()
+    waits(core, 3)
+    for offset in range(3):
+        core.deliver(NOW, delivery(f"q{offset}", 10 + offset, "c"))
+    assert core.take_fetches() == [Fetch(0, 2)]
+    waits(core, 2, first=20)
+    for offset in (20, 21):
+        core.deliver(NOW, delivery(f"q{offset}", 10 + offset, "c"))
+    assert core.take_fetches() == []
+
+
+def test_requests_go_on_in_the_order_in_which_their_payloads_come():
+    core = diamond(payload_bytes=0)
+    waits(core, 4)
+    for at, offset in enumerate((3, 1, 0, 2), 10):
+        core.deliver(NOW, delivery(f"q{offset}", at, "c"))
+    assert core.take_fetches() == [Fetch(0, offset) for offset in (3, 1, 0, 2)]
+    for offset in range(4):
+        core.fetched(NOW, Fetch(0, offset), f"again:q{offset}")
+    emits = []
+    for _ in range(4):
+        emits += finish(core, None)
+    assert [emit.request_id for emit in emits] == ["q0", "q1", "q2", "q3"]
+
+
+def test_reading_waits_while_many_payloads_are_on_their_way():
+    core = diamond(payload_bytes=0, queue_limit=3)
+    waits(core, 5)
+    assert core.room  # what waits takes none
+    for offset in range(3):
+        core.deliver(NOW, delivery(f"q{offset}", 10 + offset, "c"))
+    assert not core.room
+    core.fetched(NOW, Fetch(0, 0), "again")
+    finish(core, None)
+    assert core.room
+
+
+def test_a_record_that_is_gone_fails_its_query_with_that_reason():
+    core = diamond(payload_bytes=0)
+    core.deliver(NOW, delivery("q", 0, "b", size=1))
+    core.deliver(NOW, delivery("q", 1, "c", size=1))
+    core.fetched(NOW, Fetch(0, 0), "stand-in", GONE)
+    assert core.take_runs() == []
+    (emit,) = core.take_emits()
+    assert (emit.kind.value, emit.request_id, emit.loss.reason) == ("outcome", "q", reasons.PART_GONE)
+    core.acked(emit)
+    assert core.commits()[0][0] == 2
+
+
+def test_a_join_that_waits_in_vain_has_its_part_read_again_for_its_headers():
+    core = diamond(payload_bytes=0)
+    core.deliver(NOW, delivery("q", 0, "b", size=1))
+    core.advance(NOW + MIN_WAIT_SECONDS)
+    assert core.take_emits() == []
+    core.fetched(NOW, *core.take_fetches(), "again")
+    (emit,) = core.take_emits()
+    assert emit.loss.reason == reasons.JOIN_TIMEOUT
+    assert emit.source.payload == "again"
+
+
+def test_a_tombstone_that_waited_passes_its_own_loss_on():
+    core = diamond(payload_bytes=0)
+    core.deliver(NOW, delivery("q", 0, "b", size=1))
+    core.deliver(NOW, delivery("q", 1, "c", lost=("c",), size=1))
+    core.fetched(NOW, *core.take_fetches(), "again")
+    (emit,) = core.take_emits()
+    assert (emit.payload, emit.loss) == ("c:q", None)
+
+
+def test_what_comes_after_a_partition_has_gone_is_nobodys():
+    core = diamond(payload_bytes=100)
+    waits(core, 3)
+    core.deliver(NOW, delivery("q2", 10, "c", size=100))
+    core.revoke(NOW, 0)
+    core.fetched(NOW, Fetch(0, 2), "again")
+    assert (core.take_runs(), core.unsettled) == ([], 0)
+    core.assign(0, 0)
+    waits(core, 1)  # there is room again
+    core.deliver(NOW, delivery("q0", 10, "c", size=100))
+    assert core.take_fetches() == []
+
+
+def test_a_late_part_of_a_parked_request_is_late():
+    core = diamond(payload_bytes=0)
+    core.deliver(NOW, delivery("q", 0, "b", size=1))
+    core.advance(NOW + MIN_WAIT_SECONDS)
+    core.deliver(NOW, delivery("q", 1, "c", size=1))
+    assert core.stats.duplicates == 1
+    core.fetched(NOW, Fetch(0, 0), "again")
+    (emit,) = core.take_emits()
+    core.acked(emit)
+    assert core.commits()[0][0] == 2
+
+
+def test_a_parked_request_with_a_dead_part_waits_for_the_live_one():
+    known = Known()
+    core = diamond(payload_bytes=0, durability=known)
+    core.deliver(NOW, marked("q", 0, "b", OLD, size=1))
+    core.deliver(NOW, delivery("q", 1, "c", size=1))
+    assert core.take_fetches() == [Fetch(0, 0)]
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    core.fetched(NOW, Fetch(0, 0), "again")
+    assert (core.take_runs(), core.take_emits(), core.unsettled) == ([], [], 0)
+    known.alive = {NEW}
+    core.deliver(NOW, marked("q", 2, "b", NEW, sequence=0, size=1))
+    for fetch in core.take_fetches():
+        core.fetched(NOW, fetch, f"again {fetch.offset}")
+    (batch,) = core.take_runs()
+    assert sorted(part.offset for part in batch.requests[0].parts) == [1, 2]
+    assert None not in payloads(batch)
+
+
+@pytest.mark.parametrize("gone", [None, GONE])
+def test_the_gate_has_reports_read_again_too(gone):
+    core = gate("sinks-all", payload_bytes=0)
+    for offset in range(3):
+        core.deliver(NOW, report(f"q{offset}", offset, "b", outputs={"x": offset}, size=1))
+    core.deliver(NOW, report("q1", 3, "d", outputs={"y": 1}, size=1))
+    assert turn(core)[0] == []
+    (fetch,) = core.take_fetches()
+    assert fetch == Fetch(0, 1)
+    core.fetched(fetch, report("q1", 1, "b", outputs={"x": 7}).payload, gone)
+    ((release,), _) = turn(core)
+    if gone is None:
+        assert release.outcome.outputs == {"b.x": 7, "d.y": 1}
+    else:
+        assert (release.outcome.kind, release.outcome.reason) == (FAILED, reasons.PART_GONE)
