@@ -129,10 +129,14 @@ class Stage:
     # -- what goes in -------------------------------------------------------------------------------------------------
 
     def send(self, request_id: str, inputs: dict[str, Any], *, topic: str = "ingress", **options: Any) -> None:
-        """Send a query; `value`, `pairs` and `key` override what a client would write."""
+        """Send a query, due `within` seconds; `value`, `pairs` and `key` override what a client would write."""
         now = time.time_ns() // 1000
         came = headers.Headers(
-            request_id, now, now + 30_000_000, extra=[("x-tenant", b"t1")], **options.pop("told", {})
+            request_id,
+            now,
+            now + options.pop("within", 30) * 1_000_000,
+            extra=[("x-tenant", b"t1")],
+            **options.pop("told", {}),
         )
         key = options.pop("key", request_id.encode())
         self.producer.produce(
@@ -144,11 +148,11 @@ class Stage:
         )
         self.producer.poll(0)
 
-    def send_many(self, count: int, prefix: str = "q") -> dict[str, int]:
+    def send_many(self, count: int, prefix: str = "q", **options: Any) -> dict[str, int]:
         """Send queries with x = 0, 1, ...; return x by id."""
         sent = {f"{prefix}-{x}": x for x in range(count)}
         for request_id, x in sent.items():
-            self.send(request_id, {"x": x})
+            self.send(request_id, {"x": x}, **options)
         self.flush()
         return sent
 

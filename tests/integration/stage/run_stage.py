@@ -5,6 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
+from agents.core.stage import StageCore
 from agents.live.stage.process import StageProcessConfig, run
 from producers.connection import ClientSettings
 from topology.load import load
@@ -13,6 +14,10 @@ from topology.load import load
 def main() -> int:
     options = json.loads(sys.argv[1])
     journal = options.pop("journal", None)
+    if "payload_bytes" in options:  # no setting: a bound that only matters with many thousand waiting parts
+        told = StageCore.__init__.__kwdefaults__
+        assert "payload_bytes" in told
+        told["payload_bytes"] = options.pop("payload_bytes")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     return run(
         StageProcessConfig(

@@ -134,3 +134,13 @@ def test_what_a_base_remembers_and_was_not_read_is_told(tail):
     fill(tail, range(10, 14))
     assert tail.missing(0, 20, ((9, 12), (13, 16), (18, 20))) == ((14, 16), (18, 20))
     assert tail.missing(0, 14, ((9, 14),)) == ()
+
+
+@pytest.mark.parametrize("held", [range(10, 18), (10, 11, 14, 15, 17), (12, 17)])
+def test_one_record_comes_back_by_its_offset_whatever_gaps_there_are(tail, held):
+    fill(tail, held)
+    assert [offset for offset in range(8, 20) if tail.at(0, offset) is not None] == list(held)
+    assert all(tail.at(0, offset).offset == offset for offset in held)
+    tail.trim(0, 15, "")
+    assert tail.at(0, 14) is None
+    assert tail.at(0, 17).offset == 17

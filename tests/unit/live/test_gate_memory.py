@@ -9,7 +9,7 @@ from confluent_kafka.admin import OffsetSpec
 from agents.live import admin
 from agents.live.gate import memory
 from agents.live.gate.fencing import OustedError, UnheardError
-from agents.live.spans import offsets
+from agents.live.spans import Span, near, offsets
 
 
 def test_a_group_that_does_not_answer_is_left_to_another_consumer(monkeypatch):
@@ -50,3 +50,9 @@ def test_a_partition_without_a_leader_has_no_end_below_its_beginning(monkeypatch
     found = offsets(admin.Admin({}), "t", [0], OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, 30.0)
     assert found == {0: 38}
     assert next(ends, None) is None  # each with a client of its own
+
+
+def test_offsets_that_lie_near_each_other_are_read_in_one_go():
+    assert near([]) == []
+    assert near([7, 5, 6]) == [Span(5, 8)]
+    assert near([5, 505, 506, 1100], apart=500) == [Span(5, 507), Span(1100, 1101)]
