@@ -18,6 +18,8 @@ _COLUMNS = (
     *("replica", "last word", "queueing ms", "batch", "recent", "profile ms", "measured ms"),
     *("load", "order", "in/s", "out/s", "dropped", "backlog", "transfer ms"),
 )
+_WIDE = 130  # characters that all of them take
+_NARROW = frozenset({"replica", "last word", "queueing ms", "batch", "load", "dropped", "backlog"})
 _TEXTS = frozenset({"replica", "last word", "order"})
 
 
@@ -84,15 +86,17 @@ def plan_title(period: float | None) -> str:
     return "as the stages tell one another" + ("" if period is None else f", every {period:g} s")
 
 
-def plan_table(rows: Sequence[PlanRow], period: float | None = None) -> Table:
-    """The table of a terminal."""
+def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int = _WIDE) -> Table:
+    """The table of a terminal of so many characters: a narrow one shows what is looked at first."""
     made = Table(title=plan_title(period), title_justify="left", box=None, pad_edge=False)
-    for column in _COLUMNS:
+    shown = [column for column in _COLUMNS if width >= _WIDE or column in _NARROW]
+    for column in shown:
         made.add_column(
             column, justify="left" if column in {"replica", "last word", "order"} else "right", no_wrap=True
         )
     for row in rows:
-        made.add_row(*_cells(row), style="yellow" if row.silent else "")
+        cells = dict(zip(_COLUMNS, _cells(row), strict=True))
+        made.add_row(*(cells[column] for column in shown), style="yellow" if row.silent else "")
     return made
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from agents.supervise.scrape import Snapshot
 
 _COLUMNS = (
-    *("member", "role", "epoch", "version", "durable", "durable lag ms", "backup lag"),
-    *("written MB", "capture ms"),
+    *("member", "role", "epoch", "version", "durable", "lag ms", "behind"),
+    *("MB", "copy ms"),
 )
 _TEXTS = frozenset({"member", "role"})
 TITLE = "states: n of the newest version, and what is behind it"

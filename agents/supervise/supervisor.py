@@ -102,6 +102,7 @@ class Supervisor:
         self.was_ready = False
         self._hurry = False
         self._keep = keep
+        self._words: dict[str, str] = {}  # by place: what its last process said in the end
         self.obituaries = obituaries
         self.owned: Owned | None = None
         self._confirmed: dict[str, threading.Event] = {}  # by child that was fenced
@@ -273,15 +274,15 @@ class Supervisor:
         if child.life.died and child.life.exit_code == FENCED:
             self._say(
                 f"{child.plan.name} was fenced: another process has run under its ids; it is started again when it is "
-                f"known that {self._pipeline} is still served from here{_because(child)}"
+                f"known that {self._pipeline} is still served from here{self._because(child)}"
             )
         elif child.life.died and before is not None:
             self._say(
                 f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
-                f"({_tries(child)}){_because(child)}"
+                f"({_tries(child)}){self._because(child)}"
             )
         elif child.life.state is State.FAILED:
-            self._say(f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{_because(child)}")
+            self._say(f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{self._because(child)}")
         elif child.life.state is State.RUNNING:
             self._say(f"{child.plan.name} is ready (process {child.pid})")
 
@@ -324,11 +325,21 @@ class Supervisor:
             waves[2 if child.plan.role == GATE else child.plan.name in later].append(child)
         return waves
 
+    def _because(self, child: Child) -> str:
+        """Give the last words of a child that has ended, once: what is deterministic would be said at each death."""
+        name, words = child.plan.name, child.last_words()
+        if not words:
+            return f" (its log is {child.log})"
+        if self._words.get(name) == words:
+            return " (as before)"
+        self._words[name] = words
+        return f"\n  {name}: {words}\n  (its log is {child.log})"
+
     def _tell_stopped(self, child: Child) -> None:
         if child.life.state is State.STOPPED and self._told.get(child.plan.name) != (State.STOPPED, 0):
             self._told[child.plan.name] = (State.STOPPED, 0)
             if child.life.exit_code:
-                self._say(f"{child.plan.name} did not end in order: it {child.describe_end()}{_because(child)}")
+                self._say(f"{child.plan.name} did not end in order: it {child.describe_end()}{self._because(child)}")
 
 
 def _shown(child: Child) -> str:
@@ -343,11 +354,6 @@ def _tries(child: Child) -> str:
         deaths = child.life.deaths
         return f"death {deaths} in a row; it is never given up" if deaths >= FLAPS_FROM else "it is never given up"
     return f"{left} more tries"
-
-
-def _because(child: Child) -> str:
-    words = child.last_words()
-    return f"\n  {child.plan.name}: {words}\n  (its log is {child.log})" if words else f" (its log is {child.log})"
 
 
 def _emptied(path: Path) -> Path:

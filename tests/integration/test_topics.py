@@ -5,11 +5,13 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.live.topics import actual, ensure
-from lineage.errors import BrokerError, TopicError
+from agents.live.topics import actual, delete, ensure, present
+from lineage.errors import BrokerError, TopicError, UsageError
 from producers.connection import ClientSettings
+from tests.waiting import until
 from topology.spec import PipelineSpec, StageSpec
 from topology.topics import TopicRequirement, topic_plan
 
@@ -32,6 +34,32 @@ def test_a_whole_plan_is_created_once_and_found_right_again(settings, unique_nam
     there = actual(admin, settings, [topic.name for topic in plan])
     assert there[f"{unique_name}.ingress"].config["message.timestamp.type"] == "LogAppendTime"
     assert there[f"{unique_name}.egress"].partitions == 5
+
+
+def test_topics_are_deleted_with_their_groups_unless_a_group_has_members(settings, unique_name):
+    names = [f"{unique_name}.ingress", f"{unique_name}.dead"]
+    plan = [requirement(name, partitions=1) for name in names]
+    ensure(settings, plan)
+    group = f"{unique_name}.a"
+    member = Consumer({**settings.confluent(), "group.id": group, "auto.offset.reset": "earliest"})
+    try:
+        member.subscribe([names[0]])
+        until(lambda: member.poll(0.1) or member.assignment(), 60, "the group has a member")
+        member.commit(offsets=[TopicPartition(names[0], 0, 7)], asynchronous=False)
+        with pytest.raises(UsageError, match=f"the consumer group {group} has members"):
+            delete(settings, names, [group, f"{unique_name}.unknown"])
+        assert present(settings, names) == names
+    finally:
+        member.close()
+    delete(settings, names, [group, f"{unique_name}.unknown"])
+    until(lambda: present(settings, names) == [], 60, "the topics are gone")
+    ensure(settings, plan)
+    successor = Consumer({**settings.confluent(), "group.id": group})
+    try:
+        (committed,) = successor.committed([TopicPartition(names[0], 0)], 60)
+        assert committed.offset == OFFSET_INVALID
+    finally:
+        successor.close()
 
 
 def stateful(name):

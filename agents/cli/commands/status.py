@@ -74,19 +74,19 @@ def _watch(view: _View, *, as_json: bool) -> int:
                 if as_json or not console.is_terminal:
                     _show(view, as_json=as_json)
                 else:
-                    live.update(Group(*_tables(view)), refresh=True)
+                    live.update(Group(*_tables(view, console.width)), refresh=True)
     except KeyboardInterrupt:  # the way to end watching
         return 0
 
 
-def _tables(view: _View) -> list[Table | str]:
+def _tables(view: _View, width: int) -> list[Table | str]:
     """For each pipeline its processes, and below what they tell one another."""
     tables: list[Table | str] = []
     for name, rows in view.rows().items():
         plan = view.plan(name)
         states = view.states(name)
         tables += [table(rows, name), escape(view.policies(name)), *([state_table(states)] if states else [])]
-        tables += [plan_table(plan, view.period(name))] if plan else []
+        tables += [plan_table(plan, view.period(name), width)] if plan else []
     return tables
 
 
@@ -110,7 +110,7 @@ def _show(view: _View, *, as_json: bool) -> None:
         elif states:
             console.print(f"  {TITLE}", *map(state_line, states), sep="\n    ", markup=False)
         if plan and console.is_terminal:
-            console.print(plan_table(plan, view.period(name)))
+            console.print(plan_table(plan, view.period(name), console.width))
         elif plan:
             console.print(f"  {plan_title(view.period(name))}", *map(plan_line, plan), sep="\n    ", markup=False)
         for text in (text for row in rows if row.figures is not None for text in details(row.figures)):

@@ -64,6 +64,15 @@ def test_whoever_fell_silent_is_said_to_be():
     assert "ago" in text.getvalue()
 
 
+def test_the_table_fits_a_small_terminal():
+    rows = plan_rows([reading(word("a", 3, 0.2, queueing=1.5), word("b", 0, 7.0, duration=0.05))])
+    text = io.StringIO()
+    Console(file=text, width=80).print(plan_table(rows, 1.0, 80))
+    assert "a.3" in text.getvalue()
+    assert "silent for 7." in text.getvalue()
+    assert "…" not in text.getvalue()
+
+
 def test_how_often_they_speak_is_said_where_it_is_known():
     assert plan_title(0.1) == "as the stages tell one another, every 0.1 s"
     assert plan_title(None) == "as the stages tell one another"
