@@ -101,3 +101,17 @@ class Pass:
 
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         return [{"x": query["x"]} for query in batch]
+
+
+class Joined:
+    """Adds what two branches say; counts how often it did."""
+
+    def initialize(self) -> dict[str, Any]:
+        return {"count": np.zeros(1)}
+
+    def compute(self, _state: Any, batch: Any) -> list[dict[str, Any]]:
+        return [{"sum": query["left.x"] + query["right.x"]} for query in batch]
+
+    def update(self, state: Any, batch: Any, _outputs: Any) -> Any:
+        state["count"] += len(batch)
+        return state

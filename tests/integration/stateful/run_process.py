@@ -5,6 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
+from agents.core.stage import StageCore
 from agents.live.gate import process as gate_process
 from agents.live.stage import process as stage_process
 from agents.live.stage.config import StageProcessConfig
@@ -18,6 +19,10 @@ def main() -> int:
     options = json.loads(sys.argv[1])
     form = "%(asctime)s.%(msecs)03d %(name)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form)
+    if "payload_bytes" in options:  # no setting: a bound that only matters with many thousand waiting parts
+        told = StageCore.__init__.__kwdefaults__
+        assert "payload_bytes" in told
+        told["payload_bytes"] = options.pop("payload_bytes")
     crash_points.arm(options.pop("crash", ""))
     pipeline = load(options.pop("pipeline"))
     settings = ClientSettings(bootstrap=options.pop("bootstrap"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 MODELS = "tests.integration.stateful.models"
 TWO = f"""
 partitions: 2
@@ -19,6 +21,14 @@ BARE = f"""
 partitions: 2
 stages:
   - {{name: count, model: "{MODELS}:Count", state: keyed, replication: none, max_batch: 8}}
+"""
+JOINED = f"""
+partitions: 2
+policy: naive
+stages:
+  - {{name: left, model: "{MODELS}:Pass", max_batch: 8}}
+  - {{name: right, model: "{MODELS}:Pass", max_batch: 8}}
+  - {{name: joined, model: "{MODELS}:Joined", state: shared, max_batch: 8, after: [left, right]}}
 """
 
 
@@ -61,3 +71,20 @@ def test_without_replication_a_stage_serves_as_any_other(states):
     assert not pipeline.twice
     told = [outcome.outputs["before"] for outcome in pipeline.outcomes.values() if outcome.outputs["x"] % 7 == 0]
     assert max(told) <= 14
+
+
+def test_a_branch_that_is_away_costs_a_stateful_join_no_answers(states):
+    """What waits keeps no payloads here: each is decoded once more from the member's tail."""
+    pipeline = states(JOINED)
+    labels = [pipeline.start(name) for name in ("gate", "left", "right")]
+    labels += [pipeline.start("joined", member, payload_bytes=0) for member in (0, 1)]
+    for label in labels:
+        pipeline.await_ready(label)
+    primary = pipeline.primary("joined")
+    pipeline.processes["left.0"].send_signal(signal.SIGSTOP)
+    pipeline.send_many(200)
+    pipeline.processes["left.0"].send_signal(signal.SIGCONT)
+    pipeline.await_all()
+    assert {outcome.outputs.get("sum") for outcome in pipeline.outcomes.values()} == {2 * x for x in range(200)}
+    assert pipeline.processes[primary].poll() is None
+    assert pipeline.judge() == []
