@@ -25,7 +25,7 @@ _OTHER_POINTS = ("compute.before", "compute.after", "outputs.before", "ack")
 _GATE_POINTS = ("outputs.before", "manifest.before", "manifest.after")
 _NAMED = 0.3  # share of schedules whose pipeline is a named one
 _NSPB = 0.5  # share of schedules that are of HAMS' own mode, beside those that draw it
-_WITHIN = 0.7  # seconds from the beginning in which things go wrong
+_LAST = 0.2  # seconds after the last query in which things still go wrong
 # What may go wrong together, and how often.
 _STORIES = {
     "member crashes": 30,
@@ -39,7 +39,7 @@ _STORIES = {
     "gate": 6,
     "stateless": 8,
     "switch": 4,
-    "bad day": 30,
+    "bad day": 45,
 }
 
 
@@ -63,10 +63,11 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
     if mode is None:
         mode = NSPB if random.random() < _NSPB else random.choice(list(MODES.values()))
     shards = random.choice((1, 1, 1, 2))
+    queries, rate = random.randint(16, 30), random.choice((30.0, 60.0, 120.0))
     faults: list[Fault] = []
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
         (story,) = random.choices(list(_STORIES), list(_STORIES.values()))
-        faults += _told(story, random, topology, shards)
+        faults += _told(story, random, topology, shards, random.uniform(0.02, queries / rate + _LAST))
     bounds = Random(f"bounds {seed}")  # noqa: S311 (a simulation)
     expired = random.random() < 0.15  # noqa: PLR2004 (a share)
     return Scenario(
@@ -76,8 +77,8 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         shards=shards,
         backups=random.choice((1, 1, 1, 1, 2, 0)),
         partitions=partitions,
-        queries=random.randint(16, 30),
-        rate=random.choice((30.0, 60.0, 120.0)),
+        queries=queries,
+        rate=rate,
         slo=random.choice((0.15, 0.5)) if expired else 1_000.0,
         policy="expired" if expired else bounds.choice(("naive", "naive", "hbf")),
         poison=random.choice((0.0, 0.0, 0.0, 0.08)),
@@ -91,8 +92,8 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         faults=tuple(faults),
         **_bounds(bounds, topology),
         keys=graphs.choice((1, 5)),
-        chance=graphs.choice((0.0, 0.0, 0.1, 0.3)),
-        flaky=graphs.choice((0.0, 0.0, 0.0, 0.1)),
+        chance=graphs.choice((0.0, 0.0, 0.2, 0.6)),
+        flaky=graphs.choice((0.0, 0.0, 0.0, 0.25)),
     )
 
 
@@ -104,8 +105,7 @@ def _bounds(random: Random, topology: Topology) -> dict[str, Any]:
     return {"queue_limit": random.choice((QUEUE_LIMIT, QUEUE_LIMIT, 1, 2, 4)), "tail_records": tail}
 
 
-def _told(story: str, random: Random, topology: Topology, shards: int) -> list[Fault]:
-    at = random.uniform(0.02, _WITHIN)
+def _told(story: str, random: Random, topology: Topology, shards: int, at: float) -> list[Fault]:
     stage = random.choice(topology.states)
     shard = random.randrange(topology.shards.get(stage, shards))
     back = random.choice((0.02, 0.1, 0.5, 1.0))

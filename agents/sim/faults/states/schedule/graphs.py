@@ -25,7 +25,10 @@ Choices = dict[str, tuple[tuple[str, ...], ...]]
 def random_topology(random: Random, partitions: int) -> Topology:
     """Draw a pipeline with one to three stateful stages. `partitions`: the most shards that a stage has."""
     edges = _edges(random, random.choice((2, 3, 3, 4, 4, 4, 5, 6)))
-    states = tuple(sorted(random.sample(list(edges), random.randint(1, min(_MOST_STATES, len(edges))))))
+    joins = [name for name, before in edges.items() if len(before) > 1]
+    first = random.choice(joins if joins and random.random() < 0.5 else list(edges))  # noqa: PLR2004 (a share)
+    others = [name for name in edges if name != first]
+    states = tuple(sorted((first, *random.sample(others, random.randint(0, min(_MOST_STATES - 1, len(others)))))))
     successors = dag.reverse(edges)
     several = sum(not behind for behind in successors.values()) > 1
     sinks: Literal["any", "all"] | None = random.choice(("any", "all")) if several else None
@@ -33,7 +36,7 @@ def random_topology(random: Random, partitions: int) -> Topology:
         DRAWN,
         edges,
         states,
-        {name: random.choice(_RULES) for name, before in edges.items() if len(before) > 1},
+        {name: random.choice(_RULES) for name in joins},
         sinks,
         _choices(random, edges),
         {name: random.randint(1, partitions) for name in states if random.random() < 0.3},  # noqa: PLR2004 (a share)
