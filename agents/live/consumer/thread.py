@@ -17,6 +17,7 @@ from faust.transport.drivers import aiokafka as driver
 from agents.live.consumer.assignor import InstanceAssignor
 from agents.live.consumer.fetching import Drain
 from agents.live.consumer.metadata import keep_known, look_up_patiently
+from agents.live.consumer.silence import hang_up_on_silence
 from checkpoint.inputs import Bounds
 from lineage.errors import BrokerError
 
@@ -92,6 +93,7 @@ class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             }
         )
         look_up_patiently(consumer._client)
+        hang_up_on_silence(consumer._client)
         return consumer
 
     async def on_start(self) -> None:
