@@ -48,6 +48,7 @@ _PAUSE_SECONDS = 0.1  # before what was aborted is tried again
 _LEAST_CALLS = 10  # without an answer, before a connection is given up: a process that stood still has not been waiting
 
 _KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
+_LIST_SECONDS = 2.0
 _OFFSETS = "__consumer_offsets"  # a topic that is there wherever there are groups
 
 
@@ -149,7 +150,7 @@ class TransactionalWriter:
     def _listed(self) -> frozenset[int]:
         """The nodes that the cluster has now; none where nobody answers."""
         try:
-            return frozenset(self._producer.list_topics(_OFFSETS, _SLICE_SECONDS).brokers)
+            return frozenset(self._producer.list_topics(_OFFSETS, _LIST_SECONDS).brokers)
         except KafkaException:
             return frozenset()
 
