@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from checkpoint.inputs import Bounds
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -69,6 +71,7 @@ class Broker:
         self._clock = clock
         self._wake = wake
         self.logs: dict[Place, list[Record]] = {}
+        self._starts: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._committed: dict[tuple[str, int], tuple[int, str]] = {}
         self._owners: dict[tuple[str, int], int] = {}
@@ -98,6 +101,21 @@ class Broker:
     def end(self, place: Place) -> int:
         """Give the offset that the next record gets."""
         return self._ends.get(place, 0)
+
+    def bounds(self, place: Place) -> Bounds:
+        """Give the first offset of a log, and the one that the next record gets."""
+        return Bounds(self._starts.get(place, 0), self.end(place))
+
+    def delete_before(self, place: Place, offset: int) -> None:
+        """Delete the beginning of a log, as retention does."""
+        self._starts[place] = max(offset, self._starts.get(place, 0))
+        self.logs[place] = [record for record in self.logs.get(place, []) if record.offset >= offset]
+
+    def cut(self, place: Place, end: int) -> None:
+        """Cut a log's end off, as an unclean election or a topic that is made again does; offsets are used again."""
+        self._ends[place] = end
+        self._starts[place] = min(end, self._starts.get(place, 0))
+        self.logs[place] = [record for record in self.logs.get(place, []) if record.offset < end]
 
     # Groups ----------------------------------------------------------------------------------------------------
 
@@ -145,6 +163,16 @@ class Broker:
         """Abort the producer's transaction."""
         self._check(producer)
         self._settle(producer, Standing.ABORTED)
+
+    def is_open(self, place: Place) -> bool:
+        """Whether a record of a transaction that is under way stands there."""
+        return any(where == place for producer in self._producers.values() for where, _ in producer.open)
+
+    def time_out(self, place: Place) -> None:
+        """Abort the transactions that hold something up there; who began one is fenced."""
+        for producer in tuple(self._producers.values()):
+            if any(where == place for where, _ in producer.open):
+                self.producer(producer.transactional_id)
 
     def _check(self, producer: Producer) -> None:
         if self._epochs[producer.transactional_id] != producer.epoch:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from agents.core.input_tail import TAIL_RECORDS
 from agents.core.joins import Rule
 from agents.sim.faults.broker import EGRESS, OUTCOMES, Standing
 from agents.sim.faults.states.world import model
@@ -125,7 +126,7 @@ class Meaning:
 
     def _may_be_lost(self, record: Record, inputs: list[Record], heard: Heard, verdict: str, *, late: bool) -> bool:
         scenario, source, told = self.scenario, record.source, record.body
-        stage = source.stage
+        stage, ready = source.stage, verdict == _READY or (late and bool(heard.results))
         if told.stage != stage:  # it is passed on
             return verdict == _LOST and any(one.lost and _same(one.body, told) for one in inputs)
         if told.reason == reasons.BAD_INPUT:
@@ -133,9 +134,11 @@ class Meaning:
             return verdict == _LOST and bool(senders & heard.lost)
         if told.reason == reasons.MODEL_RAISED:
             chance = scenario.flaky if source.shard < 0 else scenario.chance
-            return verdict == _READY and (chance > 0 or model.raises(stage, record.request_id, scenario.poison))
+            return ready and (chance > 0 or model.raises(stage, record.request_id, scenario.poison))
         if told.reason == reasons.EXPIRED:
-            return verdict == _READY and scenario.policy == "expired"
+            return ready and scenario.policy == "expired"
+        if told.reason == reasons.JOIN_OVERFLOW:
+            return source.shard >= 0 and scenario.tail_records < TAIL_RECORDS
         return late and told.reason == reasons.JOIN_TIMEOUT
 
     # Who hears of it -------------------------------------------------------------------------------------------
@@ -160,7 +163,8 @@ class Meaning:
         topic = self.provenance.topic_of(stage)
         for partition in range(self.scenario.partitions):
             for record in self.play.broker.whole.get((topic, partition), ()):
-                if (stage, record.request_id) not in self.said and self.provenance.lives(record):
+                silent = (stage, record.request_id) not in self.said and self.provenance.lives(record)
+                if silent and not self.provenance.is_taken_back(stage, record):
                     heard[record.request_id].append(record)
         for request, records in heard.items():
             senders = {name for one in records for name in one.lost or (one.hop.stage if one.hop else "",)}
@@ -192,6 +196,8 @@ class Meaning:
             return verdict == _READY and told.told == given
         if told.kind == PREDICTION:
             return verdict == _READY and any(told.told == one.body.outputs for one in results.values())
+        if told.told == reasons.JOIN_TIMEOUT and verdict == _WAITING:
+            return self.scenario.stretch > 1 and self.scenario.policy == "expired"  # a deadline's grace has passed
         return verdict == _LOST and any(one.lost and one.body.reason == told.told for one in reports)
 
 

@@ -9,6 +9,7 @@
 (d) no request has two different live messages of the same hop;
 (e) all is at rest, and every shard has one primary;
 (f) every request that came to a stateful stage, and is live, is recorded there exactly once;
+(i) where an input has lost what its reader needed, that reader has said so, and nothing else is missing;
 (g), (h) every live message, and every outcome, follows from what it was made of, and nobody who waits for one lacks it
     (`agents.sim.faults.states.meaning`).
 
@@ -59,6 +60,8 @@ class Judge:
 
     def judge(self) -> list[str]:
         """Give all problems."""
+        if self.run.damaged:
+            return self._lost_aloud()
         if not self._read_logs():
             return self.problems
         self._read_batches()
@@ -71,6 +74,20 @@ class Judge:
         self.problems += Meaning(self.play, self.provenance, self.values).judge()
         self.problems += [f"(e) {process} did not come to rest" for process in self.run.stuck]
         return self.problems
+
+    def _lost_aloud(self) -> list[str]:
+        """Judge a run in which an input lost what was needed: nothing is doubled, and all that is missing was told."""
+        counts = Counter(told.request for told in self._egress())
+        told = {partition for _, partition in self.run.stopped}
+        silent = [
+            request
+            for request in self.run.accepted
+            if request not in counts and self.play.partition_of(request) not in told
+        ]
+        return [
+            *(f"(a) {request}: {n} outcomes" for request, n in counts.items() if n > 1),
+            *(f"(i) {request}: no outcome, and no input of its partition is said to be lost" for request in silent),
+        ]
 
     # The recovered history -------------------------------------------------------------------------------------
 
@@ -261,7 +278,8 @@ class Judge:
         for partition in range(self.play.scenario.partitions):
             if partition % self.play.scenario.shards_of(stage) == shard:
                 for record in self.play.broker.whole.get((topic, partition), ()):
-                    if record.request_id not in versions and self.provenance.lives(record):
+                    missing = record.request_id not in versions and self.provenance.lives(record)
+                    if missing and not self.provenance.is_taken_back(stage, record):
                         self.problems.append(f"(f) {stage}: {record.request_id} is recorded nowhere")
 
 

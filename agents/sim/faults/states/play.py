@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
-from agents.sim.faults.broker import INGRESS, Record
+from agents.sim.faults.broker import INGRESS, OUTCOMES, Record
 from agents.sim.faults.states.processes.bare import BareProcess
-from agents.sim.faults.states.processes.gate import GateProcess
+from agents.sim.faults.states.processes.gate import ABORTED, UNKNOWN, GateProcess
+from agents.sim.faults.states.processes.replica import Replica
 from agents.sim.faults.states.processes.stateless import StatelessProcess
 from agents.sim.faults.states.schedule.scenario import Kind
 from agents.sim.faults.states.shard.member import MemberProcess
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from agents.sim.faults.states.shard.primary import Primary
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
+_SESSION = 0.3  # seconds until partitions are taken from who does not let them go
+_LEFT = 6.0  # seconds that a run goes on in which an input was lost
+_BREAKS = {Kind.ABORT: ABORTED, Kind.UNKNOWN: UNKNOWN}
 _NOTICED = 0.05  # seconds until a supervisor has noticed a death, at most
 Slot = tuple[str, int, int]  # stage, shard (-1: stateless), replica
 
@@ -56,21 +60,24 @@ class Play(StateWorld):
             self._start(slot)
         self._schedule_queries()
         self._schedule_compaction()
-        checked = self.now
+        checked, most = self.now, scenario.most_seconds
         for _ in range(_STEPS):
             if not events:
                 break  # all are dead
             self.now, _, what = heapq.heappop(events)
             what()
             self.result.events += 1
-            if self.now - checked > 0.25:  # noqa: PLR2004 (seconds between two looks)
+            if self.now - checked > 0.25 * scenario.stretch:  # seconds between two looks
                 checked = self.now
-                if self.now - START > scenario.most_seconds or (not self._ahead and self._quiet()):
+                if self.result.stopped and not self._ahead:
+                    most = min(most, self.now - START + _LEFT * scenario.stretch)
+                if self.now - START > most or (not self._ahead and self._quiet()):
                     break
         return self._finish()
 
     def _slots(self) -> list[Slot]:
-        slots: list[Slot] = [(GATE, -1, 0)]
+        replicas = range(self.scenario.replicas)
+        slots: list[Slot] = [(GATE, -1, replica) for replica in replicas]
         for stage in self.graph.order:
             if stage in self.scenario.topology.states:
                 slots += [
@@ -79,17 +86,17 @@ class Play(StateWorld):
                     for replica in range(1 + self.scenario.backups)
                 ]
             else:
-                slots.append((stage, -1, 0))
+                slots += [(stage, -1, replica) for replica in replicas]
         return slots
 
     def _start(self, slot: Slot) -> None:
         stage, shard, replica = slot
         if stage == GATE:
-            self.processes[slot] = GateProcess(self)
+            self.processes[slot] = GateProcess(self, replica)
         elif stage in self.scenario.bare:
-            self.processes[slot] = BareProcess(self, stage)
+            self.processes[slot] = BareProcess(self, stage, replica)
         elif shard < 0:
-            self.processes[slot] = StatelessProcess(self, stage)
+            self.processes[slot] = StatelessProcess(self, stage, replica)
         else:
             self.processes[slot] = MemberProcess(self, (stage, shard), replica)
 
@@ -107,10 +114,14 @@ class Play(StateWorld):
 
     def _query(self, request_id: str, sent: float) -> None:
         self._ahead -= 1
-        key = key_of(request_id, self.scenario.keys) if self.scenario.topology.keyed else request_id
-        partition = partition_for(key.encode(), self.scenario.partitions)
+        partition = self.partition_of(request_id)
         self.result.accepted.setdefault(request_id, sent)
         self.broker.append((INGRESS, partition), Record(request_id, request_id, sent, sent + self.scenario.slo))
+
+    def partition_of(self, request_id: str) -> int:
+        """Give the partition of a query, which it keeps on its whole way."""
+        key = key_of(request_id, self.scenario.keys) if self.scenario.topology.keyed else request_id
+        return partition_for(key.encode(), self.scenario.partitions)
 
     def _schedule_compaction(self) -> None:
         if self.scenario.compactions:
@@ -119,8 +130,10 @@ class Play(StateWorld):
     def _compact(self) -> None:
         topics = [place for place in self.broker.logs if place == CONTROL or place[0].endswith((VERSIONS, STATE))]
         if topics:
-            lag = self.scenario.lag * (1 + self.random.random())
-            self.broker.compact(self.random.choice(sorted(topics)), self.now - lag)
+            place, before = self.random.choice(sorted(topics)), self.now - self.scenario.lag
+            old = [record.appended for record in self.broker.logs[place] if record.appended < before]
+            if old:  # a segment may end anywhere
+                self.broker.compact(place, self.random.choice(old))
         self._schedule_compaction()
 
     # What goes wrong -------------------------------------------------------------------------------------------
@@ -132,10 +145,14 @@ class Play(StateWorld):
             self._strike_later(at, lambda: self.result.struck.append("broker away"))
         elif fault.kind is Kind.LATE:
             place = (fault.of, fault.shard)
-            self.late(fault.stage, versions_of(place), at, at + fault.seconds)
+            self.late(fault.stage, versions_of(place), at, at + fault.seconds, fault.replica)
             self._strike_later(at, lambda: self.result.struck.append(f"late log of {fault.of} at {fault.stage}"))
         elif fault.kind is Kind.SWITCH:
             self._strike_later(at, partial(self._switch, (fault.stage, fault.shard)))
+        elif fault.kind in (Kind.RETAIN, Kind.CUT):
+            self._strike_later(at, partial(self._damage, fault))
+        elif fault.kind is Kind.MOVE:
+            self._strike_later(at, partial(self._rebalance, fault.stage))
         elif fault.point:
             self.at(at, lambda: self._waiting.append(fault))
         else:
@@ -195,15 +212,21 @@ class Play(StateWorld):
         if fault.kind is Kind.CRASH:
             process.die()
             self._replace(slot, process, fault.seconds)
+            if fault.moves and slot[1] < 0:
+                self._strike_later(self.now + fault.seconds / 2, partial(self._scatter, slot))
+        elif isinstance(process, GateProcess) and fault.kind in _BREAKS:
+            process.breaks = _BREAKS[fault.kind]
         elif fault.kind is Kind.PAUSE:
             process.stand_still()
             if fault.reported and isinstance(process, MemberProcess):
                 self.at(self.now + self.random.random() * _NOTICED, partial(self._report, process))
-            self._strike_later(self.now + fault.seconds, lambda: self._awake(slot, process))
+            self._strike_later(self.now + fault.seconds, lambda: self._awake(process))
             if not isinstance(process, MemberProcess):  # its partitions move when its session is over
-                self._strike_later(self.now + fault.seconds / 2, lambda: self._start(slot))
+                moves = fault.moves and self.scenario.replicas > 1
+                then = partial(self._scatter, slot) if moves else partial(self._start, slot)
+                self._strike_later(self.now + fault.seconds / 2, then)
         elif fault.kind is Kind.SLOW:
-            process.wire.slow = 0.3
+            process.wire.slow = 0.3 * self.scenario.stretch
             self._strike_later(self.now + fault.seconds, lambda: setattr(process.wire, "slow", 0.0))
 
     def _replace(self, slot: Slot, dead: Living, seconds: float) -> None:
@@ -222,18 +245,97 @@ class Play(StateWorld):
             if isinstance(process, MemberProcess) and process.place == dead.place and process.alive:
                 process.after(0.0, partial(process.reported, (dead.name,)))
 
-    def _awake(self, slot: Slot, process: Living) -> None:
+    def _awake(self, process: Living) -> None:
         """Let a process go on; one that was replaced learns it a moment later."""
         if not process.alive:
             return
         process.attempt(process.go_on)
-        if self.processes[slot] is not process:
-            self._strike_later(self.now + 0.2, partial(self._bury, process))
+        if isinstance(process, Replica):
+            self._strike_later(self.now + 0.2, partial(self._oust, process))
 
     @staticmethod
-    def _bury(process: Living) -> None:
-        if process.alive:
-            process.fenced()
+    def _oust(process: Replica) -> None:
+        if process.alive and process.standing is None:
+            process.attempt(process.ousted)
+
+    # Inputs are damaged ----------------------------------------------------------------------------------------
+
+    def _damage(self, fault: Fault) -> None:
+        """Have an input lose what its reader needs, or has done already."""
+        partition = self.random.randrange(self.scenario.partitions)
+        place = (OUTCOMES if fault.stage == GATE else self._topic(fault.stage)), partition
+        needed = self._needed(fault.stage, partition)
+        log = [record.offset for record in self.broker.logs.get(place, ())]
+        if fault.kind is Kind.RETAIN:
+            unread = [offset for offset in log if offset >= needed]
+            if not (needed and unread):
+                return
+            self.broker.delete_before(place, self.random.choice(unread) + 1)
+        else:
+            read = [offset for offset in log if offset < needed]
+            if not read:
+                return
+            self.broker.cut(place, self.random.choice(read))
+        self.result.damaged.add(place)
+        self.wake(place)
+        self.result.struck.append(f"{fault.kind.value} the input of {fault.stage}")
+
+    def _topic(self, stage: str) -> str:
+        return stage if self.graph.predecessors[stage] else INGRESS
+
+    def _needed(self, stage: str, partition: int) -> int:
+        """Give the position of an input's reader, as its commit or its newest durable version has it."""
+        if stage not in self.scenario.topology.states:
+            return self.broker.committed(stage, partition)[0]
+        found = (
+            process.input.position(partition)
+            for process in self.processes.values()
+            if isinstance(process, MemberProcess) and process.stage == stage and process.alive
+        )
+        return max(found, default=0)
+
+    # Partitions move -------------------------------------------------------------------------------------------
+
+    def _scatter(self, slot: Slot) -> None:
+        """Give the partitions of a replica that does not answer to the others, as far as they do."""
+        stage, _, replica = slot
+        others = [other for other in range(self.scenario.replicas) if other != replica and self._works(stage, other)]
+        for partition in self.groups.of(stage, replica) if others else ():
+            self._move(stage, partition, self.random.choice(others))
+
+    def _rebalance(self, stage: str) -> None:
+        """Move one partition to another replica."""
+        partition, there = self.random.choice([one[1:] for one in self.groups.all() if one[0] == stage])
+        others = [one for one in range(self.scenario.replicas) if one != there and self._works(stage, one)]
+        if others:
+            self._move(stage, partition, self.random.choice(others))
+
+    def _works(self, stage: str, replica: int) -> bool:
+        process = self.processes.get((stage, -1, replica))
+        return process is not None and process.alive and process.standing is None
+
+    def _move(self, stage: str, partition: int, to: int) -> None:
+        self.result.struck.append(f"move of {stage}")
+        olds = [process for process in self.processes.values() if process.stage == stage and partition in process.has]
+        self.groups.move(stage, partition, to)
+        for old in olds:
+            if isinstance(old, Replica) and old.alive and old.standing is None:
+                old.after(self.latency(), partial(old.let_go, partition, partial(self._grant, stage, partition, to)))
+        self._strike_later(self.now + (_SESSION if olds else 0.0), partial(self._grant, stage, partition, to))
+
+    def _grant(self, stage: str, partition: int, to: int) -> None:
+        """Tell the new owner, if it still is the one: what was not let go by then is taken."""
+        process = self.processes[stage, -1, to]
+        if partition in self.groups.of(stage, to) and isinstance(process, Replica) and process.alive:
+            process.after(self.latency(), partial(self._take, process, partition))
+
+    def _take(self, process: Replica, partition: int) -> None:
+        if partition in self.groups.of(process.stage, process.replica):
+            process.assign(partition)
+
+    def is_replaced(self, process: Process) -> bool:
+        """Whether another process has this one's place."""
+        return self.processes[process.stage, -1, process.replica] is not process
 
     # The end ---------------------------------------------------------------------------------------------------
 
@@ -242,7 +344,12 @@ class Play(StateWorld):
 
     def _governed(self) -> bool:
         """Whether every shard has a primary, and everybody has judged everything."""
-        return all(any(True for _ in self._primaries(place)) for place in self.shards_of(self.scenario.topology.states))
+        places = self.shards_of(self.scenario.topology.states)
+        return all(any(True for _ in self._primaries(place)) for place in places) and all(
+            partition in self.processes[stage, -1, replica].has
+            for stage, partition, replica in self.groups.all()
+            if (stage, -1, replica) in self.processes
+        )
 
     def _primaries(self, place: Place) -> Iterable[Primary]:
         for process in self.processes.values():

@@ -35,6 +35,7 @@ class Provenance:
                 self._recorded[*mark.place, mark.version.epoch, one.partition, one.offset] = mark
         self._rests: dict[int, frozenset[Mark]] = {}
         self._lives: dict[int, bool] = {}
+        self._spoken: set[tuple[str, str, str]] | None = None
 
     def at(self, place: Place, offset: int) -> Record | None:
         """Give a record; None if there is none."""
@@ -79,6 +80,24 @@ class Provenance:
                 if not self._logs.durable(mark):
                     return mark
         return None
+
+    def is_taken_back(self, stage: str, record: Record) -> bool:
+        """Whether the sender of a message to a stage has told others that this stage gets nothing.
+
+        A model that fails by chance fails at one attempt and not at another. What a process that was paused sends of
+        its attempt may come to the stage when its sender has committed the other one: an old message, for the stage.
+        """
+        if not self._play.scenario.flaky or record.hop is None:
+            return False
+        if self._spoken is None:
+            self._spoken = {
+                (one.request_id, one.hop.stage, lost)
+                for records in self._play.broker.whole.values()
+                for one in records
+                if one.hop is not None
+                for lost in one.lost
+            }
+        return (record.request_id, record.hop.stage, stage) in self._spoken
 
     def lives(self, record: Record) -> bool:
         """Whether all that a message rests on, or says that it does, is durable."""

@@ -7,7 +7,6 @@ state and the same messages; with one that draws, others.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from agents.sim.faults.states.processes.stateless import StatelessProcess
@@ -22,16 +21,13 @@ class BareProcess(StatelessProcess):
 
     instances = 1
 
-    def __init__(self, world: StateWorld, stage: str) -> None:
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         self.state = model.State()
-        super().__init__(world, stage)
+        super().__init__(world, stage, replica)
 
-    def assign(self, partition: int) -> None:
+    def _load(self, partition: int, committed: int, note: str) -> None:  # noqa: ARG002 (as others do)
         """Take over a partition, from its beginning on."""
-        self.world.broker.own(self.stage, partition, self.incarnation)
-        self.core.assign(partition, 0)
-        self.positions[partition] = 0
-        self.after(self.world.latency(), partial(self.poll, partition))
+        super()._load(partition, 0, "")
 
     def value(self, item: model.Item) -> str:
         """Give what the model makes of a request, and change the state."""

@@ -37,6 +37,7 @@ class Follower:
         self._seen = seen
         self._ends = {place: world.broker.end(versions_of(place)) for place in self.positions}
         self._behind = set(self.positions)
+        self._wishes: list[tuple[dict[Place, int], Callable[[], None]]] = []
         for place in self.positions:
             world.subscribe(process, versions_of(place), partial(self.poll, place))
             process.after(world.latency(), partial(self.poll, place))
@@ -61,6 +62,19 @@ class Follower:
             self.logs.caught_up(place)
             self._behind.discard(place)
         self._changed()
+        self._fulfil()
+
+    def read_to_ends(self, then: Callable[[], None]) -> None:
+        """Have `then` called when all logs were read to where they end now."""
+        self._wishes.append(({place: self._world.broker.end(versions_of(place)) for place in self.positions}, then))
+        self._fulfil()
+
+    def _fulfil(self) -> None:
+        positions = self.positions
+        due = [wish for wish in self._wishes if self.current and all(positions[p] >= e for p, e in wish[0].items())]
+        self._wishes = [wish for wish in self._wishes if wish not in due]
+        for _, then in due:
+            then()
 
     def was_away(self) -> None:
         """Note that some of what is still to be read may have been compacted."""

@@ -8,93 +8,125 @@ from typing import TYPE_CHECKING
 from agents.core.gate import GATE
 from agents.sim.faults.broker import EGRESS, OUTCOMES, FencedError, Record
 from agents.sim.faults.messages import report_of
-from agents.sim.faults.states.processes.follower import Follower
-from agents.sim.faults.states.processes.living import Living
+from agents.sim.faults.states.processes.replica import Replica
 from agents.sim.faults.states.world.history import Told
 from lineage.message import PREDICTION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.gate import GateCore
     from agents.core.outcomes import Release
     from agents.sim.faults.states.world.state_world import StateWorld
 
+ABORTED, UNKNOWN = "aborted", "of unknown result"
+_OPEN_SECONDS = 0.15  # until the broker aborts a transaction that somebody waits for
 Offsets = dict[int, tuple[int, str]]
 Written = tuple[int, int, str, float, float]  # partition, offset, id, sent, append time
 
 
-class GateProcess(Living):
-    """One incarnation of the gate."""
+class GateProcess(Replica):
+    """One incarnation of one replica of the gate."""
 
-    def __init__(self, world: StateWorld) -> None:
-        super().__init__(world, GATE, 0)
-        scenario = world.scenario
-        self.producer = world.broker.producer(GATE)
-        places = world.shards_of(world.graph.rests_on(None))
-        logs = scenario.guards.gate_logs(places)
-        self.core = scenario.guards.gate(
-            world.graph, sinks=scenario.topology.sinks, durability=logs if places else None
-        )
+    topic = OUTCOMES
+
+    def __init__(self, world: StateWorld, replica: int) -> None:
+        super().__init__(world, GATE, replica)
+        self._standing: Offsets = {}  # what is committed for each of our partitions
+        self.places = world.shards_of(world.graph.rests_on(None))
+        self.logs = world.scenario.guards.gate_logs(self.places)
         self._writing = False
-        self._began = False
-        self.follower = Follower(world, self, logs, places, self._logs_changed)
-        if not places:
-            self._begin()
+        self.breaks = ""  # what becomes of the transaction under way: aborted, or unknown
+        self._open()
+        self.follower = world.scenario.guards.follower(world, self, self.logs, self.places, self._logs_changed)
+        self.begin()
 
-    def _begin(self) -> None:
-        """Take the partitions, once the version logs were read to their ends."""
-        self._began = True
-        for partition in range(self.world.scenario.partitions):
-            self.world.subscribe(self, (OUTCOMES, partition), partial(self.poll, partition))
-            self.assign(partition)
+    def _open(self) -> None:
+        """Begin with a new core, and a producer that fences the one before."""
+        scenario, graph = self.world.scenario, self.world.graph
+        durability = self.logs if self.places else None
+        self.producer = self.world.broker.producer(f"{GATE}.{self.replica}")
+        self.core: GateCore = scenario.guards.gate(graph, sinks=scenario.topology.sinks, durability=durability)
 
-    def assign(self, partition: int) -> None:
-        """Take over a partition: read again what was released and what its note names."""
+    def remember(self, partition: int, committed: int, note: str) -> None:
+        """Read again what was released and what the note names."""
         broker = self.world.broker
-        committed, note = broker.own(GATE, partition, self.incarnation)
+        self._standing[partition] = committed, note
         spans, egress = self.core.assign(partition, committed, note)
         for record in broker.read((EGRESS, partition), egress):
             self.core.recall(partition, record.offset, record.request_id, record.sent, record.appended)
         for start, end in spans:
             for record in broker.read((OUTCOMES, partition), start, end):
                 self.core.remember(report_of(partition, record))
-        self.positions[partition] = committed
-        self.after(self.world.latency(), partial(self.poll, partition))
 
-    def revoke(self, partition: int) -> None:
+    def _load(self, partition: int, committed: int, note: str) -> None:
+        """Wait for what an owner before has open."""
+        if self.world.broker.is_open((EGRESS, partition)):
+            self.after(_OPEN_SECONDS, partial(self.world.broker.time_out, (EGRESS, partition)))
+            self.after(2 * _OPEN_SECONDS, partial(self._load, partition, committed, note))
+        else:
+            super()._load(partition, committed, note)
+
+    def forget(self, partition: int) -> None:
         """Let a partition go."""
-        if self.positions.pop(partition, None) is not None:
-            self.core.revoke(partition)
+        self.core.revoke(partition)
+        self._standing.pop(partition, None)
+
+    def let_go(self, partition: int, then: Callable[[], None]) -> None:
+        """Let a partition go, between two transactions."""
+        if self._writing:
+            self._leaving.append((partition, then))
+        else:
+            super().let_go(partition, then)
 
     def poll(self, partition: int) -> None:
-        """Take what is there."""
-        if partition not in self.positions:
+        """Take what is there, as far as there is room."""
+        if partition not in self.positions or self.lacks(partition, self.positions[partition]):
             return
         for record in self.world.broker.read((OUTCOMES, partition), self.positions[partition]):
+            if not self._room:
+                self.world.result.count("gate full")
+                self._full.add(partition)
+                break
             self.positions[partition] = record.offset + 1
-            self.core.deliver(self.world.now, report_of(partition, record))
+            self.core.deliver(self.now, report_of(partition, record))
         wake = self.core.next_wake()
         if wake is not None:
-            self.after(max(0.0, wake - self.world.now), lambda: self.core.advance(self.world.now))
+            self.after(max(0.0, wake - self.now), lambda: self.core.advance(self.now))
+
+    @property
+    def _room(self) -> bool:
+        return self.core.room and self.core.pending < self.world.scenario.held_limit
+
+    def _go_on(self) -> None:
+        if self._full and self._room:
+            full, self._full = sorted(self._full), set()
+            for partition in full:
+                self.poll(partition)
 
     def _logs_changed(self) -> None:
-        if not self._began and self.follower.current:
-            self._begin()
-        self.core.durability_changed(self.world.now)
-
-    def was_away(self, seconds: float) -> None:
-        """Read the logs to where they end now before judging by them, if they may have been compacted."""
-        if seconds > self.world.scenario.lag / 2:
-            self.follower.was_away()
+        self.core.durability_changed(self.now)
+        self._go_on()
 
     def commit(self) -> None:
         """Begin a turn, if none is under way and there is something to do."""
         if self._writing or self.world.answering(self.world.now) > self.world.now:
             return
-        self.point("outputs.before")
-        releases = self.core.collect(self.world.now)
+        releases = self.core.collect(self.now)
         offsets = {p: place for p, place in self.core.commits().items() if place[0] or releases}
         if not (offsets or releases):
             return
+        # Each record goes with an offset of its partition, if only the standing one: it is by these that the broker
+        # refuses what a gate writes whose partitions have moved on.
+        touched = {release.partition for release in releases}
+        offsets |= {p: self._standing[p] for p in self.world.scenario.guards.also_commits(touched) - offsets.keys()}
         self._writing = True
+        self.point("outputs.before")
+        self.after(0.0005, partial(self._write, self.core, releases, offsets))
+
+    def _write(self, core: GateCore, releases: list[Release], offsets: Offsets) -> None:
+        if core is not self.core:
+            return
         written = []
         try:
             for release in releases:
@@ -103,42 +135,93 @@ class GateProcess(Living):
                 offset = self.world.broker.produce(self.producer, (EGRESS, release.partition), record)
                 written.append((release.partition, offset, release.request_id, source.sent, record.appended))
         except FencedError:
-            self.fenced()
+            self._refused()
             return
-        self.after(self.world.latency(), lambda: self._finish(offsets, written))
+        self.after(self.world.latency(), partial(self._finish, core, offsets, written))
 
-    def _finish(self, offsets: Offsets, written: list[Written]) -> None:
+    def _finish(self, core: GateCore, offsets: Offsets, written: list[Written]) -> None:
+        if core is not self.core:
+            return
         self.point("manifest.before")
+        breaks, self.breaks = self.breaks, ""
         try:
-            self.world.broker.finish(self.producer, GATE, self.incarnation, offsets)
+            if breaks == ABORTED:
+                self.world.broker.abort(self.producer)
+            else:
+                self.world.broker.finish(self.producer, GATE, self.incarnation, offsets)
         except FencedError:
-            self.fenced()
+            self._refused()
+            return
+        if breaks:
+            self.world.result.count(f"gate's transaction {breaks}")
+            self.begin_again()
             return
         self.point("manifest.after")
-        self.after(self.world.latency(), lambda: self._finished(offsets, written))
+        self.after(self.world.latency(), partial(self._finished, core, offsets, written))
 
-    def _finished(self, offsets: Offsets, written: list[Written]) -> None:
+    def _finished(self, core: GateCore, offsets: Offsets, written: list[Written]) -> None:
+        if core is not self.core:
+            return
         self._writing = False
         for egress in written:
-            self.core.written(*egress)
-        for partition, (offset, _) in offsets.items():
-            self.core.committed(partition, offset)
+            core.written(*egress)
+        for partition, (offset, note) in offsets.items():
+            core.committed(partition, offset)
+            if partition in self.positions:
+                self._standing[partition] = offset, note
+        leaving, self._leaving = self._leaving, []
+        for partition, then in leaving:
+            super().let_go(partition, then)
+        self._go_on()
+
+    def _refused(self) -> None:
+        """Begin again without what has moved on, unless another process has this one's place."""
+        if self.world.is_replaced(self):
+            self.fenced()
+        else:
+            self.begin_again()
+
+    def begin_again(self) -> None:
+        """Drop what the core has decided since the last commit, with the core, and read on from there."""
+        self._writing = False
+        for partition in (*self.positions, *self._coming):
+            self.revoke(partition)
+        leaving, self._leaving = self._leaving, []
+        for _, then in leaving:
+            then()
+        self._open()
+        self.begin()
+
+    def ousted(self) -> None:
+        """Learn that partitions have moved on."""
+        if self._writing and not self.world.is_replaced(self):
+            return  # the transaction tells
+        super().ousted()
+
+    def was_away(self, seconds: float) -> None:
+        """Read the logs to where they end now before judging by them, if they may have been compacted."""
+        if seconds > self.world.scenario.lag / 2 and self.follower is not None:
+            self.follower.was_away()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way here."""
         core, broker = self.core, self.world.broker
         if (
-            not self._began
+            self._coming
             or core.pending
             or core.waiting
             or self._writing
             or any(offset for offset, _ in core.commits().values())
         ):
             return False
-        return self.follower.read_up() and all(
-            next(broker.read((OUTCOMES, partition), position), None) is None
-            for partition, position in self.positions.items()
+        return (
+            self.follower is not None
+            and self.follower.read_up()
+            and all(
+                next(broker.read((OUTCOMES, partition), position), None) is None
+                for partition, position in self.positions.items()
+            )
         )
 
 

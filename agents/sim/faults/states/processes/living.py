@@ -25,9 +25,21 @@ class Living(Process):
 
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         self.role = ""
+        skew = world.scenario.skew
+        self._ahead = world.random.uniform(-skew, skew) if skew else 0.0  # of its clock
         super().__init__(world, stage, replica)  # type: ignore[arg-type]
         self.wire = Wire(world, self)
         self.since = 0.0  # when it was stopped
+
+    @property
+    def has(self) -> set[int]:
+        """The partitions that its group gives it and that it reads; none where it is in none."""
+        return set()
+
+    @property
+    def now(self) -> float:
+        """The time by this process's clock."""
+        return self.world.now + self._ahead
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         """Do something later, as far as it gets."""

@@ -11,9 +11,8 @@ from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.sim.faults.broker import INGRESS, FencedError
 from agents.sim.faults.messages import delivery_of
-from agents.sim.faults.states.processes.follower import Follower
-from agents.sim.faults.states.processes.living import Living
 from agents.sim.faults.states.processes.messages import deliver, item_of, result_of, told
+from agents.sim.faults.states.processes.replica import Replica
 from agents.sim.faults.states.world.model import hashed, raises
 from lineage import reasons
 
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from agents.sim.faults.states.world.state_world import StateWorld
 
 
-class StatelessProcess(Living):
-    """One incarnation of the one replica of a stateless stage."""
+class StatelessProcess(Replica):
+    """One incarnation of one replica of a stateless stage."""
 
     instances = 2
 
-    def __init__(self, world: StateWorld, stage: str) -> None:
-        super().__init__(world, stage, 0)
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+        super().__init__(world, stage, replica)
         scenario, graph = world.scenario, world.graph
         self.topic = stage if graph.predecessors[stage] else INGRESS
         policy = make("naive", StageView(stage=stage, replica=0, instances=self.instances))
@@ -48,42 +47,26 @@ class StatelessProcess(Living):
             **scenario.bounds,
         )
         self._wake_at = float("inf")
-        self._began = False
-        self._full: set[int] = set()  # partitions of which something waits for room
-        self.follower = None if logs is None else Follower(world, self, logs, places, self._logs_changed)
-        if logs is None:
-            self._begin()
+        if logs is not None:
+            self.follower = scenario.guards.follower(world, self, logs, places, self._logs_changed)
+        self.begin()
 
-    def _begin(self) -> None:
-        """Take the partitions, once the version logs were read to their ends."""
-        self._began = True
-        for partition in range(self.world.scenario.partitions):
-            self.world.subscribe(self, (self.topic, partition), partial(self.poll, partition))
-            self.assign(partition)
-
-    # Partitions ------------------------------------------------------------------------------------------------
-
-    def assign(self, partition: int) -> None:
-        """Take over a partition: read again what its note names, then go on from the committed offset."""
-        broker = self.world.broker
-        committed, note = broker.own(self.stage, partition, self.incarnation)
+    def remember(self, partition: int, committed: int, note: str) -> None:
+        """Read again what the note of a partition names."""
         for start, end in self.core.assign(partition, committed, note):
-            for record in broker.read((self.topic, partition), start, end):
+            for record in self.world.broker.read((self.topic, partition), start, end):
                 self.core.remember(delivery_of(partition, record))
-        self.positions[partition] = committed
-        self.after(self.world.latency(), partial(self.poll, partition))
 
-    def revoke(self, partition: int) -> None:
+    def forget(self, partition: int) -> None:
         """Let a partition go."""
-        if self.positions.pop(partition, None) is not None:
-            self.core.revoke(self.world.now, partition)
+        self.core.revoke(self.now, partition)
 
     # What comes ------------------------------------------------------------------------------------------------
 
     def poll(self, partition: int) -> None:
         """Take what is there, as far as there is room."""
         position = self.positions.get(partition)
-        if position is None:
+        if position is None or self.lacks(partition, position):
             return
         world = self.world
         if world.scenario.redeliveries and world.random.random() < world.scenario.redeliveries:
@@ -94,13 +77,11 @@ class StatelessProcess(Living):
                 self._full.add(partition)
                 break
             self.positions[partition] = max(record.offset + 1, self.positions[partition])
-            deliver(self.core, self.stage, world.now, delivery_of(partition, record), world.scenario.poison)
+            deliver(self.core, self.stage, self.now, delivery_of(partition, record), world.scenario.poison)
         self._pump()
 
     def _logs_changed(self) -> None:
-        if not self._began and self.follower is not None and self.follower.current:
-            self._begin()
-        self.core.durability_changed(self.world.now)
+        self.core.durability_changed(self.now)
         self._pump()
 
     def was_away(self, seconds: float) -> None:
@@ -111,7 +92,7 @@ class StatelessProcess(Living):
     # What the core asks for ------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        now = self.world.now
+        now = self.now
         for batch in self.core.take_runs():
             self.point("compute.before")
             seconds = self.world.duration(len(batch.requests)) * self.world.random.uniform(0.5, 2.0)
@@ -131,13 +112,13 @@ class StatelessProcess(Living):
 
     def _advance(self) -> None:
         self._wake_at = float("inf")
-        self.core.advance(self.world.now)
+        self.core.advance(self.now)
         self._pump()
 
     def _complete(self, batch: Batch, seconds: float) -> None:
         self.point("compute.after")
         results = [self._result(request) for request in batch.requests]
-        self.core.complete(self.world.now, batch, results, seconds)
+        self.core.complete(self.now, batch, results, seconds)
         self._pump()
 
     def _result(self, request: Request) -> Result:
@@ -165,7 +146,7 @@ class StatelessProcess(Living):
         try:
             self.world.broker.commit(self.stage, self.incarnation, offsets)
         except FencedError:
-            self.fenced()
+            self.ousted()
             return
         self.after(self.world.latency(), lambda: self._committed(offsets))
 
@@ -177,7 +158,7 @@ class StatelessProcess(Living):
     def idle(self) -> bool:
         """Whether nothing is under way here."""
         core, broker = self.core, self.world.broker
-        if not self._began or core.unsettled or core.waiting or core.commits() or not self.wire.is_quiet():
+        if self._coming or core.unsettled or core.waiting or core.commits() or not self.wire.is_quiet():
             return False
         return all(
             next(broker.read((self.topic, partition), position), None) is None

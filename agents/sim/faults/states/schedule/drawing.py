@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.gate import GATE
-from agents.core.input_tail import TAIL_RECORDS
-from agents.core.stage import QUEUE_LIMIT
+from agents.sim.faults.states.schedule.environment import drawn_bounds, drawn_faults, stretched
 from agents.sim.faults.states.schedule.graphs import random_topology
 from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
@@ -68,9 +67,10 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
         (story,) = random.choices(list(_STORIES), list(_STORIES.values()))
         faults += _told(story, random, topology, shards, random.uniform(0.02, queries / rate + _LAST))
-    bounds = Random(f"bounds {seed}")  # noqa: S311 (a simulation)
+    bounds = Random(f"environment {seed}")  # noqa: S311 (a simulation)
+    faults += drawn_faults(bounds, topology, shards)
     expired = random.random() < 0.15  # noqa: PLR2004 (a share)
-    return Scenario(
+    scenario = Scenario(
         topology=topology,
         mode=mode,
         deterministic=mode.logs,
@@ -90,19 +90,12 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         commit_every=random.choice((0.02, 0.1, 0.2)),
         write_seconds=random.choice((0.002, 0.01, 0.06)),
         faults=tuple(faults),
-        **_bounds(bounds, topology),
+        **drawn_bounds(bounds),
         keys=graphs.choice((1, 5)),
         chance=graphs.choice((0.0, 0.0, 0.2, 0.6)),
         flaky=graphs.choice((0.0, 0.0, 0.0, 0.25)),
     )
-
-
-def _bounds(random: Random, topology: Topology) -> dict[str, Any]:
-    """Draw the bounds at which reading stops, often so small that it does."""
-    tail = random.choice((TAIL_RECORDS, TAIL_RECORDS, 4, 10))
-    if any(stage in topology.rules for stage in topology.states):
-        tail = TAIL_RECORDS  # a part that is not read while the others fill the tail is missed until its join's time
-    return {"queue_limit": random.choice((QUEUE_LIMIT, QUEUE_LIMIT, 1, 2, 4)), "tail_records": tail}
+    return stretched(scenario, bounds)
 
 
 def _told(story: str, random: Random, topology: Topology, shards: int, at: float) -> list[Fault]:

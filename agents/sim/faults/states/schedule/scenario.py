@@ -7,11 +7,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from agents.core.gate import GateCore
+from agents.core.gate_gauges import HELD_LIMIT
 from agents.core.input_tail import TAIL_RECORDS, InputTail
 from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
+from agents.sim.faults.states.processes.follower import Follower
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
 from checkpoint import version_log
+from checkpoint.inputs import Bounds, is_lost
+from checkpoint.leases import Lease
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
 from checkpoint.promotion import Member
@@ -32,6 +36,11 @@ class Kind(Enum):
     AWAY = "away"  # the broker does not answer for some time
     LATE = "late"  # one reader gets one shard's version log later than everybody else
     SLOW = "slow"  # what one member sends takes long
+    MOVE = "move"  # a partition of a stateless stage, or of the gate, moves to another replica
+    ABORT = "abort"  # the gate's next transaction is aborted
+    UNKNOWN = "unknown"  # the gate's next transaction is committed, and the gate does not hear of it
+    RETAIN = "retain"  # an input's records are deleted beyond where its reader stands
+    CUT = "cut"  # an input ends before where its reader stands
     SWITCH = "switch"  # an operator asks for another primary
 
 
@@ -48,6 +57,8 @@ class Fault:
     shard: int = 0
     seconds: float = 0.5  # until it is back, or as long as it lasts
     of: str = ""  # LATE: whose log
+    replica: int = -1  # LATE: of which replica, or member; -1: of all
+    moves: bool = False  # CRASH, PAUSE of one of several replicas: its partitions go to the others meanwhile
     reported: bool = False  # PAUSE: whether a supervisor takes it for dead
 
 
@@ -75,6 +86,9 @@ class Guards:
     chunk_epoch: Callable[[int], int] = int  # of an epoch, what stands for it in the keys of its chunks
     keeps: Callable[[Any, Any], Any] = Logs.newest_durable  # what tombstones go by
     tail: Callable[..., InputTail[Any]] = InputTail
+    follower: type[Follower] = Follower
+    is_lost: Callable[[int | None, Bounds], bool] = is_lost
+    also_commits: Callable[[set[int]], set[int]] = set  # of partitions that a gate writes to
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,16 @@ class Scenario:
     queue_limit: int = QUEUE_LIMIT
     window: int = TAIL_RECORDS // 2
     tail_records: int = TAIL_RECORDS  # of a member
+    held_limit: int = HELD_LIMIT  # of a gate
+    replicas: int = 1  # of the gate and of each stateless stage
+    stretch: float = 1.0  # how many times as long all lasts and waits, but for the network and the models
+    gap: int = 0  # offsets between two records of an input, at most
+    skew: float = 0.0  # seconds that a process's clock may be ahead or behind
+
+    @property
+    def lease(self) -> Lease:
+        """The members' lease."""
+        return Lease(1.0 * self.stretch, 0.25 * self.stretch, 0.2 * self.stretch)
 
     @property
     def bounds(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from agents.sim.faults.states.shard.standby import Logged, Standby
 from agents.sim.faults.states.world.topics import CONTROL, beats_of, keyed, state_of, versions_of
 from checkpoint import claims as claim_log
 from checkpoint.claims import Claims
-from checkpoint.leases import Emission, Lease
+from checkpoint.leases import Emission
 from checkpoint.leases import Order as LeaseOrder
 from checkpoint.promotion import Append, Load, Role, StandDown
 from checkpoint.silence import Watch
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from checkpoint.promotion import Action
     from lineage.marks import Version
 
-LEASE = Lease(1.0, 0.25, 0.2)
 _PATIENCE = 0.25  # seconds that a primary which has to go back waits for its backup
 
 
@@ -42,6 +41,7 @@ class MemberProcess(Host):
         super().__init__(world, place[0], replica)
         guards, broker = world.scenario.guards, world.broker
         self.place = place
+        self.lease = world.scenario.lease
         self.role = "backup"
         self.name = f"{place[0]}.{place[1]}.{replica}.{self.incarnation}"
         self.claims = Claims()
@@ -68,7 +68,7 @@ class MemberProcess(Host):
         ):
             world.subscribe(self, where, poll)
             self.after(world.latency(), poll)
-        self.after(world.random.random() * LEASE.beat, self._beat)
+        self.after(world.random.random() * self.lease.beat, self._beat)
 
     @property
     def core(self) -> Any:
@@ -174,7 +174,7 @@ class MemberProcess(Host):
         if not self._was_ready or winner == self.name or not winner:
             self.watch = None
         elif self.watch is None or self.watch.peer != winner:
-            self.watch = Watch(LEASE, winner, self.world.now)
+            self.watch = Watch(self.lease, winner, self.world.now)
 
     def want(self) -> None:
         """Try to become primary."""
@@ -192,7 +192,7 @@ class MemberProcess(Host):
         """Ask for another primary, as this one rests on something dead; go back oneself if nobody comes (rule 14)."""
         self.world.result.count("yields")
         self.wire.send(CONTROL, keyed(f"yield/{self.name}/{epoch}", Yield(*self.place, epoch, self.name)), _nothing)
-        patience = _PATIENCE * (1 + self.world.random.random())
+        patience = _PATIENCE * self.world.scenario.stretch * (1 + self.world.random.random())
         self.after(patience, lambda: self._goes_back(epoch))
 
     def _goes_back(self, epoch: int) -> None:
@@ -205,7 +205,7 @@ class MemberProcess(Host):
             self._append(action)
         elif isinstance(action, Load):
             self.role = "primary"
-            self.emission = Emission(LEASE, action.epoch, self._returned)
+            self.emission = Emission(self.lease, action.epoch, self._returned)
             self.after(self.world.latency(), partial(self._load, action.epoch, action.version))
         elif isinstance(action, StandDown):
             self._stand_down()
@@ -261,7 +261,7 @@ class MemberProcess(Host):
         if self.watch is not None:
             self.watch.probe_sent(now, self._sequence)
         self.wire.send(beats_of(self.place), keyed(None, (self.name, self._sequence)), _nothing)
-        self.after(LEASE.beat, self._beat)
+        self.after(self.lease.beat, self._beat)
 
     def _obey(self, orders: list[LeaseOrder]) -> None:
         assert self.emission is not None  # its orders

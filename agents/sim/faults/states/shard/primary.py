@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lineage.replication import Batch as Recorded
     from lineage.replication import InputPlace
 
+_PERIOD = 1.0  # seconds between two ticks
+
 
 class Primary:
     """One member's reign, from its Load until it is dropped."""
@@ -69,6 +71,7 @@ class Primary:
         self.outgoing = Outgoing(process, emission)
         self._busy = 0  # computations, updates and copies under way
         self._wake_at = float("inf")
+        self._ticked = 0.0  # when, by the process's clock
         self._gave_way = False
         self._noted = base.n  # the newest version that the history has
         world.result.loaded.append(Loaded(self.place, base, self.state.digest, process.name, epoch))
@@ -114,7 +117,7 @@ class Primary:
         """Look at what the logs have learned."""
         if self.dropped:
             return
-        self.core.durability_changed(self.world.now)
+        self.core.durability_changed(self.process.now)
         self.process.input.durable(self.core.durable_places.values())
         self.writer.tidy()
         if not self._gave_way and (self.core.contaminated is not None or self.logs.rollback(self.place) is not None):
@@ -131,7 +134,7 @@ class Primary:
         self._do()
         while self.feed.deliver():
             self._do()
-        if self.process.input.full and not len(self.feed):
+        if self.process.input.waits and not len(self.feed):
             self.core.cover()
             self._do()
 
@@ -158,10 +161,10 @@ class Primary:
         for emit in core.take_emits():
             self.process.point("outputs.before")
             self.send(*told(emit, *self.place, self.epoch), partial(self._acked, emit))
-        wake = core.next_wake(self.world.now)
+        wake = core.next_wake(self.process.now)
         if wake is not None and wake < self._wake_at:
             self._wake_at = wake
-            self.process.after(wake - self.world.now, self._advance)
+            self.process.after(wake - self.process.now, self._advance)
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
         self._busy += 1
@@ -176,7 +179,7 @@ class Primary:
     def _advance(self) -> None:
         self._wake_at = float("inf")
         if not self.dropped:
-            self.core.advance(self.world.now)
+            self.core.advance(self.process.now)
             self._pump()
 
     def _computed(self, batch: Batch, seconds: float) -> None:
@@ -186,7 +189,7 @@ class Primary:
         self.world.made(Mark(*self.place, self.reign.next), done.made)
         self._noted += 1
         self._next = done.after
-        self.core.computed(self.world.now, batch, done.results, seconds, changes=done.changes)
+        self.core.computed(self.process.now, batch, done.results, seconds, changes=done.changes)
         self._pump()
 
     def _recorded(self, record: Callable[..., None], batch: Recorded, *rest: object) -> None:
@@ -205,18 +208,18 @@ class Primary:
         assert self._next is not None  # it was computed
         self.state = self._next
         self.process.point("update.after")
-        self.core.updated(self.world.now, seconds)
+        self.core.updated(self.process.now, seconds)
         self._pump()
 
     def _copied(self, version: Version, first: tuple[str, ...]) -> None:
         self.process.point("copy.after")
         copy = model.State((*first, *self.state.parts[len(first) :]))
-        self.core.copied(self.world.now, version, copy)
+        self.core.copied(self.process.now, version, copy)
         self._pump()
 
     def completed(self, version: Version) -> None:
         """Note that a version's manifest is acknowledged."""
-        self.core.completed(self.world.now, version)
+        self.core.completed(self.process.now, version)
         self._pump()
 
     def _acked(self, emit: Emit) -> None:
@@ -231,9 +234,15 @@ class Primary:
         self.outgoing.send(((place, record),), acked, takes)
 
     def commit(self) -> None:
-        """Commit what the newest durable version covers."""
+        """Commit what the newest durable version covers; once a period, tick."""
         if self.dropped:
             return
+        if self.process.now - self._ticked >= _PERIOD:
+            self._ticked = self.process.now
+            self.core.tick(self._ticked, {})
+            if self.process.input.waits and not len(self.feed):
+                self.core.relieve(self._ticked)
+            self._pump()
         for partition, (offset, _) in self.core.commits().items():
             self.process.after(self.world.latency(), partial(self.core.committed, partition, offset))
 

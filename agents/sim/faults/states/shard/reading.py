@@ -57,6 +57,7 @@ class ShardInput:
         )
         self._durable: dict[int, InputPlace] = {}
         self._stopped: set[int] = set()  # partitions that are not read until there is room
+        self._lost: set[int] = set()  # partitions that do not have what is needed next
         self.started = False
 
     def start(self, places: Iterable[InputPlace]) -> None:
@@ -66,6 +67,10 @@ class ShardInput:
         for partition in self.partitions:
             place = self._at(partition)
             self._tail.start(partition, place.position, place.note)
+            needed = place.position if partition in self._durable else None
+            if self._world.lacks(self._process, (self.topic, partition), needed):
+                self._lost.add(partition)
+                continue
             self._tail.recall(partition, self._again(partition, decode(place.note, place.position).spans))
             poll = partial(self.poll, partition)
             self._world.subscribe(self._process, (self.topic, partition), poll)
@@ -79,6 +84,9 @@ class ShardInput:
     def poll(self, partition: int) -> None:
         """Take what is there, as far as there is room."""
         broker, tail, scenario = self._world.broker, self._tail, self._world.scenario
+        if partition in self._lost or self._world.lacks(self._process, (self.topic, partition), tail.next(partition)):
+            self._lost.add(partition)
+            return
         while not tail.full:
             position = tail.next(partition)
             if scenario.redeliveries and self._world.random.random() < scenario.redeliveries:
@@ -124,10 +132,14 @@ class ShardInput:
             reads += self._tail.since(partition, place.position)
         return sorted(reads, key=lambda read: read.record.appended)
 
+    def position(self, partition: int) -> int:
+        """Give the durable position, as far as this member knows."""
+        return self._at(partition).position if partition in self.partitions else 0
+
     @property
-    def full(self) -> bool:
-        """Whether reading waits for a version to become durable."""
-        return self._tail.full
+    def waits(self) -> bool:
+        """Whether there is more to read, and no room for it before a version becomes durable."""
+        return bool(self._stopped)
 
     @property
     def read_up(self) -> bool:
@@ -136,6 +148,7 @@ class ShardInput:
         return self.started and all(
             next(broker.read((self.topic, partition), self._tail.next(partition)), None) is None
             for partition in self.partitions
+            if partition not in self._lost
         )
 
     def _at(self, partition: int) -> InputPlace:
@@ -165,7 +178,7 @@ class Feed:
         while self._queue and self._core.room:
             read = self._queue.popleft()
             delivery = delivery_of(read.partition, read.record)
-            deliver(self._core, self._process.stage, world.now, delivery, world.scenario.poison)
+            deliver(self._core, self._process.stage, self._process.now, delivery, world.scenario.poison)
         self._taking = False
         if self._queue:
             world.result.count("no room")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agents.sim.faults.broker import INGRESS
 from agents.sim.faults.states.world import model
+from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,16 +28,23 @@ def replayed(world: StateWorld, place: Place, state: State, base: Version, entry
         if entry.state_n < batch.n <= base.n:
             world.result.count("replayed")
             nonce = 0 if world.scenario.deterministic else world.random.getrandbits(32)
-            state = model.update(place[0], state, items_of(world, place[0], batch.taken), nonce, keys)
+            state = model.update(place[0], state, items_of(world, place, batch.taken), nonce, keys)
     return state
 
 
-def items_of(world: StateWorld, stage: str, taken: Iterable[Record]) -> list[model.Item]:
-    """Give the requests of a batch as the model saw them: those whose records stand together are one."""
+def items_of(world: StateWorld, place: Place, taken: Iterable[Record]) -> list[model.Item]:
+    """Give the requests of a batch as the model saw them: those whose records stand together are one.
+
+    Raises CheckpointError where the input does not have them any more; the shard cannot go on then.
+    """
+    stage, shards = place[0], world.scenario.shards_of(place[0])
     topic = stage if world.graph.predecessors[stage] else INGRESS
     items: list[tuple[str, list[tuple[str, str]]]] = []
     for one in taken:
-        (record,) = world.broker.read((topic, one.partition), one.offset, one.offset + 1)
+        record = next(world.broker.read((topic, one.partition), one.offset, one.offset + 1), None)
+        if record is None:
+            world.result.stopped |= {(stage, p) for p in range(world.scenario.partitions) if p % shards == place[1]}
+            raise CheckpointError(f"{one} of {topic} is gone, and {stage} cannot be computed again without it")
         if not items or items[-1][0] != one.request:
             items.append((one.request, []))
         sender = record.hop.stage if record.hop else ""

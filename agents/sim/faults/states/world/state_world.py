@@ -8,6 +8,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
+from agents.core.gate import GATE
+from agents.sim.faults.states.world.groups import Groups
 from agents.sim.faults.states.world.history import StateRun
 from agents.sim.faults.states.world.topics import StateBroker
 from agents.sim.faults.world import START
@@ -40,15 +42,20 @@ class StateWorld:
         self.graph = scenario.topology.graph()
         self.random = Random(seed)  # noqa: S311 (a simulation)
         self.now = START
-        self.broker = StateBroker(lambda: self.now, self.wake)
+        self.broker = StateBroker(lambda: self.now, self.wake, self._gap)
+        self.groups = Groups((GATE, *self.graph.order), scenario.partitions, scenario.replicas)
         self.result = StateRun()
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
         self._incarnations = count(1)
         self._readers: dict[Place, list[_Reader]] = {}
         self._away: list[tuple[float, float]] = []  # when the broker does not answer
-        self._late: list[tuple[str, Place, float, float]] = []  # (stage, of which place, from, until)
+        self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
+
+    def _gap(self) -> int:
+        gap = self.scenario.gap
+        return self.random.randint(0, gap) if gap else 0
 
     # Time ------------------------------------------------------------------------------------------------------
 
@@ -74,9 +81,9 @@ class StateWorld:
         self._away.append((start, end))
         self._away.sort()
 
-    def late(self, stage: str, place: Place, start: float, end: float) -> None:
-        """Let the processes of a stage read one place later."""
-        self._late.append((stage, place, start, end))
+    def late(self, stage: str, place: Place, start: float, end: float, replica: int) -> None:
+        """Let the processes of a stage read one place later; `replica`: -1 for all of them."""
+        self._late.append((stage, place, start, end, replica))
 
     @staticmethod
     def duration(size: int, /) -> float:
@@ -101,9 +108,9 @@ class StateWorld:
 
     def _tell(self, reader: _Reader, when: float) -> None:
         when = self.answering(when)
-        for stage, late, start, end in self._late:
+        for stage, late, start, end, replica in self._late:
             if reader.process.stage == stage and late == reader.place and start <= when < end:
-                when = end
+                when = end if replica in (-1, reader.process.replica) else when
 
         def come() -> None:
             reader.due = False
@@ -127,11 +134,22 @@ class StateWorld:
             self.result.problems.append(f"{mark} was made twice")
         self.result.made[mark] = made
 
+    def lacks(self, process: Process, place: Place, position: int | None) -> bool:
+        """Whether an input does not have what its reader needs next: then that one stops reading it, and says so."""
+        if not self.scenario.guards.is_lost(position, self.broker.bounds(place)):
+            return False
+        self.result.stopped.add((process.stage, place[1]))
+        return True
+
     # Processes ---------------------------------------------------------------------------------------------------
 
     def next_incarnation(self) -> int:
         """Give a new process its number."""
         return next(self._incarnations)
+
+    def is_replaced(self, process: Process) -> bool:
+        """Whether another process has this one's place."""
+        raise NotImplementedError
 
     def ended(self, process: Process) -> None:
         """Hear that a process has ended by itself; somebody starts it again."""

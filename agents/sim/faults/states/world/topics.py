@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.broker import Broker, Record
+from agents.sim.faults.broker import EGRESS, Broker, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +43,18 @@ def keyed(key: Any, body: Any) -> Record:
 class StateBroker(Broker):
     """A broker that forgets nothing for the oracle, and what it should for everybody else."""
 
-    def __init__(self, clock: Callable[[], float], wake: Callable[[Place], None]) -> None:
+    def __init__(self, clock: Callable[[], float], wake: Callable[[Place], None], gap: Callable[[], int]) -> None:
+        """`gap` gives how many offsets stand between two records of an input, whatever has taken them."""
         super().__init__(clock, wake)
+        self._gap = gap
         self.whole: dict[Place, list[Record]] = {}
         self.compacted = 0  # records that went
 
     def append(self, place: Place, record: Record) -> int:
         """Append a record; its offset."""
         self.whole.setdefault(place, []).append(record)
+        if not (place == CONTROL or place[0].endswith((VERSIONS, STATE, BEATS)) or place[0] == EGRESS):
+            self._ends[place] = self._ends.get(place, 0) + self._gap()
         return super().append(place, record)
 
     def compact(self, place: Place, before: float) -> None:

@@ -1,0 +1,79 @@
+"""The oracle sees the guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose.
+
+Each is caught by schedules as they are drawn, without one made for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agents.core.gate import GateCore
+from agents.core.gate_share import GateShare
+from agents.core.input_tail import InputTail
+from agents.core.share import Share
+from agents.core.stage import StageCore
+from agents.core.stateful_stage import StatefulCore
+from agents.sim.faults.states.oracle import problems
+from agents.sim.faults.states.play import run
+from agents.sim.faults.states.schedule.drawing import drawn
+from agents.sim.faults.states.schedule.scenario import Guards
+from checkpoint.modes import NSPB
+
+SEEDS = 300
+
+
+class ShortTail(InputTail):
+    """It lets go of more than what is durable."""
+
+    def trim(self, partition, position, note):
+        super().trim(partition, position + 2, note)
+
+
+class Stubborn(StatefulCore):
+    """It makes no version for what leads to none, however long reading waits for it."""
+
+    def cover(self):
+        pass
+
+
+class Undead(Share):
+    """What is dead counts as taken, once it lies below the committed offset."""
+
+    __slots__ = ()
+
+    def remember(self, delivery):
+        if self._fresh(delivery) and self.joins is not None:
+            self.joins.remember(delivery)
+
+
+class UndeadAtGate(GateShare):
+    __slots__ = ()
+    remember = Undead.remember
+
+
+class UndeadStage(StageCore):
+    share_type = Undead
+
+
+class UndeadGate(GateCore):
+    share_type = UndeadAtGate
+
+
+MUTATIONS = {
+    "a tail that forgets what is not durable": Guards(tail=ShortTail),
+    "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
+    "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
+    "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_oracle_sees_a_guard_broken(name):
+    for seed in range(SEEDS):
+        scenario = drawn(seed, mode=NSPB)
+        if problems(run(replace(scenario, guards=MUTATIONS[name]), seed)):
+            assert problems(run(scenario, seed)) == [], f"seed {seed} fails without the mutation, too"
+            return
+    pytest.fail(f"nothing was found in {SEEDS} schedules")
