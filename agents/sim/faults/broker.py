@@ -124,6 +124,10 @@ class Broker:
         self._owners[group, partition] = member
         return self.committed(group, partition)
 
+    def owner(self, group: str, partition: int) -> int | None:
+        """Give whose commits count."""
+        return self._owners.get((group, partition))
+
     def committed(self, group: str, partition: int) -> tuple[int, str]:
         """Give the committed offset and its note."""
         return self._committed.get((group, partition), (0, ""))

@@ -91,7 +91,8 @@ class Replica(Living):
             return
         ours = self.world.groups.of(self.stage, self.replica)
         for partition in (*self.positions, *self._coming):
-            if partition not in ours:
+            # What went to another replica and came back before this one has heard of it begins anew, too.
+            if partition not in ours or self.world.broker.owner(self.stage, partition) != self.incarnation:
                 self.revoke(partition)
         for partition in ours:
             self.assign(partition)
