@@ -14,7 +14,7 @@ from agents.sim.faults.states.processes.living import Living
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.states.processes.follower import Follower
+    from agents.sim.faults.states.world.follower import Follower
     from agents.sim.faults.states.world.state_world import StateWorld
 
 

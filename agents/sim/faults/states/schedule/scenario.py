@@ -11,8 +11,8 @@ from agents.core.gate_gauges import HELD_LIMIT
 from agents.core.input_tail import TAIL_RECORDS, InputTail
 from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
-from agents.sim.faults.states.processes.follower import Follower
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.states.world.follower import Follower
 from checkpoint import version_log
 from checkpoint.inputs import Bounds, is_lost
 from checkpoint.leases import Lease

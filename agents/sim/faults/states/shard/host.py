@@ -8,9 +8,9 @@ from agents.sim.faults.states.processes.living import Living
 
 if TYPE_CHECKING:
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.states.processes.follower import Follower
     from agents.sim.faults.states.shard.reading import ShardInput
     from agents.sim.faults.states.shard.standby import Standby
+    from agents.sim.faults.states.world.follower import Follower
 
 
 class Host(Living):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.states.processes.follower import Follower
 from agents.sim.faults.states.shard.host import Host
 from agents.sim.faults.states.shard.primary import Primary
 from agents.sim.faults.states.shard.reading import ShardInput
 from agents.sim.faults.states.shard.standby import Logged, Standby
+from agents.sim.faults.states.world.follower import Follower
 from agents.sim.faults.states.world.topics import CONTROL, beats_of, keyed, state_of, versions_of
 from checkpoint import claims as claim_log
 from checkpoint.claims import Claims
