@@ -9,6 +9,7 @@ from agents.core.gate import GATE
 from agents.sim.faults.broker import EGRESS, OUTCOMES, FencedError, Record
 from agents.sim.faults.messages import report_of
 from agents.sim.faults.states.processes.replica import Replica
+from agents.sim.faults.states.world.follower import Follower
 from agents.sim.faults.states.world.history import Told
 from lineage.message import PREDICTION
 
@@ -38,7 +39,9 @@ class GateProcess(Replica):
         self._writing = False
         self.breaks = ""  # what becomes of the transaction under way: aborted, or unknown
         self._open()
-        self.follower = world.scenario.guards.follower(world, self, self.logs, self.places, self._logs_changed)
+        self.follower = (world.scenario.guards.follower or Follower)(
+            world, self, self.logs, self.places, self._logs_changed
+        )
         self.begin()
 
     def _open(self) -> None:

@@ -13,6 +13,7 @@ from agents.sim.faults.broker import INGRESS, FencedError
 from agents.sim.faults.messages import delivery_of
 from agents.sim.faults.states.processes.messages import deliver, item_of, result_of, told
 from agents.sim.faults.states.processes.replica import Replica
+from agents.sim.faults.states.world.follower import Follower
 from agents.sim.faults.states.world.model import hashed, raises
 from lineage import reasons
 
@@ -48,7 +49,7 @@ class StatelessProcess(Replica):
         )
         self._wake_at = float("inf")
         if logs is not None:
-            self.follower = scenario.guards.follower(world, self, logs, places, self._logs_changed)
+            self.follower = (scenario.guards.follower or Follower)(world, self, logs, places, self._logs_changed)
         self.begin()
 
     def remember(self, partition: int, committed: int, note: str) -> None:

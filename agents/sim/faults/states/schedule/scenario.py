@@ -12,7 +12,6 @@ from agents.core.input_tail import TAIL_RECORDS, InputTail
 from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
-from agents.sim.faults.states.world.follower import Follower
 from checkpoint import version_log
 from checkpoint.inputs import Bounds, is_lost
 from checkpoint.leases import Lease
@@ -86,7 +85,7 @@ class Guards:
     chunk_epoch: Callable[[int], int] = int  # of an epoch, what stands for it in the keys of its chunks
     keeps: Callable[[Any, Any], Any] = Logs.newest_durable  # what tombstones go by
     tail: Callable[..., InputTail[Any]] = InputTail
-    follower: type[Follower] = Follower
+    follower: Callable[..., Any] | None = None  # in place of who reads the version logs
     is_lost: Callable[[int | None, Bounds], bool] = is_lost
     also_commits: Callable[[set[int]], set[int]] = set  # of partitions that a gate writes to
 
