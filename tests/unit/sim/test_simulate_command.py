@@ -76,7 +76,7 @@ def test_a_recording_gives_its_timing(files, capsys):
         (("small.json", "counts.csv", "--workers", "1"), "give one each for a, b"),
         (("small.json", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; the policies are: naive"),
         (("small.json", "counts.csv", "--slo", "soon"), "must be a duration"),
-        (("small.json", "counts.csv", "--slo", "0"), "SLO"),
+        (("small.json", "counts.csv", "--slo", "0"), "must be above 0"),
         (("small.json", "counts.csv", "--choose", "a=b"), "no choice such as"),
         (("small.json", "counts.csv", "--choose", "a=b:1"), "chooses no successors"),
         (("small.json", "counts.csv", "--report", "no/such/folder.json"), "cannot write the report"),
