@@ -12,14 +12,17 @@ import pytest
 from agents.core.gate import GateCore
 from agents.core.gate_share import GateShare
 from agents.core.input_tail import InputTail
+from agents.core.released import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
+from agents.core.stateful_share import StatefulShare
 from agents.core.stateful_stage import StatefulCore
 from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
 from agents.sim.faults.states.schedule.drawing import drawn
 from agents.sim.faults.states.schedule.scenario import Guards
 from checkpoint.modes import NSPB
+from checkpoint.notes import Note
 
 SEEDS = 300
 
@@ -29,6 +32,44 @@ class ShortTail(InputTail):
 
     def trim(self, partition, position, note):
         super().trim(partition, position + 2, note)
+
+
+class Uncovered(StatefulShare):
+    """It forgets what the base covers above its position."""
+
+    __slots__ = ()
+
+    def cover(self, offsets):
+        super().cover(())
+
+
+class Uncovering(StatefulCore):
+    share_type = Uncovered
+
+
+class Unnoted(Share):
+    """Its note names nothing to read again."""
+
+    __slots__ = ()
+
+    def commit(self, egress=None):
+        return self.offsets.position, Note((), egress).encode(self.offsets.position)
+
+
+class UnnotedStage(StageCore):
+    share_type = Unnoted
+
+
+class Unrecalled(ReleasedMemory):
+    """A new owner reads nothing of what was released."""
+
+    @property
+    def egress(self):
+        return self.egress_next
+
+
+class UnrecalledGate(GateCore):
+    released_type = Unrecalled
 
 
 class Stubborn(StatefulCore):
@@ -63,6 +104,9 @@ class UndeadGate(GateCore):
 
 MUTATIONS = {
     "a tail that forgets what is not durable": Guards(tail=ShortTail),
+    "what a base covers is taken again": Guards(stateful=Uncovering),
+    "a new owner remembers nothing": Guards(stage=UnnotedStage),
+    "a new gate does not know what was released": Guards(gate=UnrecalledGate),
     "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
     "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
     "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
