@@ -21,7 +21,7 @@ Invariants that make recovery exact (the decisions are a function of the log, wh
 * Memory goes by the consumer's *own committed offset*: a watermark raised, or an append time reached, by a record that
   is not yet committed forgets nothing, because after a crash that record has not been seen yet.
 * `spans` covers every record below the committed offset whose memory matters to a record at or above it. The record
-  that raised a watermark to W has a sequence of at least W, so it is remembered itself and the watermark with it.
+  that raised a watermark to W is covered, too: a dead message, or a repetition, is not remembered itself.
   (A lane gives a span of its own, so that a predecessor that has been silent for long does not make all that came
   since be read again.)
 * With each id the hop of the copy that was taken is kept. Behind a stateful stage that copy may turn out dead, and a
@@ -57,11 +57,12 @@ def said_by(request_id: str, predecessor: str, lost: tuple[str, ...]) -> Said:
 class HopLane:
     """What came from one predecessor on one partition."""
 
-    __slots__ = ("_entries", "_floor", "_ids", "_rises", "watermark")
+    __slots__ = ("_entries", "_floor", "_ids", "_raised_at", "_rises", "watermark")
 
     def __init__(self) -> None:
         self.watermark = 0  # a sequence below it was taken before
         self._floor = 0  # the watermark as the records below our committed offset give it
+        self._raised_at = -1  # our offset of the record that raised it to that; -1 while none has
         self._rises: deque[tuple[int, int]] = deque()  # (our offset, watermark that its record raised)
         self._entries: deque[tuple[int, Said, Hop]] = deque()  # (our offset, what, hop) of what was taken, in order
         self._ids: dict[Said, Hop] = {}
@@ -113,7 +114,7 @@ class HopLane:
         """Forget what no record at or above `offset`, our committed one, can repeat."""
         rises = self._rises
         while rises and rises[0][0] < offset:
-            self._floor = rises.popleft()[1]
+            self._raised_at, self._floor = rises.popleft()
         entries, ids, floor = self._entries, self._ids, self._floor
         while entries and entries[0][2].sequence < floor:
             _, said, hop = entries.popleft()
@@ -121,8 +122,12 @@ class HopLane:
                 del ids[said]
 
     def span(self) -> Span | None:
-        """Where the remembered records lie."""
-        return (self._entries[0][0], self._entries[-1][0] + 1) if self._entries else None
+        """Where the records lie that are remembered, and the one that raised the floor: it may be none of these."""
+        at = self._raised_at
+        if not self._entries:
+            return None if at < 0 else (at, at + 1)
+        first, last = self._entries[0][0], self._entries[-1][0]
+        return (first, last + 1) if at < 0 else (min(first, at), max(last, at) + 1)
 
     def __len__(self) -> int:
         return len(self._entries)

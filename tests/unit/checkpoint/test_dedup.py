@@ -150,6 +150,31 @@ def test_a_silent_sender_keeps_its_own_span_only():
     assert merge(memory.spans(), 4_999) == ((0, 1), (4_997, 4_999))
 
 
+def test_what_a_dead_message_says_of_its_sender_is_known_after_a_restart():
+    """By it another was forgotten, which a zombie may still repeat."""
+    memory = PartitionMemory()
+    assert memory.fresh("q5", 10, "a", hop(5, 3), 0.0)
+    memory.opened("a").rise(11, hop(9, 8))  # it is dead, so it is not remembered itself
+    memory.committed(12)
+    restarted = PartitionMemory()
+    if any(start <= 11 < end for start, end in memory.spans()):
+        restarted.opened("a").rise(11, hop(9, 8))
+    assert not restarted.fresh("q5", 12, "a", hop(5, 3), 0.0)
+
+
+def test_what_a_repetition_says_of_its_sender_is_known_after_a_restart():
+    memory = PartitionMemory()
+    log = {10: ("q5", hop(5, 3)), 11: ("q9", hop(9, 3)), 12: ("q9", hop(9, 8))}
+    assert [memory.fresh(q, offset, "a", said, 0.0) for offset, (q, said) in log.items()] == [True, True, False]
+    memory.committed(13)
+    restarted = PartitionMemory()
+    for start, end in memory.spans():
+        for offset in range(start, end):
+            q, said = log[offset]
+            restarted.fresh(q, offset, "a", said, 0.0)
+    assert not restarted.fresh("q5", 13, "a", hop(5, 3), 0.0)
+
+
 def test_an_id_may_come_again_once_its_sender_has_committed_it():
     lane = HopLane()
     assert lane.fresh("q", 0, hop(0))
