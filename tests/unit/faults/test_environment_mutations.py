@@ -21,6 +21,8 @@ from agents.sim.faults.states.oracle import problems
 from agents.sim.faults.states.play import run
 from agents.sim.faults.states.schedule.drawing import drawn
 from agents.sim.faults.states.schedule.scenario import Guards
+from agents.sim.faults.states.world.follower import Follower
+from checkpoint.dedup import HopLane, PartitionMemory
 from checkpoint.modes import NSPB
 from checkpoint.notes import Note
 
@@ -102,6 +104,37 @@ class UndeadGate(GateCore):
     share_type = UndeadAtGate
 
 
+class ReadAtStart(Follower):
+    """It reads the version logs to their ends when its process begins, and not when a partition comes."""
+
+    def read_to_ends(self, then):
+        self._wishes.append(({}, then))
+        self._fulfil()
+
+
+class ForgetsWhenRead(HopLane):
+    """It goes by what was read, and not by what is committed."""
+
+    def fresh(self, said, offset, hop):
+        fresh = super().fresh(said, offset, hop)
+        self.committed(offset + 1)
+        return fresh
+
+
+class ForgetfulMemory(PartitionMemory):
+    __slots__ = ()
+    lane_type = ForgetsWhenRead
+
+
+class ForgetfulShare(Share):
+    __slots__ = ()
+    memory_type = ForgetfulMemory
+
+
+class ForgetfulStage(StageCore):
+    share_type = ForgetfulShare
+
+
 MUTATIONS = {
     "a tail that forgets what is not durable": Guards(tail=ShortTail),
     "what a base covers is taken again": Guards(stateful=Uncovering),
@@ -109,6 +142,8 @@ MUTATIONS = {
     "a new gate does not know what was released": Guards(gate=UnrecalledGate),
     "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
     "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
+    "a new owner judges by logs read before": Guards(follower=ReadAtStart),
+    "a lane forgets before its commit": Guards(stage=ForgetfulStage),
     "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
 }
 

@@ -90,7 +90,7 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         commit_every=random.choice((0.02, 0.1, 0.2)),
         write_seconds=random.choice((0.002, 0.01, 0.06)),
         faults=tuple(faults),
-        **drawn_bounds(bounds),
+        **drawn_bounds(bounds, faults),
         keys=graphs.choice((1, 5)),
         chance=graphs.choice((0.0, 0.0, 0.2, 0.6)),
         flaky=graphs.choice((0.0, 0.0, 0.0, 0.25)),

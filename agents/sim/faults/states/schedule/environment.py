@@ -21,17 +21,27 @@ if TYPE_CHECKING:
     from agents.sim.faults.states.schedule.scenario import Scenario
     from agents.sim.faults.states.schedule.topologies import Topology
 
-_STORIES = {"": 6, "dies unheard": 6, "moves": 2, "comes back": 4, "again": 4, "breaks": 2, "lost": 2}
+_STORIES = {
+    "": 4,
+    "dies unheard": 6,
+    "moves unheard": 4,
+    "moves": 2,
+    "comes back": 4,
+    "again": 4,
+    "breaks": 2,
+    "lost": 2,
+}
+_REPEATS = 0.7  # share of schedules in which one stage repeats what another must not do again, where there are such
 _LONG = 0.05  # share of schedules in which hours pass
 
 
-def drawn_bounds(random: Random) -> dict[str, Any]:
+def drawn_bounds(random: Random, faults: list[Fault]) -> dict[str, Any]:
     """Draw the bounds, often so small that reading stops; the replicas, and how far clocks are apart."""
     return {
         "queue_limit": random.choice((QUEUE_LIMIT, QUEUE_LIMIT, 1, 2, 4)),
         "tail_records": random.choice((TAIL_RECORDS, TAIL_RECORDS, 4, 10)),
         "held_limit": random.choice((HELD_LIMIT, HELD_LIMIT, 2, 6)),
-        "replicas": random.choice((1, 1, 2)),
+        "replicas": 2 if any(fault.kind is Kind.MOVE for fault in faults) else random.choice((1, 1, 2)),
         "gap": random.choice((0, 0, 0, 400, 1_500)),
         "skew": random.choice((0.0, 0.0, 0.1, 2.0)),
     }
@@ -61,6 +71,9 @@ def stretched(scenario: Scenario, random: Random) -> Scenario:
 
 def drawn_faults(random: Random, topology: Topology, shards: int) -> list[Fault]:
     """Draw what goes wrong around the members."""
+    pairs = _repeating(topology)
+    if pairs and random.random() < _REPEATS:
+        return _again_while_slow(random, *random.choice(pairs), random.uniform(0.05, 0.3))
     (story,) = random.choices(list(_STORIES), list(_STORIES.values()))
     stage, at = random.choice(topology.states), random.uniform(0.1, 0.6)
     shard = random.randrange(topology.shards.get(stage, shards))
@@ -69,6 +82,8 @@ def drawn_faults(random: Random, topology: Topology, shards: int) -> list[Fault]
         return _dies(random, stage, shard, at) + _unheard(random, topology, stage, shard, at)
     if story == "comes back":
         return _comes_back(random, topology, random.choice(others), at) + _dies(random, stage, shard, at)
+    if story == "moves unheard":
+        return _moves_unheard(random, topology, stage, shard, at)
     if story == "again":
         return _again(random, topology, shard, at)
     return _single(random, story, topology, others)
@@ -131,6 +146,47 @@ def _again(random: Random, topology: Topology, shard: int, at: float) -> list[Fa
         found.append(Fault(Kind.CRASH, reader, roles[1], then, shard=shard, seconds=random.choice((0.02, 0.2))))
         at = then + random.uniform(0.02, 0.2)
     return found
+
+
+def _repeating(topology: Topology) -> list[tuple[str, str]]:
+    """Give the stages whose repetitions another one gets before a state, with that one: no join is between them."""
+    edges, states = topology.edges, topology.states
+    plain = [(after[0], name) for name, after in edges.items() if len(after) == 1 and name not in states]
+    return [
+        (sender, reader)
+        for sender, reader in plain
+        if sender not in states and any(edges[state] == (reader,) for state in states)
+    ]
+
+
+def _again_while_slow(random: Random, sender: str, reader: str, at: float) -> list[Fault]:
+    """Have a stage repeat what it has sent to one that has read on far beyond what it has done, and then dies."""
+    found = [Fault(Kind.SLOW, reader, at=0.0, seconds=3.0)] * 2
+    for _ in range(2):
+        dies = at + random.uniform(0.22, 0.35)
+        found.append(Fault(Kind.CRASH, sender, at=at, seconds=0.02))
+        found.append(Fault(Kind.CRASH, reader, at=dies, seconds=0.02))
+        found += [Fault(Kind.SLOW, reader, at=dies + 0.03, seconds=3.0)] * 2
+        at = dies + random.uniform(0.0, 0.15)
+    return found
+
+
+def _moves_unheard(random: Random, topology: Topology, stage: str, shard: int, at: float) -> list[Fault]:
+    """Have versions die, and partitions move, before live ones replace them, to a replica that has not heard of it."""
+    graph = topology.graph()
+    others = [name for name in topology.edges if name not in topology.states]
+    readers = [GATE, *(name for name in others if stage in graph.rests_on(name))]
+    reader, late = random.choice(readers), random.choice((0, 1))
+    found = [
+        Fault(Kind.SLOW, stage, "primary", at - random.uniform(0.05, 0.3), seconds=1.0, shard=shard),
+        Fault(Kind.CRASH, stage, "primary", at, seconds=0.02, shard=shard),
+        Fault(
+            Kind.CRASH, stage, "", at + 0.001, random.choice(("base.after", "load")), 1, shard, random.uniform(0.5, 1.2)
+        ),
+        Fault(Kind.LATE, reader, at=at - 0.05, seconds=1.5, shard=shard, of=stage, replica=late),
+    ]
+    moves = sorted(random.uniform(0.05, 0.8) for _ in range(random.randint(1, 3)))
+    return [*found, *(Fault(Kind.MOVE, reader, at=at + then) for then in moves)]
 
 
 def _unheard(random: Random, topology: Topology, stage: str, shard: int, at: float) -> list[Fault]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DRAWN = "drawn"  # the name of all of them
 _NAMES = "abcdef"
 _MOST_STATES = 3
+_ROWS = 0.2  # share of pipelines whose state comes behind two stages in a row
 _RULES = (Rule("all", "drop"), Rule("all", "partial"), Rule("all", "partial"), Rule("any"))
 
 Edges = dict[str, tuple[str, ...]]
@@ -24,6 +25,9 @@ Choices = dict[str, tuple[tuple[str, ...], ...]]
 
 def random_topology(random: Random, partitions: int) -> Topology:
     """Draw a pipeline with one to three stateful stages. `partitions`: the most shards that a stage has."""
+    if random.random() < _ROWS:
+        row: Edges = {name: tuple(_NAMES[max(0, index - 1) : index]) for index, name in enumerate(_NAMES[:4])}
+        return Topology(DRAWN, row, ("c",) if random.random() < 0.5 else ("c", "d"))  # noqa: PLR2004 (a share)
     edges = _edges(random, random.choice((2, 3, 3, 4, 4, 4, 5, 6)))
     joins = [name for name, before in edges.items() if len(before) > 1]
     first = random.choice(joins if joins and random.random() < 0.5 else list(edges))  # noqa: PLR2004 (a share)
