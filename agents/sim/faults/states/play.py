@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
 _SESSION = 0.3  # seconds until partitions are taken from who does not let them go
-_LEFT = 6.0  # seconds that a run goes on in which an input was lost
+_LEFT = 25.0  # seconds that a run goes on in which an input was lost: longer than joins wait
 _BREAKS = {Kind.ABORT: ABORTED, Kind.UNKNOWN: UNKNOWN}
 _NOTICED = 0.05  # seconds until a supervisor has noticed a death, at most
 Slot = tuple[str, int, int]  # stage, shard (-1: stateless), replica
