@@ -282,7 +282,9 @@ class Supervisor:
                 f"({_tries(child)}){self._because(child)}"
             )
         elif child.life.state is State.FAILED:
-            self._say(f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{self._because(child)}")
+            self._say(
+                f"{child.plan.name} FAILED: it {child.describe_end()} and is given up{self._because(child, again=True)}"
+            )
         elif child.life.state is State.RUNNING:
             self._say(f"{child.plan.name} is ready (process {child.pid})")
 
@@ -325,12 +327,12 @@ class Supervisor:
             waves[2 if child.plan.role == GATE else child.plan.name in later].append(child)
         return waves
 
-    def _because(self, child: Child) -> str:
-        """Give the last words of a child that has ended, once: what is deterministic would be said at each death."""
+    def _because(self, child: Child, *, again: bool = False) -> str:
+        """Give the last words of a child that has ended; the same ones only if they are to be said `again`."""
         name, words = child.plan.name, child.last_words()
         if not words:
             return f" (its log is {child.log})"
-        if self._words.get(name) == words:
+        if self._words.get(name) == words and not again:
             return " (as before)"
         self._words[name] = words
         return f"\n  {name}: {words}\n  (its log is {child.log})"

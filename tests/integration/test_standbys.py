@@ -71,7 +71,8 @@ def test_a_standby_that_dies_is_started_again_and_takes_nobodys_place(tmp_path):
 
 
 def test_a_standby_whose_model_does_not_load_any_more_is_given_up_and_the_rest_serves_on(tmp_path):
-    with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a", mode="standby")], settings=settings()) as run:
+    bounded = replace(settings(), restart=replace(settings().restart, give_up=3))
+    with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a", mode="standby")], settings=bounded) as run:
         assert run.ready.wait(600)
         (tmp_path / "a.ill").touch()
         os.kill(run.child("a.standby0").pid, signal.SIGKILL)
@@ -150,6 +151,10 @@ def test_the_death_of_a_member_is_reported_while_it_is_being_taken_down(tmp_path
         run.supervisor.hurry()
 
 
+def figures_of(role):
+    return SimpleNamespace(state_role=role, moved=0, waits=(), stopped={})
+
+
 def member(run_dir, number):
     command = [sys.executable, str(FAKE), str(run_dir), "s", str(number), "stage", "good"]
     return ChildPlan("s", number, "member", command, label=f"s.0.{number}", member=f"fake.s.0.{number}")
@@ -175,7 +180,7 @@ class StandingStill:
 
 def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, monkeypatch):
     def told(_self, _now):
-        return {f"s.0.{n}": SimpleNamespace(state_role=role) for n, role in enumerate(("primary", "backup"))}
+        return {f"s.0.{n}": figures_of(role) for n, role in enumerate(("primary", "backup"))}
 
     monkeypatch.setattr("agents.supervise.observer.MetricsReader.read", told)
     plans = [replace(plan(tmp_path, "s.0", replica=n), role="member", label=f"s.0.{n}") for n in range(2)]
@@ -190,7 +195,7 @@ def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, mon
 
 
 def test_backups_stop_before_primaries_and_that_is_told(tmp_path, monkeypatch):
-    roles = {"s.0.0": SimpleNamespace(state_role="primary"), "s.1.0": SimpleNamespace(state_role="backup")}
+    roles = {"s.0.0": figures_of("primary"), "s.1.0": figures_of("backup")}
     monkeypatch.setattr("agents.supervise.observer.MetricsReader.read", lambda _self, _now: roles)
     plans = [
         replace(plan(tmp_path, stage), role="member", label=f"{stage}.0", member=f"fake.{stage}.0")

@@ -47,7 +47,7 @@ WIRE = {
     "missing-input": ({"value": codec.encode_query(Query({"y": X}))}, reasons.BAD_INPUT),
     "too-large": ({"value": codec.encode_query(Query({"x": X, "pad": b"x" * 1_048_000}))}, None),
     "over-a-limit": ({"value": codec.encode_query(Query({"x": X, "pad": b"x" * 1_048_576}))}, reasons.TOO_LARGE),
-    "no-deadline": ({"pairs": "spillway_deadline"}, reasons.BAD_HEADERS),
+    "no-deadline": ({"pairs": "spillway_deadline"}, None),  # the pipeline's SLO, then
     "absurd-sent": ({"pairs": {"spillway_sent": b"tomorrow"}}, reasons.BAD_HEADERS),
     "huge-key": ({"key": b"k" * 10_000}, reasons.TOO_LARGE),
 }
@@ -179,7 +179,7 @@ def test_a_crash_of_the_models_own_process_fails_its_batch_and_the_stage_lives(s
     out = one.reader("outcomes")
     out.wait(3)
     found = {told.request_id: (outcome.reason, outcome.outputs.get("y")) for told, outcome in out.outcomes()}
-    assert found == {"a": ("", 1), "b": (reasons.MODEL_RAISED, None), "c": ("", 3)}
+    assert found == {"a": ("", 1), "b": (reasons.MODEL_DIED, None), "c": ("", 3)}
     assert "exit code 9" in one.log("f")
     assert one.stop(process) == 0
 
