@@ -59,7 +59,7 @@ def vocabulary() -> list[str]:
     return sorted(word for word in keep if len(word) > 2 and word.isalpha() and word not in common)
 
 
-def train_rewriter(steps: int = 240) -> Rewriter:
+def train_rewriter(steps: int = 400) -> Rewriter:
     """Cross entropy of the next place to copy, on questions made up as it goes."""
     draw, known, net = random.Random(SEED), vocabulary(), Rewriter()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)

@@ -15,6 +15,7 @@ from agents.live.admin import Admin
 from agents.live.gate.memory import NONE, committed_places
 from agents.live.spans import bounds, read_spans
 from agents.live.topics import ensure
+from agents.supervise.registry import entries
 from lineage import headers
 from lineage.hops import Hop
 from lineage.message import PREDICTION, Outcome
@@ -118,7 +119,8 @@ class GateBench:
         return {place.partition: (place.offset, place.note) for place in places if place.offset != NONE}
 
     def stop(self, process) -> None:
-        """Stop a gate as an orchestrator does, and see it end well."""
+        """Stop a gate as an orchestrator does, once it has got so far as to hear that, and see it end well."""
+        until(lambda: any(entry.pid == process.pid for entry in entries(self.folder / "run", self.name)), 120)
         process.send_signal(signal.SIGTERM)
         process.wait(600)
         assert process.returncode == 0, self.said(process)
