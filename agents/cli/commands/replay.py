@@ -13,7 +13,7 @@ import click
 
 from agents.cli.cluster import find_cluster
 from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.durations import positive, seconds
+from agents.cli.durations import FACTOR, positive, seconds
 from agents.cli.metering import StageMeter
 from agents.cli.options import (
     bootstrap_option,
@@ -69,16 +69,8 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     metavar="SECONDS",
     help="Instead of the pipeline's, and of a recording's deadlines; also as 400ms.",
 )
-@click.option(
-    "--scale",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="So many times the requests.",
-)
-@click.option(
-    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="So many times as fast."
-)
+@click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="So many times the requests.")
+@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="So many times as fast.")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @plan_period_option

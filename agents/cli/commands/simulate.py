@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.durations import positive, seconds
+from agents.cli.durations import FACTOR, positive, seconds
 from agents.cli.options import html_option, json_option, pipeline_argument, plan_period_option
 from agents.cli.pipelines import load_fresh
 from agents.cli.policies import POLICY, require_policies
@@ -57,16 +57,8 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     help="worker: a queue per instance, in turn; shared: one queue per stage; partition: a queue per replica, as live.",
 )
 @click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
-@click.option(
-    "--scale",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="So many times the requests.",
-)
-@click.option(
-    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="So many times as fast."
-)
+@click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="So many times the requests.")
+@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="So many times as fast.")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
