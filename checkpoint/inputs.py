@@ -13,6 +13,9 @@ Two things are no loss. Records *below* the position, which a note's spans name,
 may take them, and memory is rebuilt from what is left. And where transactions write the input, their markers take
 offsets that no reader gets to see: after the last record a position stays below the markers, so a start above it may
 mean that nothing but markers was deleted.
+
+One loss cannot be seen by offsets: a log that was cut, or made again, and has grown past the position before its reader
+looks.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Meaning:
         for partition in range(self.scenario.partitions):
             for record in self.play.broker.whole.get((topic, partition), ()):
                 silent = (stage, record.request_id) not in self.said and self.provenance.lives(record)
-                if silent and not self.provenance.is_taken_back(stage, record):
+                if silent and not self.provenance.is_taken_back(record):
                     heard[record.request_id].append(record)
         for request, records in heard.items():
             senders = {name for one in records for name in one.lost or (one.hop.stage if one.hop else "",)}

@@ -1,6 +1,7 @@
 """What must be true after a run, whatever went wrong on the way. It reads all topics, what was compacted away included.
 
-(a) every accepted query has exactly one outcome;
+(a) every accepted query has exactly one outcome; another report that comes after the time for which the gate remembers
+    what it has released (`agents.core.released`) may bring another;
 (b) what was released rests on versions of the recovered history alone: those that it came from, be it a result, a drop
     or a failure, and, version by version, those that they came from, of what was lost as of what came;
 (c) along that history every version begins with the state that the one before ended with; what a reign began with, and
@@ -9,7 +10,8 @@
 (d) no request has two different live messages of the same hop;
 (e) all is at rest, and every shard has one primary;
 (f) every request that came to a stateful stage, and is live, is recorded there exactly once;
-(i) where an input has lost what its reader needed, that reader has said so, and nothing else is missing;
+(i) where an input has lost what its reader needed, that reader has said so, and nothing else is missing; one that was
+    cut and has grown past its reader's position since cannot be told from one that is whole (`checkpoint.inputs`);
 (g), (h) every live message, and every outcome, follows from what it was made of, and nobody who waits for one lacks it
     (`agents.sim.faults.states.meaning`).
 
@@ -23,6 +25,7 @@ from collections import Counter, defaultdict
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from agents.core.released import RELEASED_SECONDS
 from agents.sim.faults.broker import EGRESS, OUTCOMES, Standing
 from agents.sim.faults.states.meaning import Meaning
 from agents.sim.faults.states.provenance import Provenance
@@ -77,8 +80,8 @@ class Judge:
 
     def _lost_aloud(self) -> list[str]:
         """Judge a run in which an input lost what was needed: nothing is doubled, and all that is missing was told."""
-        counts = Counter(told.request for told in self._egress())
-        told = {partition for _, partition in self.run.stopped}
+        counts = self._counts()
+        told = {partition for _, partition in self.run.stopped} | {place[1] for place in self.run.refilled}
         silent = [
             request
             for request in self.run.accepted
@@ -149,8 +152,25 @@ class Judge:
                 if record.standing is Standing.COMMITTED:
                     yield record.body
 
+    def _counts(self) -> Counter[str]:
+        """Count the outcomes of each request; one that rests on a later report than the gate remembers is its last."""
+        counts: Counter[str] = Counter()
+        until: dict[str, float] = {}
+        for partition in range(self.play.scenario.partitions):
+            for record in self.play.broker.whole.get((EGRESS, partition), ()):
+                if record.standing is not Standing.COMMITTED:
+                    continue
+                request = record.body.request
+                reports = (self.provenance.at((OUTCOMES, partition), offset) for offset in record.body.offsets)
+                forgotten = max((one.appended for one in reports if one is not None), default=0.0) > until.get(
+                    request, inf
+                )
+                counts[request] += not forgotten
+                until[request] = record.appended + RELEASED_SECONDS
+        return counts
+
     def _outcomes(self) -> None:
-        counts = Counter(told.request for told in self._egress())
+        counts = self._counts()
         self.problems += [f"(a) {request}: no outcome" for request in self.run.accepted if request not in counts]
         self.problems += [f"(a) {request}: {n} outcomes" for request, n in counts.items() if n > 1]
         self.problems += [f"(a) {request}: nobody asked" for request in counts if request not in self.run.accepted]
@@ -279,7 +299,7 @@ class Judge:
             if partition % self.play.scenario.shards_of(stage) == shard:
                 for record in self.play.broker.whole.get((topic, partition), ()):
                     missing = record.request_id not in versions and self.provenance.lives(record)
-                    if missing and not self.provenance.is_taken_back(stage, record):
+                    if missing and not self.provenance.is_taken_back(record):
                         self.problems.append(f"(f) {stage}: {record.request_id} is recorded nowhere")
 
 

@@ -47,6 +47,7 @@ class Play(StateWorld):
         self.processes: dict[Slot, Living] = {}
         self._waiting: list[Fault] = []  # for a process to come to a point
         self._seen: dict[tuple[Fault, str], int] = {}
+        self._cut: dict[Place, int] = {}  # inputs whose end was cut off, with their readers' positions
         self.points = self._come_to
 
     # The run ---------------------------------------------------------------------------------------------------
@@ -258,6 +259,10 @@ class Play(StateWorld):
         if process.alive and process.standing is None:
             process.attempt(process.ousted)
 
+    def _waits_in_vain(self, process: Living) -> bool:
+        """Whether a join waits for parts, and for nothing else, of which chance has made another attempt do without."""
+        return bool(self.scenario.flaky) and isinstance(process, StatelessProcess) and process.only_joins
+
     # Inputs are damaged ----------------------------------------------------------------------------------------
 
     def _damage(self, fault: Fault) -> None:
@@ -276,6 +281,7 @@ class Play(StateWorld):
             if not read:
                 return
             self.broker.cut(place, self.random.choice(read))
+            self._cut[place] = needed
         self.result.damaged.add(place)
         self.wake(place)
         self.result.struck.append(f"{fault.kind.value} the input of {fault.stage}")
@@ -320,13 +326,13 @@ class Play(StateWorld):
         self.groups.move(stage, partition, to)
         for old in olds:
             if isinstance(old, Replica) and old.alive and old.standing is None:
-                old.after(self.latency(), partial(old.let_go, partition, partial(self._grant, stage, partition, to)))
-        self._strike_later(self.now + (_SESSION if olds else 0.0), partial(self._grant, stage, partition, to))
+                old.after(self.latency(), partial(old.let_go, partition, partial(self._grant, stage, partition)))
+        self._strike_later(self.now + (_SESSION if olds else 0.0), partial(self._grant, stage, partition))
 
-    def _grant(self, stage: str, partition: int, to: int) -> None:
-        """Tell the new owner, if it still is the one: what was not let go by then is taken."""
-        process = self.processes[stage, -1, to]
-        if partition in self.groups.of(stage, to) and isinstance(process, Replica) and process.alive:
+    def _grant(self, stage: str, partition: int) -> None:
+        """Tell the owner of now, which may be another than when the move began, or the old one again."""
+        process = self.processes[stage, -1, self.groups.owner(stage, partition)]
+        if isinstance(process, Replica) and process.alive:
             process.after(self.latency(), partial(self._take, process, partition))
 
     def _take(self, process: Replica, partition: int) -> None:
@@ -359,8 +365,9 @@ class Play(StateWorld):
     def _finish(self) -> Play:
         result = self.result
         result.seconds = self.now - START
+        result.refilled.update(place for place, needed in self._cut.items() if self.broker.end(place) >= needed)
         for slot, process in self.processes.items():
-            if not (process.alive and process.idle):
+            if not (process.alive and (process.idle or self._waits_in_vain(process))):
                 result.stuck.append(f"{slot[0]}.{max(slot[1], 0)}.{slot[2]}")
         for place in self.shards_of(self.scenario.topology.states):
             primaries = list(self._primaries(place))

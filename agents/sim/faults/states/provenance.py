@@ -35,7 +35,7 @@ class Provenance:
                 self._recorded[*mark.place, mark.version.epoch, one.partition, one.offset] = mark
         self._rests: dict[int, frozenset[Mark]] = {}
         self._lives: dict[int, bool] = {}
-        self._spoken: set[tuple[str, str, str]] | None = None
+        self._spoken: set[tuple[str, str]] | None = None
 
     def at(self, place: Place, offset: int) -> Record | None:
         """Give a record; None if there is none."""
@@ -81,23 +81,23 @@ class Provenance:
                     return mark
         return None
 
-    def is_taken_back(self, stage: str, record: Record) -> bool:
-        """Whether the sender of a message to a stage has told others that this stage gets nothing.
+    def is_taken_back(self, record: Record) -> bool:
+        """Whether the sender of a result has told a loss of the same request, too: of another attempt.
 
-        A model that fails by chance fails at one attempt and not at another. What a process that was paused sends of
-        its attempt may come to the stage when its sender has committed the other one: an old message, for the stage.
+        An attempt comes to a result or to a loss. A model that fails by chance fails at one attempt and not at another:
+        what a process that was paused sends of its attempt may come to a stage when its sender has committed the other
+        one. It is an old message for the stage, and the loss went to others, who wait for what can no longer come.
         """
         if not self._play.scenario.flaky or record.hop is None:
             return False
         if self._spoken is None:
             self._spoken = {
-                (one.request_id, one.hop.stage, lost)
+                (one.request_id, one.hop.stage)
                 for records in self._play.broker.whole.values()
                 for one in records
-                if one.hop is not None
-                for lost in one.lost
+                if one.hop is not None and one.lost
             }
-        return (record.request_id, record.hop.stage, stage) in self._spoken
+        return (record.request_id, record.hop.stage) in self._spoken
 
     def lives(self, record: Record) -> bool:
         """Whether all that a message rests on, or says that it does, is durable."""

@@ -74,6 +74,7 @@ class GateProcess(Replica):
         """Let a partition go."""
         self.core.revoke(partition)
         self._standing.pop(partition, None)
+        self.after(0.0, self._go_on)  # what was held of it has left room
 
     def let_go(self, partition: int, then: Callable[[], None]) -> None:
         """Let a partition go, between two transactions."""

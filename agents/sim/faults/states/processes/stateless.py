@@ -61,6 +61,7 @@ class StatelessProcess(Replica):
     def forget(self, partition: int) -> None:
         """Let a partition go."""
         self.core.revoke(self.now, partition)
+        self.after(0.0, self._pump)  # what was held of it has left room
 
     # What comes ------------------------------------------------------------------------------------------------
 
@@ -158,8 +159,13 @@ class StatelessProcess(Replica):
     @property
     def idle(self) -> bool:
         """Whether nothing is under way here."""
+        return self.only_joins and not self.core.waiting
+
+    @property
+    def only_joins(self) -> bool:
+        """Whether nothing is under way here but requests that wait for parts."""
         core, broker = self.core, self.world.broker
-        if self._coming or core.unsettled or core.waiting or core.commits() or not self.wire.is_quiet():
+        if self._coming or core.unsettled or core.commits() or not self.wire.is_quiet():
             return False
         return all(
             next(broker.read((self.topic, partition), position), None) is None

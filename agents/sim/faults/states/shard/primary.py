@@ -248,6 +248,8 @@ class Primary:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was read is recorded, written and durable."""
+        """Whether everything that was read is recorded, written and durable, and nobody is to take this one's place."""
         core = self.core
+        if self._gave_way:
+            return False
         return not (self._busy or self.outgoing.waits or core.waiting or core.depth or len(self.feed)) and core.settled

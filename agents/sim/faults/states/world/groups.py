@@ -23,6 +23,10 @@ class Groups:
         """Give the partitions of one replica."""
         return [partition for (name, partition), owner in self._owners.items() if (name, owner) == (stage, replica)]
 
+    def owner(self, stage: str, partition: int) -> int:
+        """Give the replica that has a partition."""
+        return self._owners[stage, partition]
+
     def move(self, stage: str, partition: int, to: int) -> None:
         """Give a partition to another replica."""
         self._owners[stage, partition] = to

@@ -66,6 +66,7 @@ class StateRun:
     stuck: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # that were noticed on the way
     damaged: set[Place] = field(default_factory=set)  # inputs that lost what somebody needed
+    refilled: set[Place] = field(default_factory=set)  # of them, those that have grown past what was lost
     stopped: set[tuple[str, int]] = field(default_factory=set)  # the readers that have said so: stage and partition
     struck: list[str] = field(default_factory=list)  # the faults that took place
     counts: dict[str, int] = field(default_factory=dict)
