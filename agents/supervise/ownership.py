@@ -158,8 +158,8 @@ class Ownership:
     def _round(self, stopping: Callable[[], bool]) -> None:
         tenure = self._tenure
         assert tenure is not None  # it was claimed
-        tenure.leaving = tenure.leaving or stopping()
         words, self._rest = self._rest or self._read(), []
+        tenure.leaving = tenure.leaving or stopping()  # as it is now: reading has waited
         for word in words:
             self._append(tenure.take(word))
         self._sending.serve(0)

@@ -94,12 +94,20 @@ def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):
     second.leave()
 
 
-def test_who_stops_anyway_is_waited_for(bench):
+def test_who_stops_anyway_is_waited_for(bench, monkeypatch):
     first = bench.ownership()
     assert first.claim()
     stopping = threading.Event()
+    reading = first._read
+
+    def read():  # it begins to stop while it waits for the question
+        words = reading()
+        if any(isinstance(word, owners.Ask) for word in words):
+            stopping.set()
+        return words
+
+    monkeypatch.setattr(first, "_read", read)
     first.keep(bench.ended.set, stopping.is_set)
-    stopping.set()
     second = bench.ownership()
     claiming = threading.Thread(target=second.claim)
     claiming.start()
