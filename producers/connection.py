@@ -32,6 +32,8 @@ KEY_PASSWORD = "ssl.key.password"  # noqa: S105 - a property's name
 CHECK_HOST = "ssl.endpoint.identification.algorithm"
 VERIFY = "enable.ssl.certificate.verification"
 
+SOCKET_TIMEOUT = "socket.timeout.ms"  # what a request may take; links that are slower than its size need more
+
 _ALIASES = {"sasl.mechanisms": MECHANISM}
 _CHOICES: dict[str, tuple[str, ...]] = {
     PROTOCOL: ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -40,7 +42,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     VERIFY: ("true", "false"),
 }
 _FREE = (USERNAME, PASSWORD, CA_FILE, CERTIFICATE, KEY_FILE, KEY_PASSWORD)
-_KNOWN = (*_CHOICES, *_FREE)
+_KNOWN = (*_CHOICES, *_FREE, SOCKET_TIMEOUT)
+_LEAST_TIMEOUT = 2_000  # milliseconds; a broker may hold an answer back for half a second
 # Where no broker can be reached, librdkafka (2.16) starts from the bootstrap addresses again, and requests under way to
 # the brokers that it drops then are never answered: with one broker that restarts, a transaction hangs for good,
 # whatever the time limit of the call. Without that it finds the same broker again. It is for transactions alone: a
@@ -48,11 +51,16 @@ _KNOWN = (*_CHOICES, *_FREE)
 # again is without brokers for good.
 TRANSACTIONAL = {"metadata.recovery.strategy": "none"}
 # A broker that restarts is back within seconds, and may lead again at once what it led; librdkafka's default backs off
-# for up to ten before it connects again, and for a second before it asks again.
+# for up to ten before it connects again, and for a second before it asks again. One that stands still with its
+# connections open is given up after 6 s instead of 60, as in stages (`agents.live.consumer.silence`): until then all
+# that is under way to it waits, though the cluster has long elected other leaders. What a broker holds back on purpose
+# (members of a group that have not come yet) has a longer limit of librdkafka's own.
 _RECOVERY: dict[str, Any] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 50,
     "retry.backoff.max.ms": 250,
+    SOCKET_TIMEOUT: 6_000,
 }
 _SECRET = frozenset({PASSWORD, KEY_PASSWORD})
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})")
@@ -189,6 +197,10 @@ def _checked(key: str, text: str) -> tuple[str, str]:
         close = difflib.get_close_matches(key, _KNOWN, 1)
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(_KNOWN))}"
         raise UsageError(f"unknown client property {key!r}: {hint}")
+    if key == SOCKET_TIMEOUT:
+        if not (text.isdecimal() and int(text) >= _LEAST_TIMEOUT):
+            raise UsageError(f"property {key} is {text!r}: give milliseconds, {_LEAST_TIMEOUT} or more")
+        return key, text
     if key not in _CHOICES:
         if not text:
             raise UsageError(f"property {key} is empty")

@@ -62,14 +62,14 @@ _REPLICATED: dict[str, str | int] = {
     "transaction.state.log.min.isr": 2,
     "share.coordinator.state.topic.replication.factor": 3,
     "share.coordinator.state.topic.min.isr": 2,
-    # A dead node's partitions have other leaders within about two seconds. One that only stood still for so long loses
+    # A dead node's partitions have other leaders within about one second. One that only stood still for so long loses
     # its leaderships and nothing else, so it is not worth Kafka's 9 s.
-    "broker.session.timeout.ms": 1500,
-    "broker.heartbeat.interval.ms": 250,
+    "broker.session.timeout.ms": 1000,
+    "broker.heartbeat.interval.ms": 150,
     # The same for the controller: its successor is elected, and then waits for the sessions of all nodes.
-    "controller.quorum.fetch.timeout.ms": 1000,
-    "controller.quorum.election.timeout.ms": 500,
-    "controller.quorum.election.backoff.max.ms": 300,
+    "controller.quorum.fetch.timeout.ms": 700,
+    "controller.quorum.election.timeout.ms": 300,
+    "controller.quorum.election.backoff.max.ms": 150,
     "controller.quorum.request.timeout.ms": 1000,
     # What waits for all replicas in sync waits for one that stands still, until it is no longer counted among them.
     "replica.lag.time.max.ms": 2000,

@@ -18,8 +18,9 @@ def test_a_plain_cluster_needs_only_its_address():
     confluent = settings.confluent()
     assert confluent.pop("bootstrap.servers") == "localhost:9092"
     # What every client has: it is back soon at a broker that is back, where librdkafka's own wait grows to ten seconds.
+    assert confluent.pop("socket.timeout.ms") == 6_000
     assert max(confluent.values()) <= 500
-    assert set(confluent) == {"reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.max.ms"}
+    assert all(".backoff." in key for key in confluent)
     assert settings.aiokafka() == {"bootstrap_servers": ["localhost:9092"], "security_protocol": "PLAINTEXT"}
     assert settings.faust() == {"broker": ["kafka://localhost:9092"]}
 
@@ -100,11 +101,19 @@ def test_a_numeric_password_in_yaml_stays_as_written(tmp_path):
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "use one of PLAIN"),
         ({"security.protocol": "SSL", "ssl.key.location": "x"}, "go together"),
         ({**SASL, "sasl.password": ""}, "is empty"),
+        ({"socket.timeout.ms": "6 s"}, "give milliseconds, 2000 or more"),
+        ({"socket.timeout.ms": "500"}, "give milliseconds, 2000 or more"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(properties, message):
     with pytest.raises(UsageError, match=message):
         ClientSettings(bootstrap="a:1", properties=properties)
+
+
+def test_a_broker_that_stands_still_is_given_up_after_six_seconds_or_as_told():
+    assert ClientSettings(bootstrap="a:1").confluent()["socket.timeout.ms"] == 6_000
+    slow = ClientSettings(bootstrap="a:1", properties={"socket.timeout.ms": "60000"})
+    assert slow.confluent()["socket.timeout.ms"] == "60000"
 
 
 def test_a_file_error_names_the_file_and_never_the_secret(tmp_path):
