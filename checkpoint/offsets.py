@@ -15,12 +15,18 @@ Every operation is O(1) amortised; memory is one entry per record between `posit
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
+
+from checkpoint.runs import Runs
+
+if TYPE_CHECKING:
+    from checkpoint.runs import Run
 
 
 class PartitionOffsets:
     """One partition's taken and finished offsets."""
 
-    __slots__ = ("_finished", "_holds", "_last", "_open", "position")
+    __slots__ = ("_finished", "_holds", "_last", "_open", "_runs", "position")
 
     def __init__(self, position: int) -> None:
         """`position`: the committed offset, or where reading starts if nothing was committed."""
@@ -28,6 +34,7 @@ class PartitionOffsets:
         self._last = position - 1
         self._open: deque[int] = deque()  # taken, at or above position, in order
         self._finished: set[int] = set()  # the finished ones among them; never the first
+        self._runs = Runs()  # the same
         self._holds: dict[int, int] = {}  # how often `done` is still to be called before the call that finishes
 
     def taken(self, offset: int) -> bool:
@@ -54,10 +61,12 @@ class PartitionOffsets:
             raise ValueError(f"offset {offset} is not taken and unfinished")
         if offset != pending[0]:
             self._finished.add(offset)
+            self._runs.add(offset)
             return
         pending.popleft()
         finished = self._finished
         while pending and pending[0] in finished:
+            self._runs.pop(pending[0])
             offset = pending.popleft()
             finished.remove(offset)
         self.position = offset + 1
@@ -68,9 +77,9 @@ class PartitionOffsets:
         return len(self._open)
 
     @property
-    def covered(self) -> tuple[int, ...]:
-        """The finished offsets above `position`, in order."""
-        return tuple(sorted(self._finished))
+    def covered(self) -> tuple[Run, ...]:
+        """The finished offsets above `position`, as runs in order."""
+        return self._runs.pairs()
 
     @property
     def unfinished(self) -> int:

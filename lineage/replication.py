@@ -85,7 +85,7 @@ class InputPlace(NamedTuple):
     partition: int
     position: int  # every offset below it is covered
     note: str = ""  # what to read again below it (checkpoint.notes)
-    covered: tuple[int, ...] = ()  # the offsets above the position that are covered too, ascending
+    covered: tuple[tuple[int, int], ...] = ()  # above it: runs from an offset to before another, in order, apart
 
 
 @dataclass(frozen=True, slots=True)

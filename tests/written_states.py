@@ -75,7 +75,7 @@ class ShardWriter:
             captured,
             writing,
             batches=[batch],
-            inputs=[InputPlace(self.shard, position, "r1:", (position + 2,))],
+            inputs=[InputPlace(self.shard, position, "r1:", ((position + 2, position + 3),))],
             **more,
         )
         head = Manifest(version, self.history.links, tuple(requires), self.claimant, at_us=1_700_000_000_000_000)

@@ -46,7 +46,8 @@ def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything
         count = "an unknown number of keys" if keys is None else counted(keys, "key", "keys")
         facts["keyed"] = f"{count} on {counted(len(contents.pages), 'page', 'pages')}, {size(sum(contents.pages))}"
     for place in contents.inputs:
-        covered = f" and {len(place.covered)} above" if place.covered else ""
+        above = sum(end - start for start, end in place.covered)
+        covered = f" and {above} above" if above else ""
         facts[f"input {place.partition}"] = f"covered below offset {place.position}{covered}"
     width = max(map(len, facts))
     for name, text in facts.items():

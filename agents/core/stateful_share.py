@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 
 from agents.core.share import Share, Taken
 from checkpoint.notes import Note, merge
+from checkpoint.runs import contains, union
 from lineage.replication import InputPlace
 
 if TYPE_CHECKING:
     from agents.core.request import Delivery
+    from checkpoint.runs import Run
 
 
 class StatefulShare(Share):
@@ -30,20 +32,19 @@ class StatefulShare(Share):
 
     __slots__ = ("_snapshot", "_snapshot_of", "covered")
 
-    def cover(self, offsets: tuple[int, ...]) -> None:
+    def cover(self, runs: tuple[Run, ...]) -> None:
         """Note what the base covers above its position. Call it before the first record is taken."""
-        self.covered = set(offsets)
+        self.covered = runs
         self._snapshot: InputPlace | None = None
         self._snapshot_of = (-1, -1, -1)
 
     def take(self, delivery: Delivery) -> Taken:
         """Take one record, unless the base covers it."""
         offset = delivery.offset
-        if offset not in self.covered:
+        if not contains(self.covered, offset):
             return super().take(delivery)
         if not self.offsets.taken(offset):
             return Taken.STRAY
-        self.covered.discard(offset)
         if delivery.request_id:
             self.remember(delivery)
         self.offsets.done(offset)
@@ -59,11 +60,10 @@ class StatefulShare(Share):
 
     def _place(self) -> InputPlace:
         offsets = self.offsets
-        covered = {*offsets.covered, *(offset for offset in self.covered if offset >= offsets.position)}
+        covered = union((*offsets.covered, *self.covered), offsets.position)
         position = offsets.position
-        while position in covered:
-            covered.remove(position)
-            position += 1
+        if covered and covered[0][0] == position:
+            position, covered = covered[0][1], covered[1:]
         unread = [(offsets.position, position)] if position > offsets.position else []
         note = Note(merge([*self.spans(), *unread], position)).encode(position)
-        return InputPlace(self.partition, position, note, tuple(sorted(covered)))
+        return InputPlace(self.partition, position, note, covered)

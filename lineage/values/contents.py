@@ -7,7 +7,7 @@ columns of different lengths, negative numbers where none can be, shapes and dig
 from __future__ import annotations
 
 import math
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
@@ -189,20 +189,23 @@ def _output(fields: Fields) -> Output:
 
 
 def _pack_input(place: InputPlace) -> Fields:
-    gaps = [upper - lower for lower, upper in pairwise((place.position, *place.covered))]
-    if not 0 <= place.partition <= _INT_MOST or place.position < 0 or min(gaps, default=1) < 1:
+    runs = [upper - lower for lower, upper in pairwise((place.position, *chain.from_iterable(place.covered)))]
+    if not 0 <= place.partition <= _INT_MOST or place.position < 0 or min(runs, default=1) < 1:
         raise WireError(
             reasons.NOT_ENCODABLE, f"partition {place.partition} is covered in no order from {place.position} on"
         )
-    return {"partition": place.partition, "position": place.position, "note": place.note, "gaps": gaps}
+    return {"partition": place.partition, "position": place.position, "note": place.note, "runs": runs}
 
 
 def _input(fields: Fields) -> InputPlace:
-    partition, position, gaps = fields["partition"], fields["position"], fields["gaps"]
-    covered = tuple(accumulate(gaps, initial=position))[1:]
-    if min(partition, position) < 0 or min(gaps, default=1) < 1 or (covered and covered[-1] > _LONG_MOST):
+    partition, position, gaps, runs = (fields[name] for name in ("partition", "position", "gaps", "runs"))
+    single = tuple(accumulate(gaps, initial=position))[1:]
+    bounds = tuple(accumulate(runs, initial=position))[1:]
+    bad = min(partition, position) < 0 or min((*gaps, *runs), default=1) < 1 or len(bounds) % 2 or (gaps and runs)
+    if bad or max((*single, *bounds), default=0) > _LONG_MOST:
         raise corrupt(f"partition {partition} is covered in no order from {position} on")
-    return InputPlace(partition, position, fields["note"], covered)
+    covered = [(offset, offset + 1) for offset in single] + list(zip(bounds[::2], bounds[1::2], strict=True))
+    return InputPlace(partition, position, fields["note"], tuple(covered))
 
 
 def rows_of(fields: Fields, *columns: str) -> list[tuple[Any, ...]]:

@@ -132,7 +132,7 @@ def test_an_import_keeps_the_shards_positions_and_memory(settings, spec, track):
     changed = import_state(settings, spec, ("track", 1), {}, keyed_states(9), "a test")
     assert (changed.base, changed.version) == (V1, Version(2, 2))
     manifest, contents, (state, keyed) = newest(settings, spec, ("track", 1))
-    assert contents.inputs == (InputPlace(1, 40, "r1:", (42,)),)
+    assert contents.inputs == (InputPlace(1, 40, "r1:", ((42, 43),)),)
     assert state == {}
     assert same(dict(sorted(keyed.items())), dict(sorted(keyed_states(9).items())))
     assert manifest.chain == ((1, Version(0, 0)), (2, V1))
@@ -149,7 +149,7 @@ def test_a_rewound_shard_has_the_old_state_the_new_positions_and_nothing_of_old_
     assert (changed.base, changed.version, changed.durable) == (Version(2, 3), Version(3, 4), True)
     manifest, contents, (state, _) = newest(settings, spec, ("learn", 0))
     assert same(state, states(1))
-    assert contents.inputs == (InputPlace(0, 30, "r1:", (32,)),)
+    assert contents.inputs == (InputPlace(0, 30, "r1:", ((32, 33),)),)
     assert manifest.digest == version_digest(contents) == old.digest
     assert {chunk.key.epoch for chunk in contents.chunks} == {3}
     # The way back is open as long as nobody has tombstoned anything.

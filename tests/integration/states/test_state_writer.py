@@ -84,14 +84,14 @@ def test_a_version_is_read_back_as_it_was(bench):
     primary = Primary(bench)
     state = {"w": np.arange(5_000, dtype=np.float32), "step": 7}
     batches = (Batch(1, (Record("q", 0, 12),)),)
-    manifest = primary.write(state, batches=batches, inputs=[InputPlace(0, 12, "r1:", (14,))])
+    manifest = primary.write(state, batches=batches, inputs=[InputPlace(0, 12, "r1:", ((14, 15),))])
     (key, value), *others = bench.records("versions")
     assert (key, others) == (b"manifest/1/1", [])
     assert ReplicationDecoder().manifest(value) == manifest
     chunks = dict(bench.records("state"))
     contents = open_contents(manifest, lambda key: chunks.get(b"%d/%d/%d" % key))
     assert contents.batches == batches
-    assert contents.inputs == (InputPlace(0, 12, "r1:", (14,)),)
+    assert contents.inputs == (InputPlace(0, 12, "r1:", ((14, 15),)),)
     read, _ = assemble(contents, lambda key: chunks.get(b"%d/%d/%d" % key))
     assert read["step"] == 7
     assert read["w"].tobytes() == state["w"].tobytes()

@@ -331,7 +331,7 @@ def test_the_digest_of_a_version_is_that_of_its_state():
     for changed in (state | {"lr": 0.2}, state | {"w": state["w"] + 1}, state | {"more": 1}):
         third, _ = write(ChunkLog(3), topic, Version(3, len(topic)), Capture().take(changed))
         assert version_digest(third) != version_digest(one)
-    read_on = replace(one, inputs=(InputPlace(0, 9, "r1:", (12,)),), batches=(Batch(1),))
+    read_on = replace(one, inputs=(InputPlace(0, 9, "r1:", ((12, 13),)),), batches=(Batch(1),))
     assert version_digest(read_on) == version_digest(one)
 
 

@@ -63,7 +63,7 @@ def test_records_may_come_in_any_order(stored):
 def test_what_the_shard_remembers_is_that_of_the_base(stored):
     contents, records = stored
     kept = {
-        "inputs": (InputPlace(0, 70, "r1:", (72,)),),
+        "inputs": (InputPlace(0, 70, "r1:", ((72, 73),)),),
         "outputs": (Output("t", 0, b"k", b"v"),),
     }
     base = Contents(values={"old": 1}, batches=(Batch(7),), **kept)

@@ -69,15 +69,19 @@ entries = st.lists(
     unique_by=lambda entry: entry.name,
 )
 
+
+def _runs(position, gaps):
+    bounds = tuple(accumulate(gaps, initial=position))[1:]
+    return tuple(zip(bounds[::2], bounds[1::2], strict=True))
+
+
 inputs = st.lists(
     st.builds(
-        lambda partition, position, note, gaps: InputPlace(
-            partition, position, note, tuple(accumulate(gaps, initial=position))[1:]
-        ),
+        lambda partition, position, note, gaps: InputPlace(partition, position, note, _runs(position, gaps)),
         ints,
         numbers,
         names,
-        st.lists(st.integers(1, 2**50), max_size=3),
+        st.lists(st.integers(1, 2**50), max_size=4).filter(lambda gaps: len(gaps) % 2 == 0),
     ),
     max_size=2,
 ).map(tuple)

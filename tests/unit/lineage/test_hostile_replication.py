@@ -52,6 +52,10 @@ def memory_of(message):
         {"partition": 0, "position": 5, "gaps": [1, 0]},
         {"partition": 0, "position": 5, "gaps": [-3]},
         {"partition": 0, "position": 2**62, "gaps": [2**62, 2**62]},
+        {"partition": 0, "position": 5, "runs": [1, 0]},
+        {"partition": 0, "position": 5, "runs": [2]},
+        {"partition": 0, "position": 2**62, "runs": [2**62, 2**62]},
+        {"partition": 0, "position": 5, "gaps": [2], "runs": [1, 2]},
     ],
 )
 def test_inputs_that_no_shard_has_read_are_corrupt(place):
@@ -59,6 +63,14 @@ def test_inputs_that_no_shard_has_read_are_corrupt(place):
     schema = fastavro.parse_schema(OWN_PARSED[CONTENTS].to_json())
     fastavro.schemaless_writer(stream, schema, {"inputs": [place]})
     assert attempt(HEADERS[CONTENTS] + stream.getvalue()) == reasons.CORRUPT
+
+
+def test_what_an_earlier_build_covers_offset_by_offset_is_read():
+    stream = io.BytesIO()
+    schema = fastavro.parse_schema(OWN_PARSED[CONTENTS].to_json())
+    fastavro.schemaless_writer(stream, schema, {"inputs": [{"partition": 0, "position": 5, "gaps": [2, 1, 4]}]})
+    contents = read(HEADERS[CONTENTS] + stream.getvalue())
+    assert contents.inputs == (InputPlace(0, 5, "", ((7, 8), (8, 9), (12, 13))),)
 
 
 HOSTILE = {
@@ -165,8 +177,8 @@ def test_columns_of_different_lengths_are_corrupt(columns):
         Contents(inputs=(InputPlace(2**31, 0),)),
         Contents(inputs=(InputPlace(0, -1),)),
         Contents(inputs=(InputPlace(0, 2**63),)),
-        Contents(inputs=(InputPlace(0, 5, "", (5,)),)),
-        Contents(inputs=(InputPlace(0, 5, "", (9, 8)),)),
+        Contents(inputs=(InputPlace(0, 5, "", ((5, 6),)),)),
+        Contents(inputs=(InputPlace(0, 5, "", ((9, 10), (8, 9))),)),
         Contents(inputs=(InputPlace(0, 5, None),)),
     ],
 )
