@@ -108,8 +108,10 @@ class ReadAtStart(Follower):
     """It reads the version logs to their ends when its process begins, and not when a partition comes."""
 
     def read_to_ends(self, then):
-        self._wishes.append(({}, then))
-        self._fulfil()
+        if self.current:
+            self._process.after(0.0, then)
+        else:
+            super().read_to_ends(then)
 
 
 class ForgetsWhenRead(HopLane):

@@ -98,8 +98,8 @@ class Judge:
         """Read what compaction leaves at last, as a member that begins then."""
         broker = self.play.broker
         for place in self.places:
-            broker.compact(versions_of(place), inf)
-            broker.compact(state_of(place), inf)
+            broker.compact(versions_of(place), broker.end(versions_of(place)))
+            broker.compact(state_of(place), broker.end(state_of(place)))
         try:
             for place in self.places:
                 standby = self.standbys[place]

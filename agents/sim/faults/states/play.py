@@ -132,9 +132,9 @@ class Play(StateWorld):
         topics = [place for place in self.broker.logs if place == CONTROL or place[0].endswith((VERSIONS, STATE))]
         if topics:
             place, before = self.random.choice(sorted(topics)), self.now - self.scenario.lag
-            old = [record.appended for record in self.broker.logs[place] if record.appended < before]
-            if old:  # a segment may end anywhere
-                self.broker.compact(place, self.random.choice(old))
+            old = [record.offset for record in self.broker.logs[place] if record.appended < before]
+            if old:
+                self.broker.compact(place, self.random.choice(old) + 1)
         self._schedule_compaction()
 
     # What goes wrong -------------------------------------------------------------------------------------------

@@ -202,11 +202,6 @@ class GateProcess(Replica):
             return  # the transaction tells
         super().ousted()
 
-    def was_away(self, seconds: float) -> None:
-        """Read the logs to where they end now before judging by them, if they may have been compacted."""
-        if seconds > self.world.scenario.lag / 2 and self.follower is not None:
-            self.follower.was_away()
-
     @property
     def idle(self) -> bool:
         """Whether nothing is under way here."""

@@ -71,13 +71,12 @@ class Living(Process):
         """Continue, with what it was about to do and to send."""
         waiting, self.standing = self.standing or [], None
         self.wire.goes_on()
-        self.was_away(self.world.now - self.since)
         for what in waiting:
             if self.alive:
                 what()
 
-    def was_away(self, seconds: float) -> None:
-        """Hear for how long it stood still."""
+    def fell_behind(self) -> None:
+        """Hear that a version log may have been compacted where it is read next."""
 
     def die(self) -> None:
         """End now. Of what was under way to each partition, a beginning arrives."""

@@ -86,11 +86,6 @@ class StatelessProcess(Replica):
         self.core.durability_changed(self.now)
         self._pump()
 
-    def was_away(self, seconds: float) -> None:
-        """Read the logs to where they end now before judging by them, if they may have been compacted."""
-        if self.follower is not None and seconds > self.world.scenario.lag / 2:
-            self.follower.was_away()
-
     # What the core asks for ------------------------------------------------------------------------------------
 
     def _pump(self) -> None:

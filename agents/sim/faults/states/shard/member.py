@@ -274,18 +274,11 @@ class MemberProcess(Host):
         if self.primary is not None:
             self.primary.outgoing.flush()
 
-    def was_away(self, seconds: float) -> None:
-        """Read the logs to where they end now before judging by them, if they may have been compacted.
-
-        Who claims then cannot say what a fence finds: it ends, and is started again.
-        """
-        if seconds <= self.world.scenario.lag / 2:
-            return
+    def fell_behind(self) -> None:
+        """End, if this one claims: it cannot say any more what its fence finds."""
         if self.member.role in (Role.CLAIMING, Role.FENCING):
             self.die()
             self.world.ended(self)
-        else:
-            self.follower.was_away()
 
     def commit(self) -> None:
         """Commit what the newest durable version covers; it only tells others."""

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from agents.sim.faults.states.world.topics import versions_of
+from checkpoint.following import Following
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.process import Process
+    from agents.sim.faults.states.processes.living import Living
     from agents.sim.faults.states.world.state_world import StateWorld
     from checkpoint.logs import Logs
 
+_AT_ONCE = 3  # records that are read before others get to do something
+_PAUSE = 0.002  # seconds until the next ones are, at most
+_LOOKS = 3  # in the time after which a log that was not read is not known any more
+
 
 class Follower:
-    """Reads the logs of some shards. A record of `own` is shown to `seen`, with whether it counts."""
+    """Reads the logs of some shards, a few records at a time. A record of `own` is shown to `seen`, with if it counts.
+
+    How far a log is known is `checkpoint.following`'s, as live: also after a pause, or when what is read comes late.
+    """
 
     def __init__(
         self,
         world: StateWorld,
-        process: Process,
+        process: Living,
         logs: Logs,
         places: Iterable[Place],
         changed: Callable[[], None],
@@ -30,63 +39,79 @@ class Follower:
     ) -> None:
         self.logs = logs
         self.positions = dict.fromkeys(places, 0)
-        self.void = 0
         self._world = world
         self._process = process
         self._changed = changed
         self._seen = seen
-        self._ends = {place: world.broker.end(versions_of(place)) for place in self.positions}
-        self._behind = set(self.positions)
-        self._wishes: list[tuple[dict[Place, int], Callable[[], None]]] = []
+        away = world.scenario.lag / 2
+        self._followings: dict[Place, Following[Callable[[], None]]] = {
+            place: Following(away, world.now) for place in self.positions
+        }
         for place in self.positions:
             world.subscribe(process, versions_of(place), partial(self.poll, place))
-            process.after(world.latency(), partial(self.poll, place))
+            process.after(world.latency(), partial(self._keep_up, place, away / _LOOKS))
 
     @property
     def current(self) -> bool:
-        """Whether all logs were read up to where they ended at first."""
-        return not self._behind
+        """Whether all logs are known up to where they ended not long ago."""
+        return all(following.current for following in self._followings.values())
+
+    def _keep_up(self, place: Place, period: float) -> None:
+        """Ask where a log ends, now and then, also where nothing comes."""
+        self.poll(place)
+        self._process.after(period, partial(self._keep_up, place, period))
 
     def poll(self, place: Place) -> None:
-        """Read what is there."""
-        topic = versions_of(place)
-        for record in self._world.broker.read(topic, self.positions[place]):
+        """Read some of what is there, unless it comes late to this process."""
+        world, topic, following = self._world, versions_of(place), self._followings[place]
+        wait = world.reads_at(self._process, topic, world.now) - world.now
+        if wait > 0:
+            self._process.after(wait, partial(self.poll, place))
+            return
+        if following.wants_end(world.now):
+            following.end(world.now, world.broker.end(topic))
+        if following.behind(world.now):
+            self.logs.fell_behind(place)
+            self._process.fell_behind()
+            if not self._process.alive:
+                return
+        there = list(islice(world.broker.read(topic, self.positions[place]), _AT_ONCE + 1))
+        for record in there[:_AT_ONCE]:
             self.positions[place] = record.offset + 1
             counts = record.body is not None and self.logs.take(place, record.body.record)
             if self._seen is not None:
                 self._seen(place, record, counts)
                 if not self._process.alive:
                     return
-        self.positions[place] = self._world.broker.end(topic)  # the last records may have been compacted away
-        if place in self._behind and self.positions[place] >= self._ends[place]:
+        if len(there) > _AT_ONCE:
+            self._process.after(_PAUSE * world.random.random(), partial(self.poll, place))
+        else:
+            self.positions[place] = world.broker.end(topic)  # the last records may have been compacted away
+        caught_up, fulfilled = following.read(self.positions[place])
+        if caught_up:
             self.logs.caught_up(place)
-            self._behind.discard(place)
         self._changed()
-        self._fulfil()
+        for then in fulfilled:
+            then()
 
     def read_to_ends(self, then: Callable[[], None]) -> None:
         """Have `then` called when all logs were read to where they end now."""
-        self._wishes.append(({place: self._world.broker.end(versions_of(place)) for place in self.positions}, then))
-        self._fulfil()
-
-    def _fulfil(self) -> None:
-        positions = self.positions
-        due = [wish for wish in self._wishes if self.current and all(positions[p] >= e for p, e in wish[0].items())]
-        self._wishes = [wish for wish in self._wishes if wish not in due]
-        for _, then in due:
+        left = set(self.positions)
+        if not left:
             then()
 
-    def was_away(self) -> None:
-        """Note that some of what is still to be read may have been compacted."""
+        def reached(place: Place) -> None:
+            left.discard(place)
+            if not left:
+                then()
+
         for place in self.positions:
-            self.logs.fell_behind(place)
-            self._behind.add(place)
-            self._ends[place] = self._world.broker.end(versions_of(place))
-            self._process.after(self._world.latency(), partial(self.poll, place))
+            self._followings[place].wish(partial(reached, place))
+            self._process.after(0.0, partial(self.poll, place))
 
     def read_up(self) -> bool:
         """Whether nothing is left to read."""
         broker = self._world.broker
-        return all(
+        return self.current and all(
             next(broker.read(versions_of(place), position), None) is None for place, position in self.positions.items()
         )

@@ -106,11 +106,16 @@ class StateWorld:
                 reader.due = True
                 self._tell(reader, self.now + 0.0005 + 0.0025 * self.random.random())
 
-    def _tell(self, reader: _Reader, when: float) -> None:
+    def reads_at(self, process: Process, place: Place, when: float) -> float:
+        """Give the first moment from `when` on at which a process gets to read a place."""
         when = self.answering(when)
         for stage, late, start, end, replica in self._late:
-            if reader.process.stage == stage and late == reader.place and start <= when < end:
-                when = end if replica in (-1, reader.process.replica) else when
+            if process.stage == stage and late == place and start <= when < end:
+                when = end if replica in (-1, process.replica) else when
+        return when
+
+    def _tell(self, reader: _Reader, when: float) -> None:
+        when = self.reads_at(reader.process, reader.place, when)
 
         def come() -> None:
             reader.due = False

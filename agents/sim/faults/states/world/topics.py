@@ -7,6 +7,7 @@ a tombstone. Nothing says when it happens.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from agents.sim.faults.broker import EGRESS, Broker, Record
@@ -57,12 +58,10 @@ class StateBroker(Broker):
             self._ends[place] = self._ends.get(place, 0) + self._gap()
         return super().append(place, record)
 
-    def compact(self, place: Place, before: float) -> None:
-        """Clean what was appended before that time."""
+    def compact(self, place: Place, before: int) -> None:
+        """Clean what lies below that offset: a segment may end anywhere."""
         log = self.logs.get(place, [])
-        old = 0
-        while old < len(log) and log[old].appended < before:
-            old += 1
+        old = bisect_left(log, before, key=lambda record: record.offset)
         newest = {record.request_id: record for record in log[:old]}
         kept = [r for r in log[:old] if newest[r.request_id] is r and r.body is not None]
         self.compacted += old - len(kept)
