@@ -55,6 +55,7 @@ class Append:
     """Append this record, once: a claim to the control log, the others to the shard's version log."""
 
     record: Claim | Fence | Base
+    why: str = ""  # a claim is made
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,8 +103,8 @@ class Member:
         self.name = name
         self.role = Role.BACKUP
         self.epoch = 0  # of the newest attempt
-        self._claims = claims
-        self._logs = logs
+        self.claims = claims
+        self.logs = logs
         self._base: Version | None = None
 
     def wanted(self) -> Action | None:
@@ -140,7 +141,7 @@ class Member:
         return self._actions[act](self)
 
     def _claim(self) -> Action:
-        self.epoch = max(self._claims.epoch(self.place), self._logs.log(self.place).epoch, self.epoch) + 1
+        self.epoch = max(self.claims.epoch(self.place), self.logs.log(self.place).epoch, self.epoch) + 1
         return Append(Claim(*self.place, self.epoch, self.name))
 
     def _fence(self) -> Action:
@@ -148,11 +149,11 @@ class Member:
 
     def _decide(self) -> Action:
         base = self._base = self.choose()
-        return Append(Base(self.epoch, self.name, base, self._logs.chain(self.place, self.epoch, base)))
+        return Append(Base(self.epoch, self.name, base, self.logs.chain(self.place, self.epoch, base)))
 
     def choose(self) -> Version:
         """Choose the base; called when the own fence has just been read."""
-        return self._logs.candidate(self.place)
+        return self.logs.candidate(self.place)
 
     def _load(self) -> Action:
         assert self._base is not None  # the table has it so

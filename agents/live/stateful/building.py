@@ -28,7 +28,7 @@ from agents.live.stateful.member import ShardMember
 from agents.live.stateful.reading import ShardInput
 from agents.live.stateful.rehearsing import Rehearsal
 from agents.live.stateful.reigning import Reigns
-from agents.live.stateful.roles import Roles
+from agents.live.stateful.roles import RoleDriver
 from agents.live.stateful.speaking import Speaker, others_than_words
 from agents.live.stateful.threads import Thread
 from agents.live.stateful.transactions import take_over
@@ -39,9 +39,11 @@ from agents.live.states.log_reader import LogReader
 from agents.live.states.standby import StandbyReader
 from agents.live.underway import folder_of
 from agents.live.waits import LOOK_SECONDS
+from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
-from checkpoint.promotion import Role
+from checkpoint.promotion import Member, Role
+from checkpoint.roles import Roles
 from lineage.errors import SpillwayError
 from lineage.marks import Version
 from lineage.values.codec import Decoder
@@ -165,10 +167,10 @@ class Built:
             copies=Thread(self._loop, self.crashed),
             reload_schemas=self._schemas.relearn,
             crashed=self.crashed,
-            may_emit=lambda: self.member.roles.right.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
+            may_emit=lambda: self.member.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
             reads_on=lambda: not self.input.waits,
             suspects=Suspects(),
-            begin_anew=lambda why: self.member.roles.want(why),  # noqa: PLW0108 - as before
+            begin_anew=lambda why: self.member.turns.want(why),  # noqa: PLW0108 - as before
         )
 
     # In order --------------------------------------------------------------------------------------------------
@@ -187,21 +189,23 @@ class Built:
             decoder=ReplicationDecoder(self._schemas.book),
             relearn=self._schemas.relearn,
         )
-        roles = Roles(
-            self._place,
-            self._name,
-            self._index,
-            Lease(self._config.spec.lease),
-            self._logs,
+        transacts = config.spec.replication == "kafka-eos"
+        turns = RoleDriver(
+            Roles(
+                Member(self._place, self._name, Claims(), self._logs),
+                self._index,
+                Lease(self._config.spec.lease),
+                prepares=transacts,
+            ),
             self.member,
             appender=self._appender,
             read_to_end=self._reader.read_to_end,
             crashed=self.crashed,
-            before_fence=self._take_over if config.spec.replication == "kafka-eos" else None,
+            before_fence=self._take_over if transacts else None,
         )
-        self.member.join(roles, self._copies, self.input)
+        self.member.join(turns, self._copies, self.input)
         standing = Standing(Role.BACKUP.value)
-        self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, roles, post)
+        self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, turns, post)
         self._tell()
         self._means.work.guard.look({})
         self._means.work.guard.watch(self._loop, self.crashed)
@@ -279,7 +283,7 @@ class Built:
 
     def begin(self) -> None:
         """Take part: everything that a promotion needs is there."""
-        self.member.roles.begin()
+        self.member.turns.begin()
 
     @property
     def settled(self) -> bool:
@@ -291,7 +295,7 @@ class Built:
         """Stop what a reign does."""
         self.speaker.end(farewell=True)
         if self.member.primary is not None:
-            self.member.roles.right.end()  # nothing is sent any more, so nobody asks for it
+            self.member.turns.silence()  # nothing is sent any more, so nobody asks for it
         self.member.end()
 
     async def close(self) -> None:

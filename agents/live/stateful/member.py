@@ -1,7 +1,7 @@
 """One member of a stateful shard: what its logs, its peers, its input and its states say, brought together.
 
 It listens to the version logs and to the control log (`agents.live.states.log_reader.Listener`), gives what they say
-to `Roles`, and does what follows: it begins a reign from a base, and ends it. Everything here is on the loop.
+to `RoleDriver`, and does what follows: it begins a reign from a base, and ends it. Everything here is on the loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from agents.live.stateful.means import Sent
     from agents.live.stateful.primary import Primary
     from agents.live.stateful.reading import ShardInput
-    from agents.live.stateful.roles import Roles
+    from agents.live.stateful.roles import RoleDriver
     from agents.live.states.log_reader import Read
+    from checkpoint.roles import Roles
     from lineage.errors import SpillwayError
     from lineage.marks import Place, Version
 
@@ -70,7 +71,8 @@ class ShardMember:
         self.place = place
         self.retention = Retention()
         self.primary: Primary | None = None
-        self.roles: Roles  # given by `join`
+        self.turns: RoleDriver  # given by `join`
+        self.roles: Roles
         self._states: States
         self._input: ShardInput
         self._crashed = crashed
@@ -85,9 +87,9 @@ class ShardMember:
         self._gave_way = 0  # the newest epoch that was given up because it rested on something dead
         self.changed = asyncio.Event()  # the role, or what is durable
 
-    def join(self, roles: Roles, states: States, shard_input: ShardInput) -> None:
+    def join(self, turns: RoleDriver, states: States, shard_input: ShardInput) -> None:
         """Say what belongs to the member. Call it before anything is read."""
-        self.roles, self._states, self._input = roles, states, shard_input
+        self.turns, self.roles, self._states, self._input = turns, turns.core, states, shard_input
 
     # The logs (`Listener`) -------------------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class ShardMember:
             return
         for read in batch:
             try:
-                counts = self.roles.take(read)
+                counts = self.turns.take(read)
                 if read.place == self.place:
                     self._note(read)
                     self._states.heard(read, counts=counts)
@@ -119,14 +121,13 @@ class ShardMember:
         self._unread.discard(place)
         if not self._unread:
             self._read.set()
-            self.roles.current = True
-            self.roles.want_again()
+            self.turns.caught_up()
         self._look()
 
     def fell_behind(self, place: Place) -> None:
         """Note that a log may have gaps where it is read next."""
         self._unread.add(place)
-        self.roles.current = False
+        self.turns.was_away()
         if place != CONTROL:
             self.roles.logs.fell_behind(place)
 
@@ -165,7 +166,7 @@ class ShardMember:
         if (mark is None and back is None) or self._gave_way == primary.core.epoch:
             return
         self._gave_way = primary.core.epoch
-        self.roles.give_up(
+        self.turns.give_up(
             f"its versions after {back} are dead" if mark is None else f"its reign rests on {mark}, which is dead"
         )
 

@@ -179,7 +179,7 @@ class MemberProcess:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         roles = built.member.roles
-        if roles.hand_over(f"{roles.name} stops"):
+        if built.member.turns.hand_over(f"{roles.name} stops"):
             within = 2 * roles.lease.seconds
             if not await built.member.wait_until(lambda: roles.role is not Role.PRIMARY, within):
                 log.warning("%s: no backup took over within %g s", self._label, within)

@@ -38,6 +38,9 @@ class Process:
 
         self.world.at(self.world.now + seconds, come)
 
+    def fell_behind(self) -> None:
+        """Hear that a version log may have been compacted where it is read next."""
+
     def assign(self, partition: int) -> None:
         """Take a partition over."""
         raise NotImplementedError

@@ -59,7 +59,7 @@ class BaseBeforeFence(Member):
 
     def _fence(self):
         try:
-            self._known = self._logs.candidate(self.place)
+            self._known = self.logs.candidate(self.place)
         except CheckpointError:
             self._known = None
         return super()._fence()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from agents.live.stateful import right, roles
-from agents.live.stateful.roles import Roles
+from agents.live.stateful import roles
+from agents.live.stateful.roles import RoleDriver
 from agents.live.states.log_reader import CONTROL, Read
 from checkpoint import claims, version_log
+from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
-from checkpoint.promotion import Role
+from checkpoint.promotion import Member, Role
+from checkpoint.roles import Roles
 from checkpoint.versions import INITIAL
 from lineage.marks import Version
 from lineage.replication import Beat, Claim, Fence, Manifest, Yield
@@ -35,10 +37,10 @@ class Clock:
 
     def advance(self, seconds):
         until = self.now + seconds
-        while due := [timer for timer in self._timers if timer.when <= until]:
-            timer = min(due, key=lambda each: each.when)
+        while due := [timer for timer in self._timers if timer.due <= until]:
+            timer = min(due, key=lambda each: each.due)
             self._timers.remove(timer)
-            self.now = max(self.now, timer.when)
+            self.now = max(self.now, timer.due)
             if not timer.cancelled:
                 timer.callback(*timer.args)
         self.now = until
@@ -46,10 +48,13 @@ class Clock:
 
 class Timer:
     def __init__(self, when, callback, args):
-        self.when, self.callback, self.args, self.cancelled = when, callback, args, False
+        self.due, self.callback, self.args, self.cancelled = when, callback, args, False
 
     def cancel(self):
         self.cancelled = True
+
+    def when(self):
+        return self.due
 
 
 class Doer:
@@ -87,14 +92,14 @@ class Shard:
 
     def __init__(self, monkeypatch, members=2):
         self.clock = Clock()
-        for module in (roles, right):
-            monkeypatch.setattr(module.asyncio, "get_running_loop", lambda: self.clock)
+        monkeypatch.setattr(roles.asyncio, "get_running_loop", lambda: self.clock)
         self.offset, self.beats, self.crashes = 0, 0, []
         self.doers = [Doer() for _ in range(members)]
         self.names = [f"p.learn.0.{index}@1" for index in range(members)]
         self.members = [
-            Roles(
-                *(PLACE, name, index, Lease(1.0), Logs([PLACE, UP]), doer),
+            RoleDriver(
+                Roles(Member(PLACE, name, Claims(), Logs([PLACE, UP])), index, Lease(1.0)),
+                doer,
                 appender=doer,
                 read_to_end=lambda _place, then: then(),
                 crashed=self.crashes.append,
@@ -103,7 +108,11 @@ class Shard:
         ]
         for member in self.members:
             for place in (PLACE, UP):
-                member.logs.caught_up(place)
+                member.core.logs.caught_up(place)
+
+    def prepares(self, index, before_fence):
+        """Have a member do something before it fences."""
+        self.members[index]._before_fence, self.members[index].core._prepares = before_fence, True
 
     def append(self, place, record):
         """Have everybody read a record."""
@@ -134,12 +143,12 @@ class Shard:
             member.begin()
         self.settle()
         self.beat(*range(len(self.members)))
-        assert [member.role for member in self.members] == [Role.PRIMARY, *[Role.BACKUP] * (len(self.members) - 1)]
+        assert [member.core.role for member in self.members] == [Role.PRIMARY, *[Role.BACKUP] * (len(self.members) - 1)]
         return self
 
     def complete(self, n, *requires, index=0):
         """Have the primary's manifest read."""
-        history = self.members[index].logs.log(PLACE).history
+        history = self.members[index].core.logs.log(PLACE).history
         self.append(PLACE, Manifest(Version(history.epoch, n), history.links, requires, self.names[index]))
 
     def fence(self, epoch, claimant):

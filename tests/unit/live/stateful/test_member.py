@@ -54,7 +54,7 @@ class Roles:
         self.given_up = []
         self.error = None
         self.back = self.damage = None
-        self.current = True
+        self.core = self
         self.logs = SimpleNamespace(
             newest_durable=lambda _place: INITIAL,
             rollback=lambda _place: self.back,
@@ -67,8 +67,11 @@ class Roles:
             raise self.error
         return True
 
-    def want_again(self):
-        pass
+    def caught_up(self):
+        self.current = True
+
+    def was_away(self):
+        self.current = False
 
     def give_up(self, why):
         self.given_up.append(why)

@@ -27,12 +27,12 @@ def test_a_promotion_is_claim_fence_base_load_and_each_waits_for_what_was_read(s
     member.begin()
     steps = []
     while doer.appended:
-        steps.append((member.role, type(doer.appended[0])))
+        steps.append((member.core.role, type(doer.appended[0])))
         assert not doer.done
         shard.append(CONTROL if len(steps) == 1 else PLACE, doer.appended.pop(0))
     assert steps == [(Role.CLAIMING, Claim), (Role.FENCING, Fence), (Role.BASING, Base)]
     assert doer.done == [("load", 1, INITIAL)]
-    assert member.role is Role.PRIMARY
+    assert member.core.role is Role.PRIMARY
 
 
 def test_the_others_wait_a_lease_for_member_0(shard):
@@ -78,7 +78,7 @@ def test_a_claim_that_comes_second_loses_and_its_member_watches_the_winner(shard
     shard.append(CONTROL, second)
     shard.append(CONTROL, first)
     shard.settle()
-    assert [member.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
+    assert [member.core.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
     assert shard.doers[0].done == ["stand down"]
     for _ in range(12):
         shard.beat(0)  # the winner is silent, while the own beats come back
@@ -88,24 +88,23 @@ def test_a_claim_that_comes_second_loses_and_its_member_watches_the_winner(shard
 def test_what_is_wanted_while_the_logs_are_not_read_is_done_then(shard):
     shard.begun()
     member = shard.members[1]
-    member.current = False
+    member.was_away()
     member.want("it is silent")
     assert not shard.doers[1].appended
-    member.current = True
-    member.want_again()
-    member.want_again()
+    member.caught_up()
+    member.caught_up()
     assert [type(record) for record in shard.doers[1].appended] == [Claim]
 
 
 def test_a_fence_that_had_to_wait_is_not_appended_for_a_reign_that_is_over(shard):
     waiting = []
-    shard.members[0]._before_fence = lambda _epoch, then: waiting.append(then)
+    shard.prepares(0, lambda _epoch, then: waiting.append(then))
     shard.members[0].begin()
     shard.settle()
     shard.fence(9, "faster")
     waiting.pop()()
     assert not shard.doers[0].appended
-    assert shard.members[0].role is Role.BACKUP
+    assert shard.members[0].core.role is Role.BACKUP
 
 
 def test_a_slow_claimant_that_has_lost_aborts_nothing_of_the_newer_reign(shard):
@@ -116,7 +115,7 @@ def test_a_slow_claimant_that_has_lost_aborts_nothing_of_the_newer_reign(shard):
     def take_over(epoch):
         taken.append(transactional_id("p.learn.state", 0, epoch))
 
-    shard.members[1]._before_fence = lambda epoch, then: slow.append((epoch, then))
+    shard.prepares(1, lambda epoch, then: slow.append((epoch, then)))
     shard.members[1].want("a test")
     shard.settle()
     shard.append(CONTROL, Claim(*PLACE, 3, "faster"))
@@ -132,7 +131,7 @@ def test_a_slow_claimant_that_has_lost_aborts_nothing_of_the_newer_reign(shard):
 def test_a_claimant_takes_over_from_whoever_has_reigned_meanwhile(shard):
     shard.begun()
     slow = []
-    shard.members[1]._before_fence = lambda epoch, then: slow.append((epoch, then))
+    shard.prepares(1, lambda epoch, then: slow.append((epoch, then)))
     shard.append(CONTROL, Claim(*PLACE, 2, "another"))
     shard.members[1].want("a test")  # claims epoch 3
     shard.settle()
@@ -169,7 +168,7 @@ def test_a_newer_fence_ends_a_reign(shard):
     shard.begun()
     shard.fence(2, "another")
     assert shard.doers[0].done[-1] == "stand down"
-    assert not shard.members[0].right.may_emit()
+    assert not shard.members[0].may_emit()
 
 
 def test_a_yield_has_the_backup_take_over_from_the_newest_version(shard):
@@ -177,7 +176,7 @@ def test_a_yield_has_the_backup_take_over_from_the_newest_version(shard):
     shard.complete(3)
     assert shard.members[0].hand_over("it stops")
     shard.settle()
-    assert [member.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
+    assert [member.core.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
     assert shard.doers[1].done == [("load", 2, Version(1, 3))]
     assert shard.doers[0].done[-1] == "stand down"
 
@@ -199,7 +198,7 @@ def test_a_reign_that_rests_on_something_dead_goes_to_the_backup(shard):
     shard.begun()
     shard.members[0].give_up("its versions are dead")
     shard.settle()
-    assert [member.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
+    assert [member.core.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
     shard.clock.advance(2.5)
     assert not shard.doers[0].appended
 
@@ -228,7 +227,7 @@ def test_a_member_that_has_given_up_and_is_stopped_asks_once(shard):
     assert shard.members[0].hand_over("it stops")
     assert [type(record) for record in shard.doers[0].appended] == [Yield]
     shard.settle()
-    assert shard.members[1].role is Role.PRIMARY
+    assert shard.members[1].core.role is Role.PRIMARY
 
 
 # Beats and leases ---------------------------------------------------------------------------------------------------
@@ -253,13 +252,13 @@ def test_a_report_counts_at_once(shard):
 
 def test_a_lease_that_is_not_renewed_ends_before_the_backup_may_begin(shard):
     shard.begun()
-    assert shard.members[0].right.may_emit()
+    assert shard.members[0].may_emit()
     shard.clock.advance(0.85)
-    assert not shard.members[0].right.may_emit()
-    assert shard.members[0].role is Role.PRIMARY
+    assert not shard.members[0].may_emit()
+    assert shard.members[0].core.role is Role.PRIMARY
     shard.beat(0, 1)  # its beats come back, and the log has no newer reign
     assert shard.doers[0].done[-1] == "emit again"
-    assert shard.members[0].right.may_emit()
+    assert shard.members[0].may_emit()
 
 
 def test_a_lease_that_has_ended_is_not_taken_up_again_behind_a_newer_fence(shard):
@@ -268,7 +267,7 @@ def test_a_lease_that_has_ended_is_not_taken_up_again_behind_a_newer_fence(shard
     shard.doers[0].done.clear()
     shard.fence(2, "another")
     shard.beat(0)
-    assert not shard.members[0].right.may_emit()
+    assert not shard.members[0].may_emit()
     assert shard.doers[0].done == ["stand down"]
 
 

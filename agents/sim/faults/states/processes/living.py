@@ -75,9 +75,6 @@ class Living(Process):
             if self.alive:
                 what()
 
-    def fell_behind(self) -> None:
-        """Hear that a version log may have been compacted where it is read next."""
-
     def die(self) -> None:
         """End now. Of what was under way to each partition, a beginning arrives."""
         super().die()

@@ -25,3 +25,7 @@ class Host(Living):
     def gives_way(self, epoch: int) -> None:
         """Have another member take over from the reign of an epoch, which rests on something dead."""
         raise NotImplementedError
+
+    def may_emit(self) -> bool:
+        """Whether messages may leave now."""
+        raise NotImplementedError

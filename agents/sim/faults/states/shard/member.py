@@ -1,6 +1,6 @@
 """A member of a shard as a process: it follows the logs, keeps a standby copy, watches the primary, and becomes it.
 
-What it decides is decided by `Member`, `Claims`, `Watch` and `Emission`; it does what they say. Backups read the
+What it decides is decided by `checkpoint.roles`, as live; it does what that says. Backups read the
 shard's input, too, and keep its tail, which a promotion takes.
 """
 
@@ -17,10 +17,8 @@ from agents.sim.faults.states.world.follower import Follower
 from agents.sim.faults.states.world.topics import CONTROL, beats_of, keyed, state_of, versions_of
 from checkpoint import claims as claim_log
 from checkpoint.claims import Claims
-from checkpoint.leases import Emission
-from checkpoint.leases import Order as LeaseOrder
 from checkpoint.promotion import Append, Load, Role, StandDown
-from checkpoint.silence import Watch
+from checkpoint.roles import Ask, Emit, End, ReadToEnd, Roles
 from lineage.errors import CheckpointError
 from lineage.replication import Claim, Fence, Yield
 
@@ -28,10 +26,9 @@ if TYPE_CHECKING:
     from agents.sim.faults.broker import Place, Record
     from agents.sim.faults.states.shard.reading import Read
     from agents.sim.faults.states.world.state_world import StateWorld
-    from checkpoint.promotion import Action
+    from checkpoint.roles import Step
     from lineage.marks import Version
-
-_PATIENCE = 0.25  # seconds that a primary which has to go back waits for its backup
+    from lineage.replication import Base
 
 
 class MemberProcess(Host):
@@ -43,24 +40,19 @@ class MemberProcess(Host):
         self.place = place
         self.lease = world.scenario.lease
         self.role = "backup"
-        self.name = f"{place[0]}.{place[1]}.{replica}.{self.incarnation}"
-        self.claims = Claims()
+        self.name = f"{place[0]}.{place[1]}.{replica}@{self.incarnation}"
         self.standby = Standby()
         self.primary: Primary | None = None
         self.input = ShardInput(self, place, self._feed)
-        self.emission: Emission | None = None
-        self.watch: Watch | None = None
         self._at = {CONTROL: 0, state_of(place): 0, beats_of(place): broker.end(beats_of(place))}
         self._ends = {where: broker.end(where) for where in (CONTROL, state_of(place))}
-        self._beats: dict[int, float] = {}
         self._sequence = 0
-        self._returned: float | None = None  # when the newest beat that has come back was sent
-        self._check: tuple[int, int] | None = None
-        self._wish = False  # a failover is due, and this member does not know enough yet
-        self._was_ready = False
+        self._checks: list[tuple[int, ReadToEnd]] = []  # where the version log ended when each was asked for
+        self._began = self._away = self._doing = False
+        self._wake_at: float | None = None
         logs = guards.member_logs(world.places_for(place))
         self.follower = Follower(world, self, logs, world.places_for(place), self._changed, self._seen)
-        self.member = guards.member(place, self.name, self.claims, logs)
+        self.roles = Roles(guards.member(place, self.name, Claims(), logs), replica, self.lease)
         for where, poll in (
             (CONTROL, self._poll_control),
             (state_of(place), self._poll_state),
@@ -84,17 +76,11 @@ class MemberProcess(Host):
 
     def _poll_control(self) -> None:
         for record in self._read(CONTROL):
-            said = record.body
-            if (said.stage, said.shard) != self.place:
-                continue
-            if isinstance(said, Yield):
-                if said.epoch == self.claims.epoch(self.place) and said.by != self.name and self.ready:
-                    self.want()
-                continue
-            won = self.claims.take(said)
-            if won:
-                self._watch()
-            self._act(self.member.heard_claim(said, won=won))
+            if isinstance(record.body, Yield):
+                self.roles.heard_yield(self.world.now, record.body)
+            else:
+                self.roles.heard_claim(self.world.now, record.body)
+            self._do()
         self._look()
 
     def _poll_state(self) -> None:
@@ -103,18 +89,9 @@ class MemberProcess(Host):
         self._changed()
 
     def _poll_beats(self) -> None:
-        now = self.world.now
         for record in self._read(beats_of(self.place)):
-            name, sequence = record.body
-            if name != self.name:
-                if self.watch is not None:
-                    self.watch.heard(now, name)
-                continue
-            self._returned = self._beats.pop(sequence, self._returned)
-            if self.emission is not None:
-                self._obey(self.emission.beat_returned(now, sequence))
-            if self.watch is not None and self.watch.probe_returned(now, sequence):
-                self.want()
+            self.roles.beat_heard(self.world.now, *record.body)
+            self._do()
 
     def _feed(self, reads: list[Read]) -> None:
         if self.primary is not None:
@@ -126,10 +103,8 @@ class MemberProcess(Host):
         self.standby.read_version(record, counts=counts)
         if record.body is None:
             return
-        said = record.body.record
-        if counts and isinstance(said, Fence) and self.emission is not None:
-            self.emission.fenced(said.epoch)
-        self._act(self.member.heard(said, counts=counts))
+        self.roles.heard(self.world.now, record.body.record, counts=counts)
+        self._do()
 
     def _changed(self) -> None:
         """Look at what the logs, or the state topic, have brought."""
@@ -139,11 +114,12 @@ class MemberProcess(Host):
             entry = self.standby.entries.get(self.standby.applied[0])
             if self.input.started and entry is not None:
                 self.input.durable(entry.contents.inputs)
-        if self._check is not None and self.emission is not None:
-            check, end = self._check
-            if self.follower.positions[self.place] >= end:
-                self._check = None
-                self._obey(self.emission.checked(self.world.now, check))
+        position = self.follower.positions[self.place]
+        due = [step for end, step in self._checks if position >= end]
+        self._checks = [(end, step) for end, step in self._checks if position < end]
+        for step in due:
+            self.roles.checked(self.world.now, step.epoch, step.check)
+            self._do()
         if self.primary is not None:
             self.primary.logs_changed()
         self._look()
@@ -156,64 +132,86 @@ class MemberProcess(Host):
         return self.follower.current and all(self._at[where] >= end for where, end in self._ends.items())
 
     def _look(self) -> None:
-        """Begin to take part, once everything was read."""
-        if not self.ready or (self._was_ready and not self._wish):
+        """Take part, once everything was read."""
+        if not self.ready:
             return
-        began, self._was_ready = not self._was_ready, True
         if not self.input.started:
             entry = self.standby.entries.get(self.follower.logs.newest_durable(self.place))
             self.input.start(() if entry is None else entry.contents.inputs)
-        if self._wish or (began and not self.claims.winner(self.place)):
-            self._wish = False
-            self.want()
-        elif began:
-            self._watch()
+        if not self._began:
+            self._began = True
+            self.roles.begin(self.world.now)
+        if self._away:
+            self._away = False
+            self.roles.caught_up(self.world.now)
+        self._do()
 
-    def _watch(self) -> None:
-        winner = self.claims.winner(self.place)
-        if not self._was_ready or winner == self.name or not winner:
-            self.watch = None
-        elif self.watch is None or self.watch.peer != winner:
-            self.watch = Watch(self.lease, winner, self.world.now)
-
-    def want(self) -> None:
-        """Try to become primary."""
-        if not self.ready:
-            self._wish = True
-            return
-        self._act(self.member.wanted())
+    def fell_behind(self) -> None:
+        """Judge by nothing more, until the logs were read to their ends anew."""
+        self._away = True
+        self.roles.was_away()
+        self._do()
 
     def reported(self, names: tuple[str, ...]) -> None:
         """Hear from a supervisor that processes are dead."""
-        if self.watch is not None and self.watch.peer in names and self.watch.reported(self.watch.peer):
-            self.want()
+        self.roles.reported(self.world.now, names)
+        self._do()
 
     def gives_way(self, epoch: int) -> None:
-        """Ask for another primary, as this one rests on something dead; go back oneself if nobody comes (rule 14)."""
-        self.world.result.count("yields")
-        self.wire.send(CONTROL, keyed(f"yield/{self.name}/{epoch}", Yield(*self.place, epoch, self.name)), _nothing)
-        patience = _PATIENCE * self.world.scenario.stretch * (1 + self.world.random.random())
-        self.after(patience, lambda: self._goes_back(epoch))
+        """Have another member take over from a reign that rests on something dead, or go back oneself."""
+        self.roles.give_up(self.world.now, f"epoch {epoch} rests on something dead")
+        self._do()
 
-    def _goes_back(self, epoch: int) -> None:
-        if self.primary is not None and self.primary.epoch == epoch:
-            self.world.result.count("goes back itself")
-            self.want()
+    def may_emit(self) -> bool:
+        """Whether messages may leave now."""
+        may = self.roles.may_emit(self.world.now)
+        self._do()
+        return may
 
-    def _act(self, action: Action | None) -> None:
-        if isinstance(action, Append):
-            self._append(action)
-        elif isinstance(action, Load):
+    def _do(self) -> None:
+        """Do what the roles say, in their order, and wake them in time."""
+        if self._doing:
+            return
+        self._doing = True
+        try:
+            while steps := self.roles.take_actions():
+                for step in steps:
+                    self._do_one(step)
+        finally:
+            self._doing = False
+        wake = self.roles.next_wake()
+        if wake is not None and (self._wake_at is None or wake < self._wake_at):
+            self._wake_at = wake
+            self.after(wake - self.world.now, self._advance)
+
+    def _advance(self) -> None:
+        self._wake_at = None
+        self.roles.advance(self.world.now)
+        self._do()
+
+    def _do_one(self, step: Step) -> None:
+        if isinstance(step, Append):
+            self._append(step.record)
+        elif isinstance(step, Ask):
+            self.world.result.count("yields")
+            self.wire.send(CONTROL, keyed(claim_log.key(step.wish), step.wish), _nothing)
+        elif isinstance(step, Load):
             self.role = "primary"
-            self.emission = Emission(self.lease, action.epoch, self._returned)
-            self.after(self.world.latency(), partial(self._load, action.epoch, action.version))
-        elif isinstance(action, StandDown):
+            self.after(self.world.latency(), partial(self._load, step.epoch, step.version))
+        elif isinstance(step, StandDown):
             self._stand_down()
+        elif isinstance(step, ReadToEnd):
+            self._checks.append((self.world.broker.end(versions_of(self.place)), step))
+            self.after(self.world.latency(), self._changed)
+        elif isinstance(step, Emit) and step.again and self.primary is not None:
+            self.world.result.count("lease regained")
+            self.primary.outgoing.flush()
+        elif isinstance(step, End):
+            self.die()
+            self.world.ended(self)
 
-    def _append(self, action: Append) -> None:
-        record = action.record
+    def _append(self, record: Claim | Fence | Base) -> None:
         if isinstance(record, Claim):
-            self._stand_down()  # who begins anew reigns no more
             kind, where, key, body = "claim", CONTROL, claim_log.key(record), record
         else:
             kind = "fence" if isinstance(record, Fence) else "base"
@@ -224,8 +222,8 @@ class MemberProcess(Host):
         self.wire.send(where, keyed(key, body), lambda: self.point(f"{kind}.after"))
 
     def _load(self, epoch: int, version: Version) -> None:
-        member = self.member
-        if member.role is not Role.PRIMARY or member.epoch != epoch or self.emission is None:
+        member = self.roles.member
+        if member.role is not Role.PRIMARY or member.epoch != epoch:
             return
         self.point("load")
         self._poll_state()  # the chunks stood in the log before the manifest did
@@ -234,15 +232,14 @@ class MemberProcess(Host):
         except CheckpointError:
             # What is missing to who has been overtaken meanwhile was tombstoned by the next primary.
             self.follower.poll(self.place)
-            if self.member.role is Role.PRIMARY and self.member.epoch == epoch:
+            if member.role is Role.PRIMARY and member.epoch == epoch:
                 raise
             return
-        self.primary = Primary(self, epoch, version, state, self.standby.entries.get(version), self.emission)
+        self.primary = Primary(self, epoch, version, state, self.standby.entries.get(version))
         self.primary.begin()
 
     def _stand_down(self) -> None:
         self.role = "backup"
-        self.emission = self._check = None
         if self.primary is not None:
             self.world.result.count("stood down")
             self.primary.drop()
@@ -251,34 +248,11 @@ class MemberProcess(Host):
     # Time ------------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        now = self.world.now
         self.point("lease")
         self._sequence += 1
-        self._beats[self._sequence] = now
-        if self.emission is not None:
-            self._obey(self.emission.advance(now))
-            self.emission.beat_sent(now, self._sequence)
-        if self.watch is not None:
-            self.watch.probe_sent(now, self._sequence)
+        self.roles.beat_sent(self.world.now, self._sequence)
         self.wire.send(beats_of(self.place), keyed(None, (self.name, self._sequence)), _nothing)
         self.after(self.lease.beat, self._beat)
-
-    def _obey(self, orders: list[LeaseOrder]) -> None:
-        assert self.emission is not None  # its orders
-        for order in orders:
-            if order is LeaseOrder.CHECK:
-                self._check = self.emission.checks, self.world.broker.end(versions_of(self.place))
-                self.after(self.world.latency(), self._changed)
-            elif order is LeaseOrder.GO_ON and self.primary is not None:
-                self.world.result.count("lease regained")
-        if self.primary is not None:
-            self.primary.outgoing.flush()
-
-    def fell_behind(self) -> None:
-        """End, if this one claims: it cannot say any more what its fence finds."""
-        if self.member.role in (Role.CLAIMING, Role.FENCING):
-            self.die()
-            self.world.ended(self)
 
     def commit(self) -> None:
         """Commit what the newest durable version covers; it only tells others."""
@@ -293,7 +267,7 @@ class MemberProcess(Host):
             return False
         if self.primary is not None:
             return self.primary.idle
-        return self.role == "backup" and self.member.role is Role.BACKUP
+        return self.role == "backup" and self.roles.role is Role.BACKUP
 
 
 def _nothing() -> None:

@@ -10,17 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.processes.living import Living
-    from checkpoint.leases import Emission
+    from agents.sim.faults.states.shard.host import Host
 
 
 class Outgoing:
     """The messages of one reign that were not handed over yet, in order."""
 
-    def __init__(self, process: Living, emission: Emission) -> None:
+    def __init__(self, process: Host) -> None:
         self.closed = False
         self._process = process
-        self._emission = emission
         self._waiting: deque[Callable[[], None]] = deque()
 
     def send(self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0) -> None:
@@ -35,7 +33,7 @@ class Outgoing:
 
     def flush(self) -> None:
         """Send what waits."""
-        while self._waiting and not self.closed and self._emission.may_emit(self._process.world.now):
+        while self._waiting and not self.closed and self._process.may_emit():
             self._waiting.popleft()()
 
     @property

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from agents.sim.faults.states.shard.reading import Read
     from agents.sim.faults.states.shard.standby import Logged
     from agents.sim.faults.states.world.model import State
-    from checkpoint.leases import Emission
     from lineage.replication import Batch as Recorded
     from lineage.replication import InputPlace
 
@@ -39,9 +38,7 @@ _PERIOD = 1.0  # seconds between two ticks
 class Primary:
     """One member's reign, from its Load until it is dropped."""
 
-    def __init__(
-        self, process: Host, epoch: int, base: Version, state: State, entry: Logged | None, emission: Emission
-    ) -> None:
+    def __init__(self, process: Host, epoch: int, base: Version, state: State, entry: Logged | None) -> None:
         """`entry`: the base's, None for the initial state. `state`: what its chunks make."""
         world, scenario = process.world, process.world.scenario
         guards, graph, stage = scenario.guards, process.world.graph, process.stage
@@ -68,7 +65,7 @@ class Primary:
         self.state = replayed(world, self.place, state, base, entry)
         self.writer = Writer(self)
         self._next: State | None = None  # after the update that is due
-        self.outgoing = Outgoing(process, emission)
+        self.outgoing = Outgoing(process)
         self._busy = 0  # computations, updates and copies under way
         self._wake_at = float("inf")
         self._ticked = 0.0  # when, by the process's clock

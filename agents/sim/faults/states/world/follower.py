@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.states.processes.living import Living
+    from agents.sim.faults.process import Process
     from agents.sim.faults.states.world.state_world import StateWorld
     from checkpoint.logs import Logs
 
@@ -31,7 +31,7 @@ class Follower:
     def __init__(
         self,
         world: StateWorld,
-        process: Living,
+        process: Process,
         logs: Logs,
         places: Iterable[Place],
         changed: Callable[[], None],
