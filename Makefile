@@ -33,7 +33,7 @@ else
 endif
 	$(PIP) install -q --no-deps --no-build-isolation -e .
 	@# every process imports hundreds of modules: where Python may not write bytecode, it would compile them each time
-	$(BIN)/python -m compileall -q agents checkpoint examples lineage producers topology
+	$(BIN)/python -m compileall -q agents checkpoint examples lineage producers spillway topology
 	@touch $@
 
 demo: env

@@ -1,1 +1,4 @@
-"""What survives a crash: which input may be forgotten, what was already taken, what may be released."""
+"""Spillway's checkpoint: what survives a crash.
+
+Which input may be forgotten, what was already taken, what may be released.
+"""

@@ -1,1 +1,4 @@
-"""What travels with a message: ids, hops, deadline, headers, Avro schemas, tensors, trace context, metric names."""
+"""Spillway's lineage: what travels with a message.
+
+Ids, hops, deadline, headers, Avro schemas, tensors, trace context, metric names.
+"""

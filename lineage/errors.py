@@ -4,6 +4,8 @@ Every error that Spillway raises on purpose is a `SpillwayError`. Its text names
 command line prints it without a traceback and exits with `exit_code` (1 the pipeline failed, 2 bad use or input).
 """
 
+NO_TORCH = "torch is not installed; it comes with an extra: pip install 'spillway[torch]'"
+
 
 class SpillwayError(Exception):
     """Root of every error that Spillway raises on purpose."""
@@ -23,6 +25,10 @@ class SpecError(UsageError):
 
 class ModelError(SpillwayError):
     """A model cannot be found or loaded, or broke its contract with the stage."""
+
+
+class MissingExtraError(ModelError, UsageError):
+    """A model needs a package that is not installed and comes with an extra; trying again is no use."""
 
 
 class BrokerError(SpillwayError):

@@ -1,4 +1,7 @@
-"""What talks to a pipeline from outside: client, load generator, record, replay, trace import, report."""
+"""Spillway's producers: what talks to a pipeline from outside.
+
+Client, load generator, record, replay, trace import, report.
+"""
 
 import logging
 

@@ -44,6 +44,16 @@ class Pipeline:
     """By stage, seconds of a batch of n, emulated or measured; without those that have neither."""
     _document: Document = field(repr=False, compare=False)
 
+    @staticmethod
+    def load(path: Path | str) -> Pipeline:
+        """Read a pipeline file. Raises SpecError with all problems, each with file, line, column, path and fix."""
+        return load(path)
+
+    @staticmethod
+    def parse(text: str, path: Path | str = "pipeline.yaml") -> Pipeline:
+        """Read a pipeline from the text of a file; `path` is what errors call it, and profiles are found beside it."""
+        return parse(text, path)
+
     def for_slo(self, slo: float) -> Pipeline:
         """The same with another SLO (seconds), and batches planned for it. Raises SpecError where it is too short."""
         problems: list[Problem] = []

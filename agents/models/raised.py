@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 LOG_SECONDS: Final = 60.0
 _MOST_PLACES: Final = 100
-_PACKAGES: Final = ("lineage", "topology", "checkpoint", "producers", "agents")
+_PACKAGES: Final = ("lineage", "topology", "checkpoint", "producers", "agents", "spillway")
 _NOT_THE_USERS: Final = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     *(str(Path(__file__).parents[2] / name) for name in _PACKAGES),

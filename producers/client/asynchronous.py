@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lineage.message import Outcome, Value
     from lineage.trace import TraceContext
     from producers.connection import ClientSettings
+    from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        pipeline: str | PipelineSpec,
+        pipeline: str | Pipeline | PipelineSpec,
         settings: ClientSettings,
         *,
         slo: float | None = None,

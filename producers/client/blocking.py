@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lineage.message import Outcome, Value
     from lineage.trace import TraceContext
     from producers.connection import ClientSettings
+    from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
 __all__ = ["AsyncClient", "Client", "ClientClosedError", "OutcomeTimeoutError", "TooManyInFlightError"]
@@ -37,15 +38,16 @@ __all__ = ["AsyncClient", "Client", "ClientClosedError", "OutcomeTimeoutError", 
 class Client:
     """A pipeline's client for any number of threads; it runs one of its own. A context manager.
 
-    `pipeline` is a spec or a name; `slo` (by default the spec's) is the deadline in seconds of queries that bring
-    none. A query's outcome is waited for until `grace` seconds after its deadline. At most `in_flight` queries wait at
-    a time: `submit` and `predict` then block until one has ended. `linger` seconds of delay let more queries travel
-    together. Making one connects, within `timeout` seconds, or raises `BrokerError` or `TopicError`.
+    `pipeline` is a pipeline, its spec or its name; `slo` (by default the pipeline's) is the deadline in seconds of
+    queries that bring none. A query's outcome is waited for until `grace` seconds after its deadline. At most
+    `in_flight` queries wait at a time: `submit` and `predict` then block until one has ended. `linger` seconds of delay
+    let more queries travel together. Making one connects, within `timeout` seconds, or raises `BrokerError` or
+    `TopicError`.
     """
 
     def __init__(
         self,
-        pipeline: str | PipelineSpec,
+        pipeline: str | Pipeline | PipelineSpec,
         settings: ClientSettings,
         *,
         slo: float | None = None,

@@ -16,6 +16,7 @@ from lineage.message import Query
 from lineage.trace import new_trace
 from lineage.values.codec import encode_query
 from topology.limits import merge
+from topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lineage.headers import Pair
     from lineage.message import Value
     from lineage.trace import TraceContext
-    from topology.spec import PipelineSpec
+    from topology.load import Pipeline
 
 GRACE = 10.0  # seconds after its deadline that an outcome is waited for
 IN_FLIGHT = 10_000  # queries of one client
@@ -47,12 +48,13 @@ class Prepared:
 class QueryMaker:
     """Prepares one pipeline's queries. `pipeline` and `slo` as of `Client`; safe for several threads."""
 
-    def __init__(self, pipeline: str | PipelineSpec, *, slo: float | None, grace: float) -> None:
+    def __init__(self, pipeline: str | Pipeline | PipelineSpec, *, slo: float | None, grace: float) -> None:
         if isinstance(pipeline, str):
             self.pipeline, self.limits = pipeline, DEFAULT_LIMITS
         else:
-            self.pipeline, self.limits = pipeline.name, merge(pipeline.limits)
-            slo = pipeline.slo if slo is None else slo
+            spec = pipeline if isinstance(pipeline, PipelineSpec) else pipeline.spec
+            self.pipeline, self.limits = spec.name, merge(spec.limits)
+            slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)
         # Random once and counted from there: as unique as a random id each time, and cheaper to make.

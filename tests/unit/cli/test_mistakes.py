@@ -75,7 +75,7 @@ def test_what_cannot_be_asked_is_not_done(capsys, monkeypatch, tmp_path):
 
 
 def test_ctrl_c_while_the_command_is_imported_is_one_line():
-    code = "import sys, os, signal; sys.modules['agents.cli.main'] = None; import agents.cli.entry as entry\n"
+    code = "import sys, os, signal; sys.modules['agents.cli.main'] = None; import spillway.entry as entry\n"
     code += "import builtins; real = builtins.__import__\n"
     code += "def late(name, *rest):\n    if name == 'agents.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
     code += "    return real(name, *rest)\n"

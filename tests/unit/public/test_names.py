@@ -1,0 +1,85 @@
+"""The public package: what it promises is there, typed as it is imported, and costs nothing before it is used."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spillway
+from producers.client.queries import QueryMaker
+
+SOURCE = Path(spillway.__file__).read_text()
+
+
+def test_its_examples_are_so():
+    assert doctest.testmod(spillway, raise_on_error=True).attempted
+
+
+@pytest.mark.parametrize("name", spillway.__all__)
+def test_every_name_is_there(name):
+    assert getattr(spillway, name).__name__ == name
+    assert name in dir(spillway)
+
+
+def test_what_a_type_checker_reads_is_what_is_imported():
+    (typed,) = (node for node in ast.parse(SOURCE).body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
+    imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
+    assert {alias.name: node.module for node in imports for alias in node.names} == spillway._WHERE
+    assert sorted(spillway._WHERE) == spillway.__all__
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'spillway' has no attribute 'Clients'"):
+        _ = spillway.Clients
+
+
+def modules_after(code):
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys; before = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(told.stdout.split())
+
+
+def test_importing_it_imports_nothing_else():
+    assert modules_after("import spillway") <= {"spillway", "__future__"}
+
+
+def test_a_client_and_a_pipeline_need_neither_torch_nor_faust():
+    heavy = {"torch", "faust", "aiokafka", "matplotlib", "agents.core", "agents.live"}
+    assert not heavy & modules_after("from spillway import AsyncClient, Client, Outcome, Pipeline")
+
+
+def test_what_needs_torch_names_the_extra_without_it(monkeypatch):
+    for module in ("agents.models.torch_learner", "agents.models.torch_state"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(spillway.__dict__, "Learner", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match=r"spillway.Learner needs torch: .*'spillway\[torch\]'"):
+        _ = spillway.Learner
+
+
+def test_a_client_takes_its_slo_and_limits_from_a_pipeline_or_its_spec():
+    text = "{name: hello, slo: 3s, limits: {max_rank: 2}, stages: [{name: s, model: 'm:M'}]}"
+    pipeline = spillway.Pipeline.parse(text)
+    for given in (pipeline, pipeline.spec):
+        queries = QueryMaker(given, slo=None, grace=0.0)
+        query = queries.prepare({"x": 1}, None, None, "id", None, None, None)
+        times = {name: int(value) for name, value in query.headers if name in ("spillway-sent", "spillway-deadline")}
+        assert times["spillway-deadline"] - times["spillway-sent"] == 3_000_000
+        assert (queries.pipeline, queries.limits.max_rank) == ("hello", 2)
+
+
+def test_a_pipeline_is_loaded_from_a_file(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text("{name: hello, slo: 3s, stages: [{name: s, model: 'm:M'}]}")
+    assert spillway.Pipeline.load(file).spec.name == "hello"
+    with pytest.raises(spillway.SpecError, match="cannot read"):
+        spillway.Pipeline.load(tmp_path / "q.yaml")
