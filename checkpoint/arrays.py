@@ -2,12 +2,14 @@
 
 A leaf is seen as a numpy array without a copy where its memory allows it (a tensor on a GPU is copied to the host; one
 that is not contiguous is copied when its bytes are taken). bfloat16, which numpy lacks, is seen as its bits. What was a
-torch tensor becomes one again in a process that has imported torch, else a numpy array (`Bfloat16` for bfloat16).
+torch tensor becomes one again in a process that has imported torch, else a numpy array (`Bfloat16` for bfloat16); where
+torch is not even installed it is refused, as whoever reads it would take it for an array of numpy's from then on.
 `requires_grad`, the device and the layout in memory do not travel: `fill` copies into the tensors that a model has.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from checkpoint.small_values import UnfitError
-from lineage.errors import CheckpointError
+from lineage.errors import NO_TORCH, CheckpointError
 from lineage.replication import NUMPY, SCALAR, TORCH, Entry
 from lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
 
@@ -75,11 +77,13 @@ def empty(entry: Entry) -> Array:
 
 
 def given(entry: Entry, array: Array) -> Any:
-    """The tensor that an array of `empty` holds, as what it was: no copy."""
+    """The tensor that an array of `empty` holds, as what it was: no copy. Raises CheckpointError without torch."""
     torch = sys.modules.get("torch") if entry.kind == TORCH else None
     if entry.kind == SCALAR:
         return array[()]
     if torch is None:
+        if entry.kind == TORCH and importlib.util.find_spec("torch") is None:
+            raise CheckpointError(f"the state's {entry.name!r} is a torch tensor: {NO_TORCH}")
         return Bfloat16(array) if entry.dtype == BFLOAT16 else array
     if entry.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

@@ -11,7 +11,7 @@ from agents.models.methods import check_method, is_async
 from agents.models.raised import words_of
 from agents.models.slow import named_if_slow
 from agents.models.stateful import check_model, is_stateful
-from lineage.errors import ModelError
+from lineage.errors import NO_TORCH, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,10 +96,12 @@ def _find(place: str, name: str) -> Any:
         raise ModelError(f"{place}: write it as module:Name, as in 'models:Detector'")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # last, so that it takes no other module's place
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise MissingExtraError(f"{place} needs torch: {NO_TORCH}") from error
         if error.name and (error.name == module_name or module_name.startswith(error.name + ".")):
             raise ModelError(
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
@@ -109,9 +111,19 @@ def _find(place: str, name: str) -> Any:
         raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}")
+            raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}{_taken(module_name)}")
         found = getattr(found, part)
     return found
+
+
+def _taken(module_name: str) -> str:
+    """Where a module of the working directory has the name of another, which comes before it: which that is."""
+    name = module_name.partition(".")[0]
+    found = getattr(sys.modules.get(name), "__file__", None) or "built into Python"
+    own = [path for path in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py") if path.exists()]
+    if not own or Path(found) in own:
+        return ""
+    return f"; it is {found}, which comes before {own[0]}: give yours another name"
 
 
 def _stateful_hint(model: Any) -> str:

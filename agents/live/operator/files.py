@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
 
 def import_torch(contents: Contents | None = None) -> None:
-    """Import torch where a state may have tensors of its: without it they come back as numpy's."""
+    """Import torch, if it is installed, where a state may have tensors of its.
+
+    Not imported, they come back as numpy's; not installed, they are refused where they are found.
+    """
     if contents is None or contents.pages or any(entry.kind == TORCH for entry in contents.entries):
-        importlib.import_module("torch")
+        try:
+            importlib.import_module("torch")
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
 
 
 def write_file(path: Path, state: State, kept: Kept, pipeline: str) -> int:

@@ -187,3 +187,10 @@ assert "torch" not in sys.modules
 def test_bits_of_bfloat16_are_bfloat16():
     flat = flatten({"b": Bfloat16(np.array([1, 2], np.uint16)), "t": torch.ones(2, dtype=torch.bfloat16)})
     assert flat.entries == (Entry("b", "numpy", "bfloat16", (2,)), Entry("t", "torch", "bfloat16", (2,)))
+
+
+def test_a_torch_tensor_is_refused_where_torch_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert unflatten([Entry("n", "numpy", "float32", (1,))], [np.ones(1, "<f4")], {})["n"].tolist() == [1]
+    with pytest.raises(CheckpointError, match=r"'w' is a torch tensor: torch is not installed.*'spillway\[torch\]'"):
+        unflatten([Entry("w", "torch", "float32", (1,))], [np.ones(1, "<f4")], {})

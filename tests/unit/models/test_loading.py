@@ -70,3 +70,28 @@ def test_inputs_travel_to_another_process_whole():
 
     copy = pickle.loads(pickle.dumps(inputs(x=1)))
     assert (copy, copy.parameters, copy.request_id) == ({"x": 1}, {"p": 1}, "r")
+
+
+def test_a_module_that_another_of_its_name_hides_is_told_where_that_is(tmp_path, monkeypatch):
+    import colorsys
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "colorsys.py").write_text("class Detect: ...\n")
+    with pytest.raises(
+        ModelError, match=r"module 'colorsys' has no 'Detect'; it is .*give yours another name"
+    ) as caught:
+        load_model("s", "colorsys:Detect", {})
+    assert f"it is {colorsys.__file__}, which comes before {tmp_path / 'colorsys.py'}" in str(caught.value)
+
+
+def test_a_model_that_needs_torch_names_the_extra_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user_of_torch.py").write_text("import torch\n")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModelError) as caught:
+        load_model("s", "user_of_torch:Model", {})
+    assert caught.value.exit_code == 2  # so a supervisor does not try again
+    assert str(caught.value) == (
+        "stage 's': model 'user_of_torch:Model' needs torch: torch is not installed; it comes with an extra: "
+        "pip install 'spillway[torch]'"
+    )
