@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -122,9 +123,12 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `spillway` script; finds users' models in the working directory."""
-    # Our own rooms are imported above, so that a folder of the user's with the same name cannot take their place.
+    # Our own rooms are imported above, and the processes that we spawn look for them where we are before they come to
+    # the working directory, which is last: no folder of the user's can take the place of them, or of a library.
     assert checkpoint and lineage and producers and topology  # noqa: PT018 - names them so that they stay imported
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path holds strings
+    for place in (str(Path(checkpoint.__file__).parents[1]), os.getcwd()):  # noqa: PTH109 - sys.path holds strings
+        if place not in sys.path:
+            sys.path.append(place)
     end(run())
 
 

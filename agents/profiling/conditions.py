@@ -42,7 +42,7 @@ def conditions_now(spec: StageSpec, folder: Path, *, torch: bool) -> Conditions:
         raise SpecError(f"stage {spec.name!r} is emulated: its durations are its profile")
     return Conditions(
         model=spec.model,
-        source=source_hash(spec.model, [str(Path.cwd()), *sys.path, str(folder.absolute())]),
+        source=source_hash(spec.model, [*sys.path, str(Path.cwd()), str(folder.absolute())]),
         arguments=_hash(json.dumps(spec.arguments, sort_keys=True, default=repr).encode()),
         weights=_weights(spec.arguments, folder),
         version=spec.version,
