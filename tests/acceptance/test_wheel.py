@@ -1,0 +1,213 @@
+"""The wheel, as a user has it: built, installed in a fresh environment, and there the README's first minute.
+
+The environment has what the wheel's metadata require without extras, so no torch, and nothing else; of each the release
+that is installed here, by links. So it takes seconds and no network. What it does not check: which releases pip would
+choose, whether there is one for another system or Python, and that the jars of Kafka can be had (they are cached here).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.requirements import Requirement
+
+from agents.broker.jars import ensure_jars
+from agents.cli.options import cache_dir
+from spillway.foreign import PACKAGES
+from tests.acceptance.serving import READY_SECONDS, STOP_SECONDS
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+OURS = (*PACKAGES, "spillway")
+SECONDS = 300  # for a command; a net
+
+
+def said(command, **options):
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=SECONDS, check=False, **options
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a copy, as a build leaves its own behind in the folder, and would take in what one before has left."""
+    source = tmp_path_factory.mktemp("source")
+    for name in OURS:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    out = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
+    said([*pip, "-q", "--no-index", "--no-deps", "--no-build-isolation", "-w", out, source])
+    (file,) = out.glob("spillway-*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def fresh(wheel, tmp_path_factory) -> Path:
+    """The folder of the programs of a new environment in which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("fresh")
+    said([sys.executable, "-m", "venv", "--without-pip", folder])
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", f"--python={python}", "install"]
+    said([*pip, "-q", "--no-index", "--no-deps", wheel])
+    packages = Path(said([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+    for path in files_of(required(wheel)):
+        if not (packages / path.name).exists():
+            (packages / path.name).symlink_to(path)
+    return folder / "bin"
+
+
+def required(wheel) -> set[str]:
+    """Every distribution that the wheel's metadata require without extras, directly or not."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        told = metadata.PathDistribution(zipfile.Path(archive, name.removesuffix("METADATA"))).requires or []
+    left, found = [(text, "") for text in told], set()
+    while left:
+        text, extra = left.pop()
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        for wanted in ("", *requirement.extras):
+            if (requirement.name, wanted) not in found:
+                found.add((requirement.name, wanted))
+                left += [(each, wanted) for each in metadata.requires(requirement.name) or []]
+    return {name for name, _ in found}
+
+
+def files_of(names) -> Iterator[Path]:
+    """What distributions have put into the folder of packages, one path for each of its entries."""
+    for name in names:
+        distribution = metadata.distribution(name)
+        tops = {path.parts[0] for path in distribution.files or [] if path.parts[0] != ".."}
+        yield from (Path(str(distribution.locate_file(top))) for top in sorted(tops) if top != "__pycache__")
+
+
+@pytest.fixture(scope="module")
+def environment(fresh) -> dict[str, str]:
+    """Of a user who has activated it, and nothing else."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("SPILLWAY_", "PYTHON"))}
+    return {**kept, "PATH": f"{fresh}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """A folder with the README's own pipeline and model, copied off the page."""
+    for language, sign in (("yaml", "#"), ("python", "#")):
+        for path, text in re.findall(rf"^```{language}\n{sign} (\S+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {
+        "examples/hello/pipeline.yaml",
+        "examples/hello/hello.py",
+    }
+    return tmp_path
+
+
+def test_it_holds_the_six_packages_whole_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        told = {name.split("/", 1)[1] for name in archive.namelist() if ".dist-info/" in name}
+    ours = {
+        str(path.relative_to(ROOT))
+        for name in OURS
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert held == ours
+    assert {f"{name}/py.typed" for name in OURS} <= held
+    assert told == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
+
+
+def test_torch_comes_with_an_extra_alone(wheel, fresh):
+    assert "torch" not in required(wheel)
+    code = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('agents').origin)"
+    torch, agents = said([fresh / "python", "-P", "-c", code]).split()
+    assert torch == "None"
+    assert Path(agents).is_relative_to(fresh.parent)
+
+
+def test_the_first_minute_of_the_readme(copied, environment):
+    ensure_jars(cache_dir(), notice=lambda _text: None)
+    ask = re.search(r"^\$ (echo .*) \| \.venv/bin/(spillway predict .*)$", README, re.MULTILINE)
+    serve = re.search(r"^\$ \.venv/bin/(spillway serve \S+)", README, re.MULTILINE)
+    assert ask is not None
+    assert serve is not None
+    said(["spillway", "check", "examples/hello/pipeline.yaml", "--models"], cwd=copied, env=environment)
+    output = copied / "serve.out"
+    with output.open("wb") as out:
+        process = subprocess.Popen(serve[1].split(), cwd=copied, env=environment, stdout=out, stderr=out)
+    try:
+        until(
+            lambda: b"ready" in output.read_bytes() or process.poll() is not None,
+            READY_SECONDS,
+            lambda: f"ready\n{output.read_text()}",
+        )
+        assert process.poll() is None, output.read_text()
+        told = said(["sh", "-c", f"{ask[1]} | {ask[2]} --deadline 300"], cwd=copied, env=environment)
+        assert "Hello, Ada!" in told
+        assert CLIENT_SAYS in said(["python", "-c", CLIENT], cwd=copied, env=environment)
+        process.send_signal(signal.SIGINT)
+        until(lambda: process.poll() is not None, STOP_SECONDS, "drained and ended")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(SECONDS)
+
+
+CLIENT = """
+import asyncio
+from pathlib import Path
+from agents.cli.cluster import find_cluster
+from spillway import AsyncClient, Client, Pipeline
+
+pipeline = Pipeline.load("examples/hello/pipeline.yaml").for_slo(300.0)
+settings = find_cluster(None, None, run_dir=Path(".spillway/run"), pipeline=pipeline.spec.name)
+with Client(pipeline, settings) as client:
+    print(client.predict({"name": "Ada"}).outputs["greeting"])
+
+async def main():
+    async with AsyncClient(pipeline, settings) as client:
+        print((await client.predict({"name": "Grace"})).outputs["greeting"])
+
+asyncio.run(main())
+"""
+CLIENT_SAYS = "Hello, Ada!\nHello, Grace!\n"
+
+
+@pytest.mark.parametrize("line", ["import torch", "from spillway import Learner"])
+def test_a_pipeline_that_needs_torch_says_so_once(copied, environment, broker, line):
+    (copied / "examples/hello/hello.py").write_text(f"{line}\n")
+    text = "stage 'greet': model 'hello:Greet' needs torch: torch is not installed; it comes with an extra: "
+    for command in (["check", "--load"], ["serve", "--bootstrap", broker]):
+        done = subprocess.run(
+            ["spillway", *command, "examples/hello/pipeline.yaml"],
+            cwd=copied,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        said_of_it = [each for each in (done.stdout + done.stderr).splitlines() if "torch" in each]
+        assert done.returncode in (1, 2), done.stdout + done.stderr
+        assert len(said_of_it) == 1, done.stdout + done.stderr
+        assert f"{text}pip install 'spillway[torch]'" in said_of_it[0]
+        assert "Traceback" not in done.stdout + done.stderr
