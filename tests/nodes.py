@@ -18,7 +18,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from agents.broker import EmbeddedCluster
 
-_QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "socket.timeout.ms": 1000}
+_QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "socket.timeout.ms": 3000}
 _DESCRIBE_QUORUM = 55
 _SECONDS = 5.0
 GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
@@ -84,6 +84,14 @@ class Nodes:
         """Whether every replica of every partition is in sync."""
         found = self._partitions()
         return found is not None and all(len(partition.isrs) == len(partition.replicas) for partition in found)
+
+    def settled(self) -> bool:
+        """Whether every replica of every partition is in sync, and the first one of each leads."""
+        found = self._partitions()
+        return found is not None and all(
+            len(partition.isrs) == len(partition.replicas) and partition.leader == partition.replicas[0]
+            for partition in found
+        )
 
     def _leaders(self, topic: str) -> dict[int, int]:
         return {partition.id: partition.leader for partition in self._partitions(topic) or () if partition.leader > 0}

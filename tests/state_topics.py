@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from producers.connection import ClientSettings
 from tests.waiting import Bound
 from topology import topics
 
@@ -68,7 +69,7 @@ class Recorder:
 
     def __init__(self, bootstrap: str, pipeline: Pipeline, *, whole: bool = True) -> None:
         self.recording = Recording(pipeline, whole=whole)
-        self._settings = {"bootstrap.servers": bootstrap, **_QUICK}
+        self._settings = {**ClientSettings(bootstrap=bootstrap).confluent(), **_QUICK}
         self._places = [(topic, p) for topic, count in recorded_topics(pipeline).items() for p in range(count)]
         self._at = dict.fromkeys(self._places, 0)  # the offset that is read next, gaps of transactions counted
         self._ends: dict[tuple[str, int], int] | None = None

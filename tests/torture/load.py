@@ -67,13 +67,13 @@ class Load:
         while number < self.count or self._more.is_set():
             while (early := (number - self._burst) / self._rate - given.seconds) > 0:
                 time.sleep(early)
-            self._send(number)
+            self._send(number, late=-early if number >= self._burst else 0.0)
             number += 1
 
-    def _send(self, number: int) -> None:
+    def _send(self, number: int, late: float) -> None:
         request_id = f"q{number}"
-        now = time.time_ns() // 1_000
-        said = headers.Headers(request_id, now, now + SLO * 1_000_000)
+        due = time.time_ns() // 1_000 - round(late * 1_000_000)  # a client waits from then on
+        said = headers.Headers(request_id, due, due + SLO * 1_000_000)
 
         def delivered(error: Any, _message: Any) -> None:
             if error is None:
