@@ -48,7 +48,8 @@ _PAUSE_SECONDS = 0.1  # before what was aborted is tried again
 _LEAST_CALLS = 10  # without an answer, before a connection is given up: a process that stood still has not been waiting
 
 _KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
-_LIST_SECONDS = 2.0
+_LIST_SECONDS = 0.5  # who is asked may be the node that stands still
+_LOOK_SECONDS = 1.0  # between looks which nodes there are, while all goes well
 _OFFSETS = "__consumer_offsets"  # a topic that is there wherever there are groups
 
 
@@ -121,6 +122,7 @@ class TransactionalWriter:
     def _connect(self) -> None:
         self._producer: Any = Producer(self._settings, logger=log)
         self._nodes: frozenset[int] = frozenset()
+        self._look_at = 0.0  # when to look again which there are
         self._aside = Aside(f"offsets of {self._id}")
 
     def open(self, within: float) -> None:
@@ -135,7 +137,7 @@ class TransactionalWriter:
                     raise
                 self._give_up(error)
             else:
-                self._nodes = self._listed() or self._nodes
+                self._note_nodes()
                 return
 
     def _lacks_a_node(self) -> bool:
@@ -146,6 +148,12 @@ class TransactionalWriter:
         """
         listed = self._listed()
         return bool(listed) and not self._nodes <= listed
+
+    def _note_nodes(self) -> None:
+        """Learn which nodes there are by now: one that came back since may go again."""
+        if time.monotonic() >= self._look_at:
+            self._nodes = self._listed() or self._nodes
+            self._look_at = time.monotonic() + _LOOK_SECONDS
 
     def _listed(self) -> frozenset[int]:
         """The nodes that the cluster has now; none where nobody answers."""
@@ -175,6 +183,7 @@ class TransactionalWriter:
         until = time.monotonic() + within
         try:
             self._attempt(turn, group, min(within, _KEPT_SECONDS), stand=stand)
+            self._note_nodes()
         except SilentError as error:
             self._give_up(error)
             self.open(max(until - time.monotonic(), _SLICE_SECONDS))

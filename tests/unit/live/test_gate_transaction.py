@@ -196,6 +196,21 @@ def test_a_coordinator_that_died_is_not_waited_for(made, monkeypatch):
     never.set()
 
 
+def test_a_coordinator_that_came_after_the_gate_and_died_is_not_waited_for(made, monkeypatch):
+    """A node that was away as the gate connected is known once it is back, and so is missed when it goes again."""
+    monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
+    monkeypatch.setattr(transaction, "_LOOK_SECONDS", 0.0)
+    gate = writer()
+    made.producers[0].nodes = [{1, 3}]
+    gate.open(1.0)
+    made.producers[0].nodes = [{1, 2, 3}]
+    gate.write(TURN, None, 600.0)
+    made.producers[0].errors["offsets"] = [SILENCE] * 20 + [FENCED]
+    made.producers[0].nodes = [{1, 3}]
+    with pytest.raises(AbortedError, match=r"could not commit its offsets for a node that is gone"):
+        gate.write(TURN, None, 600.0)
+
+
 @pytest.mark.parametrize("listed", [{1, 2, 3}, None, set()])
 def test_a_slow_coordinator_is_waited_for(made, monkeypatch, listed):
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
