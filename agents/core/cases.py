@@ -33,6 +33,14 @@ class Copy(Resting):
         hop = self.delivery.hop
         return () if hop is None else hop.marks
 
+    def let_go(self) -> None:
+        """Note that its fate concerns nobody any more.
+
+        Nothing may lead back to it then: cycles are looked for so rarely that messages would fill the memory.
+        """
+        self.case = None
+        self.delivery.copy = None
+
 
 class Case:
     """A request as far as it rests on what is not durable."""

@@ -126,6 +126,8 @@ class Speculation:
             case.owner = owner
             self._hear(case, copy)
             owner.case = case
+        else:
+            copy.let_go()
         return copy.marks
 
     def heard(self, entry: Entry, delivery: Delivery) -> None:
@@ -145,6 +147,7 @@ class Speculation:
             owner.case = case
         else:
             entry.case = None
+            self._let_go(case)
         return marks
 
     def superfluous(self, entry: Entry, delivery: Delivery) -> bool:
@@ -169,7 +172,7 @@ class Speculation:
 
     def dismiss(self, copy: Copy) -> None:
         """Note that a record is done as it came too late: its fate concerns nobody any more."""
-        copy.case = None
+        copy.let_go()
         if copy.key is not None and self._open.get(copy.key) is copy:
             del self._open[copy.key]
 
@@ -224,7 +227,7 @@ class Speculation:
             if case.owner is not None and not case.open:
                 changes.settled.append(case.owner)
                 case.owner = None
-                case.heard = []
+                self._let_go(case)
                 if case.entry is not None and case.entry.case is case and not case.later:
                     case.entry.case = None
 
@@ -238,7 +241,7 @@ class Speculation:
             self._joins.reopen(case.entry)
         for copy in (*case.heard, *case.later):
             self._return(copy, changes)
-        case.later = []
+        case.heard, case.later, case.entry = [], [], None
 
     def _return(self, copy: Copy, changes: Changes) -> None:
         """Let a dead record go; let any other come again."""
@@ -246,6 +249,7 @@ class Speculation:
         if copy.dead:
             changes.dead += 1
             self._offsets.done(copy.delivery.offset)
+            copy.let_go()
         else:
             changes.again.append(copy)
 
@@ -254,6 +258,13 @@ class Speculation:
         if copy.admitted:
             return case.open or bool(copy.open)
         return copy.key in self._open
+
+    @staticmethod
+    def _let_go(case: Case) -> None:
+        """Note that all that a request was decided by is durable."""
+        for copy in case.heard:
+            copy.let_go()
+        case.heard = []
 
     @staticmethod
     def _hear(case: Case, copy: Copy) -> None:

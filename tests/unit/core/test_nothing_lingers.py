@@ -1,0 +1,108 @@
+"""What is done with is gone at once: cycles are looked for so rarely in what serves that they would fill memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from lineage.message import PREDICTION, Outcome
+from tests.unit.core.builders import NOW, finish, stage_core
+from tests.unit.core.builders import delivery as told
+from tests.unit.core.test_held_outcomes import Report, gate
+from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
+
+
+class Payload(Report):
+    """Something that can be seen to go."""
+
+
+@pytest.fixture
+def made():
+    """Deliveries' payloads, for which nothing but counting references is to free them."""
+    refs = []
+
+    def of(message):
+        message.payload = Payload(Outcome(PREDICTION))
+        refs.append(weakref.ref(message.payload))
+        return message
+
+    gc.collect()
+    gc.disable()
+    yield of, refs
+    gc.enable()
+
+
+def served(core, destination):
+    core.acked_all(finish(core, destination))
+
+
+@pytest.mark.parametrize("marks", [(), (OLD,)])
+def test_of_a_request_alone(made, marks):
+    of, refs = made
+    known = Known()
+    core = stage_core("chain", "b", durability=known)
+    core.deliver(NOW, of(marked("q", 0, "a", *marks)))
+    served(core, "c")
+    known.alive = set(marks)
+    core.durability_changed(NOW)
+    assert core.commits()[0][0] == 1
+    assert refs[0]() is None
+
+
+def test_of_a_query_at_the_ingress(made):
+    of, refs = made
+    core = stage_core("chain", "a", durability=Known())
+    core.deliver(NOW, of(told("q", 0)))
+    served(core, "b")
+    assert refs[0]() is None
+
+
+@pytest.mark.parametrize("marks", [((), ()), ((OLD,), ()), ((OLD,), (OTHER,))])
+@pytest.mark.parametrize("early", [False, True])
+def test_of_a_joined_request(made, marks, early):
+    """`early`: the first part's version is durable before the second part comes."""
+    of, refs = made
+    known = Known()
+    core = stage_core("diamond", "d", durability=known)
+    core.deliver(NOW, of(marked("q", 0, "b", *marks[0])))
+    if early:
+        known.alive = {OLD}
+        core.durability_changed(NOW)
+    core.deliver(NOW, of(marked("q", 1, "c", *marks[1])))
+    served(core, None)
+    known.alive = {OLD, OTHER}
+    core.durability_changed(NOW)
+    assert core.commits()[0][0] == 2
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_of_what_is_dead_and_what_comes_in_its_place(made):
+    of, refs = made
+    known = Known()
+    core = stage_core("diamond", "d", durability=known)
+    core.deliver(NOW, of(marked("q", 0, "b", OLD)))
+    core.deliver(NOW, of(marked("q", 1, "c", OTHER)))
+    core.deliver(NOW, of(marked("q", 2, "b", NEW)))
+    finish(core, None)
+    known.gone, known.alive = {OLD}, {NEW, OTHER}
+    core.durability_changed(NOW)
+    served(core, None)
+    assert core.commits()[0][0] == 3
+    assert [ref() for ref in refs] == [None, None, None]
+
+
+def test_of_an_outcome_and_its_repetition(made):
+    of, refs = made
+    core, known = gate()
+    core.deliver(NOW, of(marked("q", 0, "c", OLD)))
+    core.deliver(NOW, of(marked("q", 1, "a", OLD)))
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert len(core.collect(NOW)) == 1
+    core.deliver(NOW, of(marked("q", 2, "a", OTHER)))
+    known.alive = {OLD, OTHER}
+    core.durability_changed(NOW)
+    assert core.commits()[0][0] == 3
+    assert [ref() for ref in refs] == [None, None, None]
