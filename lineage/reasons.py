@@ -25,5 +25,4 @@ WRONG_RESULT_COUNT = "wrong-result-count"
 BAD_RESULT = "bad-result"  # a result that is no mapping, or cannot be encoded
 BAD_ROUTE = "bad-route"  # split, choose or join raised, or named a stage that is no successor
 JOIN_TIMEOUT = "join-timeout"
-JOIN_OVERFLOW = "join-overflow"
 PART_GONE = "part-gone"  # the log no longer had a part that had waited for the others

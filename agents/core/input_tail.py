@@ -11,7 +11,9 @@ which are `Delivery`s without a value. Invariants:
 * A position may lie beyond what this member has read: of a version of another member that reads faster, or beyond
   records that a base covers. Reading goes on where it was, and what it still finds in the spans is kept. What a base
   needs of its memory and was not read yet is `missing`, for the driver to read again.
-* It is bounded: when `full`, its driver stops reading, and goes on when a version has become durable.
+* It is bounded: when `full`, its driver stops reading, and goes on when a version has become durable. What lies behind
+  a part that waits in a join (`excused`) does not count: what it waits for may be what is not read.
+* Where payloads can be read again (`most_values`), as in a join, values beyond that many bytes are not kept at all.
 
 `strip` drops a record's value, `envelope` decodes its headers; both are the driver's. The second costs tens of
 microseconds, so it is done in small bunches, by `settle`, off the way of a request.
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
     from checkpoint.dedup import Span
 
 TAIL_RECORDS: Final = 120_000  # of all partitions, at or above the durable positions
-TAIL_BYTES: Final = 256 << 20
+TAIL_BYTES: Final = 64 << 20
+VALUE_BYTES: Final = 32 << 20  # of values, in a join
+RECORD_BYTES: Final = 1_000  # that a record takes in memory beside its value
+_DROPPED: Final = -1  # in place of a value's size
 
 
 class Placed(Protocol):
@@ -49,16 +54,15 @@ R = TypeVar("R", bound=Placed)
 class _Partition(Generic[R]):
     """One partition's part of the tail."""
 
-    __slots__ = ("below", "bytes", "last", "loose", "position", "records", "spans")
+    __slots__ = ("below", "last", "loose", "position", "records", "spans")
 
     def __init__(self, position: int, note: str) -> None:
         self.position = position
         self.spans: tuple[Span, ...] = decode(note, position).spans
         self.last = position - 1
-        self.records: deque[tuple[R, int]] = deque()  # with their sizes, from the position on
+        self.records: deque[tuple[R, int]] = deque()  # with their values' sizes, from the position on
         self.loose: deque[R] = deque()  # below it, stripped, their headers not decoded
         self.below: deque[Delivery] = deque()  # below it, older than the loose ones
-        self.bytes = 0
 
 
 class InputTail(Generic[R]):
@@ -71,15 +75,24 @@ class InputTail(Generic[R]):
         envelope: Callable[[R], Delivery | None],
         most_records: int = TAIL_RECORDS,
         most_bytes: int = TAIL_BYTES,
+        most_values: int | None = None,
+        record_bytes: int = 0,
     ) -> None:
-        """`envelope` gives None for a record that memory has no use for."""
+        """`envelope` gives None for a record that memory has no use for.
+
+        `most_values`: bytes of values beyond which none are kept, if they can be read again. `record_bytes`: what a
+        record takes beside its value.
+        """
         self._strip = strip
         self._envelope = envelope
         self._most_records = most_records
         self._most_bytes = most_bytes
+        self._most_values = most_values
+        self._record_bytes = record_bytes
         self._partitions: dict[int, _Partition[R]] = {}
         self.held = 0  # records at or above the durable positions
-        self.bytes = 0
+        self.values = 0  # bytes of theirs that are kept
+        self.excused = 0  # of those records, how many are there for a join's sake
 
     def start(self, partition: int, position: int, note: str) -> None:
         """Begin with a partition at its newest durable position."""
@@ -96,7 +109,8 @@ class InputTail(Generic[R]):
     @property
     def full(self) -> bool:
         """Whether reading has to wait."""
-        return self.held >= self._most_records or self.bytes >= self._most_bytes
+        held = self.held - self.excused
+        return held >= self._most_records or self.values + held * self._record_bytes >= self._most_bytes
 
     @property
     def partitions(self) -> list[int]:
@@ -104,7 +118,7 @@ class InputTail(Generic[R]):
         return sorted(self._partitions)
 
     def append(self, partition: int, record: R, size: int) -> bool:
-        """Take a record that was read; False if it was taken before."""
+        """Take a record that was read, with its value's size; False if it was taken before."""
         part = self._partitions[partition]
         if record.offset <= part.last:
             return False
@@ -113,10 +127,12 @@ class InputTail(Generic[R]):
             if _within(record.offset, part.spans):
                 part.loose.append(self._strip(record))
             return True
-        part.records.append((record, size))
-        part.bytes += size
         self.held += 1
-        self.bytes += size
+        if self._most_values is not None and self.values + size > self._most_values:
+            part.records.append((self._strip(record), _DROPPED))
+        else:
+            part.records.append((record, size))
+            self.values += size
         return True
 
     def trim(self, partition: int, position: int, note: str) -> None:
@@ -135,7 +151,7 @@ class InputTail(Generic[R]):
         while records and records[0][0].offset < position:
             record, size = records.popleft()
             self.held -= 1
-            self.bytes -= size
+            self.values -= max(size, 0)
             if _within(record.offset, part.spans):
                 part.loose.append(self._strip(record))
 
@@ -172,7 +188,7 @@ class InputTail(Generic[R]):
         return tuple((first, end) for first, end in cut if first < end)
 
     def at(self, partition: int, offset: int) -> R | None:
-        """Give one record at or above the durable position as it came; None where it is not held."""
+        """Give one record at or above the durable position as it came; None where it, or its value, is not held."""
         records = self._partitions[partition].records
         if not records:
             return None
@@ -180,11 +196,13 @@ class InputTail(Generic[R]):
         index = min(offset - records[0][0].offset, len(records) - 1)
         while index >= 0 and records[index][0].offset > offset:
             index -= 1
-        found = records[index][0] if index >= 0 else None
-        return found if found is not None and found.offset == offset else None
+        if index < 0:
+            return None
+        found, size = records[index]
+        return found if found.offset == offset and size != _DROPPED else None
 
     def since(self, partition: int, position: int) -> Iterator[R]:
-        """Give the records from a base's position on, as they came."""
+        """Give the records from a base's position on, as they came; those whose values are not kept, stripped."""
         for record, _ in self._partitions[partition].records:
             if record.offset >= position:
                 yield record

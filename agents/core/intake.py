@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _ENDS = {
     Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
-    Verdict.OVERFLOW: Loss(FAILED, reasons.JOIN_OVERFLOW, "too many requests waited for their parts"),
 }
 
 

@@ -8,13 +8,12 @@ from typing import Literal
 
 
 class Verdict(Enum):
-    """What became of a request when something was heard of it, or when time or room ran out."""
+    """What became of a request when something was heard of it, or when time ran out."""
 
     WAITING = "waiting"
     READY = "ready"
     LOST = "lost"
     TIMEOUT = "timeout"
-    OVERFLOW = "overflow"
     LATE = "late"  # it was closed before
     KEPT = "kept"  # it was closed before by what may turn out dead, and the part is kept for that (`speculation`)
 

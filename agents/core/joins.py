@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agents.core.entries import Entry
 from agents.core.join_rules import COMPLETE, OPEN, OVER, TABLES, Rule, Verdict
@@ -63,6 +63,7 @@ class JoinTable:
         "_entries",
         "_expected",
         "_expiries",
+        "_firsts",
         "_incomplete",
         "_recent",
         "_retiring",
@@ -85,6 +86,7 @@ class JoinTable:
         self._incomplete: dict[str, Entry] = {}  # closed ones with somebody not heard
         self._retiring: deque[tuple[int, Entry]] = deque()  # everybody heard, by the offset of the last one
         self._expiries: list[tuple[float, int, Entry]] = []  # a heap; entries that closed meanwhile are skipped
+        self._firsts: list[tuple[int, int, Entry]] = []  # the same by their first offsets
         self._recent: dict[str, float] = {}  # forgotten a short while ago: id -> time of sending
         self._serial = 0
         self.evicted = 0  # closed requests forgotten for the bound although somebody was not heard
@@ -109,7 +111,9 @@ class JoinTable:
         if not waiting or not news:
             return Verdict.LATE, None
         entry.offsets.append(delivery.offset)
-        entry.first = min(entry.first, delivery.offset)  # lower only where a copy was kept (`agents.core.speculation`)
+        if delivery.offset < entry.first:  # only where a copy was kept (`agents.core.speculation`)
+            entry.first = delivery.offset
+            self._first(entry)
         if delivery.lost:
             entry.losses.append((delivery, loss))
         else:
@@ -134,13 +138,6 @@ class JoinTable:
                 self._close(entry)
                 closed.append((self._judge(entry, OVER), entry))
         return closed
-
-    def shed(self) -> Entry | None:
-        """Close the request that has waited longest, for want of room; None if none waits."""
-        entry = next(iter(self._waiting.values()), None)
-        if entry is not None:
-            self._close(entry)
-        return entry
 
     def reopen(self, entry: Entry) -> None:
         """Forget a request of which something turned out dead, closed or not; what lives of it is heard again.
@@ -211,9 +208,11 @@ class JoinTable:
 
     @property
     def oldest(self) -> int | None:
-        """The first offset of the request that has waited longest."""
-        entry = next(iter(self._waiting.values()), None)
-        return entry.first if entry is not None else None
+        """The lowest offset of what waits for a part."""
+        firsts = self._firsts
+        while firsts and self._waiting.get(firsts[0][2].request_id) is not firsts[0][2]:
+            heapq.heappop(firsts)
+        return firsts[0][0] if firsts else None
 
     @property
     def waiting(self) -> int:
@@ -234,10 +233,22 @@ class JoinTable:
         appended = delivery.appended or now
         expires = max(appended + MIN_WAIT_SECONDS, now + READ_SECONDS, delivery.deadline + GRACE_SECONDS)
         heapq.heappush(self._expiries, (expires, self._serial, entry))
-        if len(self._expiries) > 2 * len(self._waiting) + 256:
-            self._expiries = [e for e in self._expiries if self._waiting.get(e[2].request_id) is e[2]]
-            heapq.heapify(self._expiries)
+        self._expiries = self._cleared(self._expiries)
+        self._first(entry)
         return entry
+
+    def _first(self, entry: Entry) -> None:
+        self._serial += 1
+        heapq.heappush(self._firsts, (entry.first, self._serial, entry))
+        self._firsts = self._cleared(self._firsts)
+
+    def _cleared(self, heap: list[Any]) -> list[Any]:
+        """Give a heap without the requests that closed, now and then."""
+        if len(heap) <= 2 * len(self._waiting) + 256:
+            return heap
+        left = [each for each in heap if self._waiting.get(each[2].request_id) is each[2]]
+        heapq.heapify(left)
+        return left
 
     def _note(self, entry: Entry, delivery: Delivery) -> bool:
         """Cross the senders that this delivery speaks for off the list; say whether any of them was on it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agents.core.loss import Loss
     from agents.core.request import Delivery
 
-PAYLOAD_BYTES: Final = 64 << 20  # of the parts that wait in one process, with what they take beside their values
+PAYLOAD_BYTES: Final = 32 << 20  # of the parts that wait in one process, with what they take beside their values
 
 
 @dataclass(slots=True, frozen=True)

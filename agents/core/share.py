@@ -31,7 +31,6 @@ class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
     __slots__ = (
-        "_window",
         "committed",
         "joins",
         "live",
@@ -47,9 +46,7 @@ class Share:
     memory_type = PartitionMemory
     speculation_type = Speculation
 
-    def __init__(self, partition: int, committed: int, joins: JoinTable | None, window: int | None = None) -> None:
-        """`window`: how many records may be held back by a request that waits for a part, if that is bounded."""
-        self._window = window
+    def __init__(self, partition: int, committed: int, joins: JoinTable | None) -> None:
         self.refetch = Refetch(partition)
         self.partition = partition
         self.committed = committed  # as confirmed by the broker
@@ -85,7 +82,7 @@ class Share:
         return Taken.REPEATED
 
     def hear(self, now: float, delivery: Delivery, loss: Loss | None = None) -> tuple[Verdict, Entry | None]:
-        """Give a first copy to the join; say which request it closed and how, by coming or by being one too many.
+        """Give a first copy to the join; say which request it closed and how.
 
         A part that came too late is done. With WAITING, LATE and KEPT there is nothing to do.
         """
@@ -103,13 +100,6 @@ class Share:
             return verdict, entry
         if speculation is not None:
             speculation.heard(entry, delivery)
-        if (
-            verdict is Verdict.WAITING
-            and self._window is not None
-            and self.offsets.held > self._window
-            and joins.oldest == self.offsets.lowest_unfinished
-        ):
-            return Verdict.OVERFLOW, joins.shed()
         return verdict, entry
 
     def expire(self, now: float) -> list[tuple[Verdict, Entry]]:
@@ -152,6 +142,12 @@ class Share:
         if self.joins is not None:
             self.joins.committed(offset)
         return True
+
+    @property
+    def held_by_joins(self) -> int:
+        """How many records lie at or above the position where it stands still as a request waits for a part there."""
+        oldest = None if self.joins is None else self.joins.oldest
+        return self.offsets.held if oldest is not None and oldest == self.offsets.lowest_unfinished else 0
 
     @property
     def waiting(self) -> int:

@@ -10,8 +10,8 @@ Invariants:
 * Every first copy leads to at least one message, or completes a join's entry that did. Nothing ends silently.
 * A record waits in a join without taking room: back-pressure, which stops the reading, could otherwise keep away the
   very part that it waits for. What bounds joins is their time; beyond a number of bytes their parts' payloads are
-  dropped, and read again when they are needed (`agents.core.refetch`). Only a driver that keeps all that is not
-  committed bounds how much a waiting part may hold back (`window`); beyond that the one that has waited longest fails.
+  dropped, and read again when they are needed (`agents.core.refetch`). A driver that
+  bounds how much it keeps of what is not committed goes on reading where joins hold it (`Share.held_by_joins`).
 * A loss is sent to every next join that would wait for this stage in vain, and to the gate in place of every terminal
   that will not report: `graph.losses`. A join takes a loss as that sender's delivery and decides by its own rule.
 * What is known of a partition lives in one `Share`. Revoking the partition drops it: its queued requests leave the
@@ -73,14 +73,13 @@ class StageCore(Intake):
         epoch: int = 0,
         queue_limit: int = QUEUE_LIMIT,
         payload_bytes: int = PAYLOAD_BYTES,
-        window: int | None = None,
         paths: PathPredictor | None = None,
         durability: Durability | None = None,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
-        `payload_bytes`: of the parts that wait (`agents.core.refetch`). `window`: records of a partition that a waiting
-        part may hold back, where the driver has to keep them. `paths` hears of every choice that this stage makes.
+        `payload_bytes`: of the parts that wait (`agents.core.refetch`). `paths` hears of every choice that this stage
+        makes.
         `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too.
         """
         if graph.is_join(stage) and rule is None:
@@ -91,7 +90,6 @@ class StageCore(Intake):
         self.epoch = epoch
         self._rule = rule if graph.is_join(stage) else None
         self._payloads = PayloadRoom(payload_bytes)
-        self._window = window
         self._paths = paths
         self._runs: list[Batch] = []
 
@@ -106,7 +104,7 @@ class StageCore(Intake):
         joins = None
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, self._payloads)
-        share = self._shares[partition] = self.share_type(partition, committed, joins, self._window)
+        share = self._shares[partition] = self.share_type(partition, committed, joins)
         if self._durability is not None:
             share.speculate(self._durability)
         return decode(note, committed).spans

@@ -24,7 +24,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Ok, Work
-from agents.core.joins import Verdict
 from agents.core.stage import StageCore
 from agents.core.stateful_outbox import StatefulOutbox
 from agents.core.stateful_share import StatefulShare
@@ -70,7 +69,7 @@ class StatefulCore(StageCore):
         paths: PathPredictor | None = None,
         **bounds: int,
     ) -> None:
-        """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit`, `payload_bytes` and `window`.
+        """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit` and `payload_bytes`.
 
         Raises ValueError for a batcher with several instances: a state has one.
         """
@@ -260,24 +259,10 @@ class StatefulCore(StageCore):
             self._covered_at = now
             self.cover()
 
-    def relieve(self, now: float) -> None:
-        """Make room where no more can be read as requests wait for parts: they may be what is not read.
-
-        Of each partition that they hold back the half of them that has waited longest fails. Without effect while
-        anything else is under way, as that makes room, too.
-        """
-        self.cover()
-        if not self._idle:
-            return
-        for share in self._inputs.values():
-            joins = share.joins
-            if joins is None or joins.oldest is None or joins.oldest != share.offsets.lowest_unfinished:
-                continue
-            for _ in range((joins.waiting + 1) // 2):
-                entry = joins.shed()
-                assert entry is not None  # so many wait
-                self._closed(now, share, Verdict.OVERFLOW, entry)
-        self._drain()
+    @property
+    def held_by_joins(self) -> int:
+        """Records that are not let go for no other reason than that requests wait for parts, which may be unread."""
+        return sum(share.held_by_joins for share in self._inputs.values())
 
     @property
     def durable_places(self) -> dict[int, InputPlace]:

@@ -75,6 +75,12 @@ class Intake:
         delivery.size = len(record.value or b"") + _OVERHEAD
         return delivery
 
+    def part(self, record: ConsumerRecord) -> Delivery:
+        """Decode a record for a join whose value is not at hand: it is read again when the join wants it."""
+        delivery = self.envelope(record)
+        delivery.payload, delivery.dropped = None, True
+        return delivery
+
     def again(self, fetch: Fetch, record: ConsumerRecord | None) -> tuple[Carried, Loss | None]:
         """Give what was dropped of a record that is read again; None: the log does not have it any more."""
         text = "the log no longer has a part that waited for the others: its topic keeps records for too short a time"

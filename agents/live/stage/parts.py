@@ -141,7 +141,6 @@ def build_stateful_core(
     reign: Reign[Any],
     logs: Logs,
     period: float | None = None,
-    window: int,
 ) -> StatefulCore:
     """Build the core of one reign over a shard. `logs`: of all stateful stages; the rest as for `build_core`."""
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
@@ -154,7 +153,6 @@ def build_stateful_core(
         rule=rule,
         paths=paths,
         queue_limit=spec.queue,
-        window=window,
     )
 
 

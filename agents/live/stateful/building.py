@@ -19,6 +19,7 @@ from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
 from agents.live.stage.parts import build_guard, stage_signature
+from agents.live.stage.rereading import Rereading
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
 from agents.live.state_metrics import StateFigures, marks_histogram
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord
 
+    from agents.core.loss import Loss
+    from agents.core.refetch import Fetch
+    from agents.live.stage.carried import Carried
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stateful.primary import Primary
     from agents.live.states.standby import Applied
@@ -114,7 +118,9 @@ class Built:
             Inputs(self.topic, OF_STATES, self.metrics.stopped, markers=transacted(config)),
             feed=self._feed,
             crashed=self.crashed,
+            joins=pipeline.graph.is_join(spec.name),
         )
+        self._means.rereading.begin(self._fetched, self.crashed)
         self._copies = Copies(
             self._place,
             self._logs,
@@ -131,16 +137,17 @@ class Built:
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
         signature = stage_signature(spec, [model])  # type: ignore[list-item] # it asks for the model's own alone
+        intake = Intake(
+            predecessors=tuple(graph.predecessors[spec.name]),
+            decoder=decoder,
+            signature=None if joins else signature,
+            slo=config.pipeline.spec.slo,
+            metrics=self.metrics,
+            places=config.pipeline.spec.places,
+        )
         return Means(
             clock=clock,
-            intake=Intake(
-                predecessors=tuple(graph.predecessors[spec.name]),
-                decoder=decoder,
-                signature=None if joins else signature,
-                slo=config.pipeline.spec.slo,
-                metrics=self.metrics,
-                places=config.pipeline.spec.places,
-            ),
+            intake=intake,
             emission=Emission(self._pipeline, spec.name, self._limits, clock),
             metrics=self.metrics,
             tally=Tally(self.metrics),
@@ -169,6 +176,8 @@ class Built:
             crashed=self.crashed,
             may_emit=lambda: self.member.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
             reads_on=lambda: not self.input.waits,
+            excuse=lambda held: self.input.excuse(held),  # noqa: PLW0108 - the input is made with this
+            rereading=Rereading(self.topic, config.settings.confluent(), intake),
             suspects=Suspects(),
             begin_anew=lambda why: self.member.turns.want(why),  # noqa: PLW0108 - as before
         )
@@ -243,6 +252,10 @@ class Built:
             self._rehearsal.look(records)
         self.member.feed(records)
 
+    def _fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
+        if self.member.primary is not None:
+            self.member.primary.fetched(fetch, payload, loss)
+
     def _changed(self) -> None:
         """Tell the others, and the metrics, how this member stands."""
         roles, primary = self.member.roles, self.member.primary
@@ -301,6 +314,7 @@ class Built:
     async def close(self) -> None:
         """End the threads."""
         self._telling.cancel()
+        await self._means.rereading.stop(1.0)
         for close in (self._beats.close, self._copies.close, self._reader.close, self._appender.close):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._means.output.flush, 1.0)

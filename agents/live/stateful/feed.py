@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from agents.live.stage.intake import PoisonError
+from agents.live.stateful.reading import is_stripped
 from lineage import reasons
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Feed:
         """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
         now = self._clock()
         try:
-            self._core.deliver(now, self._intake.delivery(record))
+            self._core.deliver(now, self._intake.part(record) if is_stripped(record) else self._intake.delivery(record))
         except PoisonError as poison:
             if poison.reason == reasons.UNKNOWN_SCHEMA:
                 return False

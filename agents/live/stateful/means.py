@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agents.live.output import Output
     from agents.live.stage.emission import Emission
     from agents.live.stage.intake import Intake
+    from agents.live.stage.rereading import Rereading
     from agents.live.stage.tally import Tally
     from agents.live.stateful.threads import Thread
     from agents.live.stateful.work import StatefulWork
@@ -41,6 +42,8 @@ class Means:
     crashed: Callable[[BaseException], None]
     may_emit: Callable[[], bool]
     reads_on: Callable[[], bool]  # whether the input is read on; if not, until a version has become durable
+    excuse: Callable[[int], None]  # that so much of the input is held for a join's sake
+    rereading: Rereading
     suspects: Suspects
     begin_anew: Callable[[str], None]  # a reign, from the newest complete version, as this one's state is no good
 

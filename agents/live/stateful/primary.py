@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
+    from agents.core.loss import Loss
     from agents.core.policy import StageState
     from agents.core.refetch import Fetch
     from agents.core.stateful_stage import StatefulCore
+    from agents.live.stage.carried import Carried
     from agents.live.stage.emission import Outgoing
     from agents.live.stateful.means import Means, ReignWriter
     from agents.live.stateful.work import Computed, Updated
@@ -65,7 +67,7 @@ class Primary:
     ) -> None:
         """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`.
 
-        `read_again` gives a record of the input that was taken and is not covered.
+        `read_again` gives a record of the input that was taken and is not covered, if it is at hand.
         """
         self.core = core
         self._machine = machine
@@ -127,11 +129,9 @@ class Primary:
         return self.core.durable_places
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Give the policy what is known of all stages; make room where the input waits for what it has not read."""
+        """Give the policy what is known of all stages."""
         if not self._closed:
             self.core.tick(now, states)
-            if not (len(self.feed) or self._means.reads_on()):
-                self.core.relieve(now)
             self.pump()
 
     def close(self) -> None:
@@ -140,6 +140,7 @@ class Primary:
         if self._means.metrics.state is not None:
             self._means.metrics.state.lag.clear()
         self.feed.stop()
+        self._means.excuse(0)
         self._writer.close()
         self._alarm.cancel()
 
@@ -150,6 +151,7 @@ class Primary:
         if self._closed:
             return
         core, means = self.core, self._means
+        means.excuse(core.held_by_joins)
         if not (len(self.feed) or means.reads_on()):
             core.cover()
         for batch in core.take_runs():
@@ -177,11 +179,20 @@ class Primary:
             if self._closed:
                 return
             fetch = self._fetches.popleft()
-            payload, loss = self._means.intake.again(fetch, self._read_again(fetch.partition, fetch.offset))
-            self.core.fetched(self._means.clock(), fetch, payload, loss)
+            record = self._read_again(fetch.partition, fetch.offset)
+            if record is None:
+                self._means.rereading.ask([fetch])
+            else:
+                self.core.fetched(self._means.clock(), fetch, *self._means.intake.again(fetch, record))
         if self._fetches:
             self._loop.call_soon(self._fetch_some)
         self.pump()
+
+    def fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
+        """Take a payload that was read again; what an earlier reign has asked for is the same."""
+        if not self._closed:
+            self.core.fetched(self._means.clock(), fetch, payload, loss)
+            self.pump()
 
     def _compute(self, batch: Batch) -> None:
         work, machine = self._means.work, self._machine

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.input_tail import InputTail
+from agents.core.input_tail import RECORD_BYTES, VALUE_BYTES, InputTail
 from agents.live.consumer.transport import Commit
 from checkpoint.notes import decode
 from lineage.replication import InputPlace
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from agents.live.stage.memory import Memory
     from checkpoint.dedup import Span
 
-_OVERHEAD = 400  # bytes of a record beside its value, in memory
 _SETTLE_SECONDS = 0.02
 _SETTLE_AT_ONCE = 50
 
@@ -51,8 +50,9 @@ class ShardInput:
         *,
         feed: Callable[[list[ConsumerRecord]], None],
         crashed: Callable[[BaseException], None],
+        joins: bool = False,
     ) -> None:
-        """`feed` is given what is read; `crashed` ends the member."""
+        """`feed` is given what is read; `crashed` ends the member. `joins`: a reign reads values again."""
         self._intake = intake
         self._memory = memory
         self._metrics = metrics
@@ -60,7 +60,12 @@ class ShardInput:
         self._feed = feed
         self._end = crashed
         self._loop = asyncio.get_running_loop()
-        self._tail: InputTail[ConsumerRecord] = InputTail(strip=_stripped, envelope=intake.remembered)
+        self._tail: InputTail[ConsumerRecord] = InputTail(
+            strip=_stripped,
+            envelope=intake.remembered,
+            most_values=VALUE_BYTES if joins else None,
+            record_bytes=RECORD_BYTES,
+        )
         self._durable: dict[int, InputPlace] = {}  # of the newest durable version; told at first, before reading begins
         self._completed: dict[int, list[Delivery]] = {}  # what was read for the newest reign, by partition
         self._ready: dict[int, asyncio.Task[None]] = {}
@@ -86,7 +91,7 @@ class ShardInput:
             if self._stopping or chunk.epoch != self.epoch() or partition not in self._ready:
                 return
             append = self._tail.append
-            fresh = [each for each in records if append(partition, each, len(each.value or b"") + _OVERHEAD)]
+            fresh = [each for each in records if append(partition, each, len(each.value or b""))]
             if fresh:
                 self._feed(fresh)
 
@@ -105,10 +110,18 @@ class ShardInput:
                 continue
             self._durable[place.partition] = place
             self._tail.trim(place.partition, place.position, place.note)
-        if not self._tail.full:
-            self._room.set()
+        self._look_for_room()
         if self._settling is None:
             self._settling = self._loop.call_later(_SETTLE_SECONDS, self._settle)
+
+    def excuse(self, held: int) -> None:
+        """Read on, however much is held, as so many of these records are there for a join's sake."""
+        self._tail.excused = held
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        if not self._tail.full:
+            self._room.set()
 
     def _settle(self) -> None:
         self._settling = None
@@ -156,7 +169,7 @@ class ShardInput:
         return merge_sorted(read, again, key=lambda delivery: delivery.offset)
 
     def at(self, partition: int, offset: int) -> ConsumerRecord | None:
-        """One record that is not covered yet; the tail has it, so no join of a reign has to read the log again."""
+        """One record that is not covered yet; None where its value is not kept."""
         return self._tail.at(partition, offset)
 
     def since(self, positions: Mapping[int, int]) -> list[ConsumerRecord]:
@@ -222,6 +235,11 @@ class ShardInput:
 
     def _at(self, partition: int) -> InputPlace:
         return self._durable.get(partition) or InputPlace(partition, 0)
+
+
+def is_stripped(record: ConsumerRecord) -> bool:
+    """Whether a record's value is not kept; of one that came without a value that size is negative."""
+    return record.value is None and record.serialized_value_size == 0
 
 
 def _stripped(record: ConsumerRecord) -> ConsumerRecord:

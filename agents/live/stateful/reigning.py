@@ -8,7 +8,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.core.input_tail import TAIL_RECORDS
 from agents.live.stage.parts import build_stateful_core
 from agents.live.stateful.primary import Primary
 from agents.live.stateful.replaying import read_taken, replay
@@ -159,9 +158,7 @@ class Reigns:
         config, spec = self._config, self._config.spec
         reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, spec.checkpoint_every)
         where = (config.pipeline, spec, self._place[1])
-        return build_stateful_core(
-            *where, config.policy, reign=reign, logs=self._logs, period=period, window=TAIL_RECORDS // 2
-        )
+        return build_stateful_core(*where, config.policy, reign=reign, logs=self._logs, period=period)
 
     def _writer(
         self, epoch: int, base: Version, copies: Copies, retention: Retention

@@ -4,25 +4,34 @@ import json
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
+from agents.core.input_tail import InputTail
 from agents.core.stage import StageCore
 from agents.live.gate import process as gate_process
 from agents.live.stage import process as stage_process
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stateful import process as member_process
+from agents.live.stateful import reading
 from agents.live.states import crash_points
 from producers.connection import ClientSettings
 from topology.load import load
+
+
+def _bound(of: type[Any], options: dict[str, Any], name: str) -> None:
+    told = of.__init__.__kwdefaults__  # type: ignore[misc]
+    assert name in told
+    told[name] = options.pop(name, told[name])
 
 
 def main() -> int:
     options = json.loads(sys.argv[1])
     form = "%(asctime)s.%(msecs)03d %(name)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form)
-    if "payload_bytes" in options:  # no setting: a bound that only matters with many thousand waiting parts
-        told = StageCore.__init__.__kwdefaults__
-        assert "payload_bytes" in told
-        told["payload_bytes"] = options.pop("payload_bytes")
+    # No settings: bounds that only matter with many thousand records.
+    _bound(StageCore, options, "payload_bytes")
+    _bound(InputTail, options, "most_records")
+    reading.VALUE_BYTES = options.pop("value_bytes", reading.VALUE_BYTES)
     crash_points.arm(options.pop("crash", ""))
     pipeline = load(options.pop("pipeline"))
     settings = ClientSettings(bootstrap=options.pop("bootstrap"))

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+from lineage.message import PREDICTION
+from tests.waiting import until
+
 MODELS = "tests.integration.stateful.models"
 TWO = f"""
 partitions: 2
@@ -73,18 +78,27 @@ def test_without_replication_a_stage_serves_as_any_other(states):
     assert max(told) <= 14
 
 
-def test_a_branch_that_is_away_costs_a_stateful_join_no_answers(states):
-    """What waits keeps no payloads here: each is decoded once more from the member's tail."""
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_branch_that_is_away_costs_a_stateful_join_no_answers(states, dies):
+    """What waits keeps no payloads here, and is far more than a member keeps else; the primary dies meanwhile, or not.
+
+    Without values in the member's tail each is read again from the log.
+    """
+    bounds = {"payload_bytes": 0, "most_records": 40, "value_bytes": 500}
     pipeline = states(JOINED)
     labels = [pipeline.start(name) for name in ("gate", "left", "right")]
-    labels += [pipeline.start("joined", member, payload_bytes=0) for member in (0, 1)]
+    labels += [pipeline.start("joined", member, **bounds) for member in (0, 1)]
     for label in labels:
         pipeline.await_ready(label)
     primary = pipeline.primary("joined")
     pipeline.processes["left.0"].send_signal(signal.SIGSTOP)
     pipeline.send_many(200)
+    if dies:
+        pipeline.kill(primary)
+        primary = until(lambda: (new := pipeline.primary("joined")) != primary and new, 60)
     pipeline.processes["left.0"].send_signal(signal.SIGCONT)
     pipeline.await_all()
+    assert {outcome.kind for outcome in pipeline.outcomes.values()} == {PREDICTION}
     assert {outcome.outputs.get("sum") for outcome in pipeline.outcomes.values()} == {2 * x for x in range(200)}
     assert pipeline.processes[primary].poll() is None
     assert pipeline.judge() == []

@@ -144,15 +144,17 @@ def test_expiries_of_closed_requests_take_no_memory():
     assert len(join) == 0
 
 
-def test_shedding_takes_the_one_that_has_waited_longest():
-    join = table()
-    for offset, request_id in enumerate(("q1", "q2")):
-        join.hear(NOW, delivery(request_id, offset, "b"))
-    assert join.oldest == 0
-    assert join.shed().request_id == "q1"
+def test_the_lowest_offset_of_what_waits():
+    join = JoinTable(Rule(), lambda path: ("b", "c"))
+    hears = [(0, "b", "q0"), (1, "b", "q1"), (2, "c", "q0"), (3, "b", "q2")]
+    lowest = []
+    for offset, sender, request_id in hears:
+        join.hear(NOW, delivery(request_id, offset, sender))
+        lowest.append(join.oldest)
+    assert lowest == [0, 0, 1, 1]
+    _, entry = join.hear(NOW, delivery("q3", 9, "b"))
+    join.reopen(entry)
     assert join.oldest == 1
-    assert join.shed().request_id == "q2"
-    assert join.shed() is None
 
 
 def test_a_closed_request_is_remembered_until_all_were_heard_and_that_is_committed():

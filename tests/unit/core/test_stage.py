@@ -248,17 +248,6 @@ def test_a_join_that_waits_in_vain_fails():
     assert core.commits()[0][0] == 1
 
 
-def test_a_request_that_holds_back_too_much_fails():
-    core = stage_core("diamond", "d", window=4)
-    core.deliver(NOW, delivery("q0", 0, "b"))
-    for number in range(1, 5):
-        core.deliver(NOW, delivery(f"q{number}", 2 * number - 1, "b"))
-        core.deliver(NOW, delivery(f"q{number}", 2 * number, "c"))
-        core.acked_all(finish(core, None))
-    assert core.stats.failed[reasons.JOIN_OVERFLOW] >= 1
-    assert core.commits()[0][0] > 1
-
-
 def test_waiting_parts_take_no_room():
     core = stage_core("diamond", "d", queue_limit=2)
     for offset in range(100):

@@ -245,15 +245,20 @@ def test_what_leads_to_nothing_is_covered_by_a_version_of_its_own():
     assert core.reign.recorded == 3
 
 
-def test_requests_that_wait_for_what_cannot_be_read_make_room():
+def test_what_requests_hold_back_that_wait_for_what_is_not_read_does_not_stop_reading():
     core, logs = core_of("d", "joined")
     for offset in range(4):
         core.deliver(0.0, part(offset, "c", f"q{offset}"))
-    core.tick(0.0, {})
-    core.relieve(0.0)
-    assert {record.offset for record in records(core)} == {0, 1}
-    assert core.stats.failed == {"join-overflow": 2}
-    core.relieve(0.0)  # room is being made
-    assert core.waiting == 2
+    assert core.held_by_joins == 4
+    core.deliver(0.0, part(4, "b", "q2"))  # it is served, and covered above the position
     served(core, logs)
-    assert core.durable_places[0].position == 2
+    assert core.held_by_joins == 5
+    core.deliver(0.0, part(5, "b", "q0"))
+    assert core.held_by_joins == 0  # it is under way
+    served(core, logs)
+    assert core.held_by_joins == 5
+    for offset, number in ((6, 1), (7, 3)):
+        core.deliver(0.0, part(offset, "b", f"q{number}"))
+    served(core, logs)
+    assert core.held_by_joins == 0
+    assert (core.durable_places[0].position, core.stats.failed) == (8, {})

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.core.input_tail import TAIL_RECORDS
 from agents.core.joins import Rule
 from agents.sim.faults.broker import EGRESS, OUTCOMES, Standing
 from agents.sim.faults.states.world import model
@@ -137,8 +136,6 @@ class Meaning:
             return ready and (chance > 0 or model.raises(stage, record.request_id, scenario.poison))
         if told.reason == reasons.EXPIRED:
             return ready and scenario.policy == "expired"
-        if told.reason == reasons.JOIN_OVERFLOW:
-            return source.shard >= 0 and scenario.tail_records < TAIL_RECORDS
         return late and told.reason == reasons.JOIN_TIMEOUT
 
     # Who hears of it -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from aiokafka.structs import ConsumerRecord
 from agents.core import input_tail
 from agents.live.consumer.transport import Chunk
 from agents.live.stateful import reading
-from agents.live.stateful.reading import ShardInput
+from agents.live.stateful.reading import ShardInput, is_stripped
 from checkpoint.notes import Note
 from lineage.replication import InputPlace
 from tests.unit.live.endless_inputs import endless
@@ -41,11 +41,11 @@ class Log:
 
 
 class Bench:
-    def __init__(self):
+    def __init__(self, *, joins=False):
         self.fed, self.log = [], Log()
         intake = SimpleNamespace(remembered=lambda record: SimpleNamespace(offset=record.offset))
         metrics = SimpleNamespace(committed={})
-        self.input = ShardInput(intake, self.log, metrics, endless(), feed=self._feed, crashed=pytest.fail)
+        self.input = ShardInput(intake, self.log, metrics, endless(), feed=self._feed, crashed=pytest.fail, joins=joins)
 
     def _feed(self, records):
         self.fed += [record.offset for record in records]
@@ -65,13 +65,13 @@ class Bench:
 @pytest.fixture
 def on_a_loop(monkeypatch):
     def small(**given):
-        return input_tail.InputTail(most_records=MOST, **given)
+        return input_tail.InputTail(most_records=MOST, **{**given, "most_values": 2 if given["most_values"] else None})
 
     monkeypatch.setattr(reading, "InputTail", small)
 
-    def run(story):
+    def run(story, **options):
         async def told():
-            bench = Bench()
+            bench = Bench(**options)
             await bench.assigned()
             return await story(bench)
 
@@ -136,3 +136,32 @@ def test_who_stops_gives_a_new_reign_nothing_more(on_a_loop):
         return before, bench.input.since({0: 0})
 
     assert on_a_loop(story) == (2, [])
+
+
+def test_what_a_join_holds_back_does_not_stop_reading(on_a_loop):
+    async def story(bench):
+        await bench.reads(*range(4))
+        more = bench.reads(4, 5)
+        await turns()
+        assert bench.input.waits
+        bench.input.excuse(3)
+        await more
+        bench.input.excuse(0)  # the reign is over
+        last = bench.reads(6)
+        await turns()
+        assert bench.input.waits
+        bench.input.durable([place(6)])
+        await last
+        return bench.fed
+
+    assert on_a_loop(story) == list(range(7))
+
+
+def test_a_join_keeps_values_up_to_a_bound_alone(on_a_loop):
+    async def story(bench):
+        await bench.reads(*range(4))
+        since = bench.input.since({0: 0})
+        return [is_stripped(each) for each in since], [bench.input.at(0, each.offset) is None for each in since]
+
+    assert on_a_loop(story, joins=True) == ([False, False, True, True],) * 2
+    assert on_a_loop(story) == ([False] * 4,) * 2

@@ -122,7 +122,6 @@ class Scenario:
     guards: Guards = field(default_factory=Guards)
     most_seconds: float = 90.0
     queue_limit: int = QUEUE_LIMIT
-    window: int = TAIL_RECORDS // 2
     tail_records: int = TAIL_RECORDS  # of a member
     held_limit: int = HELD_LIMIT  # of a gate
     replicas: int = 1  # of the gate and of each stateless stage
@@ -138,7 +137,7 @@ class Scenario:
     @property
     def bounds(self) -> dict[str, Any]:
         """What a stage's core has of them."""
-        return {"queue_limit": self.queue_limit, "window": self.window}
+        return {"queue_limit": self.queue_limit}
 
     def shards_of(self, stage: str) -> int:
         """Give how many shards a stateful stage has."""

@@ -101,6 +101,7 @@ class Primary:
         """End the reign: nothing of it is done any more."""
         self.dropped = self.outgoing.closed = True
         self.feed.stop()
+        self.process.input.excuse(0)
 
     # What comes ------------------------------------------------------------------------------------------------
 
@@ -131,6 +132,7 @@ class Primary:
         self._do()
         while self.feed.deliver():
             self._do()
+        self.process.input.excuse(self.core.held_by_joins)
         if self.process.input.waits and not len(self.feed):
             self.core.cover()
             self._do()
@@ -237,8 +239,6 @@ class Primary:
         if self.process.now - self._ticked >= _PERIOD:
             self._ticked = self.process.now
             self.core.tick(self._ticked, {})
-            if self.process.input.waits and not len(self.feed):
-                self.core.relieve(self._ticked)
             self._pump()
         for partition, (offset, _) in self.core.commits().items():
             self.process.after(self.world.latency(), partial(self.core.committed, partition, offset))

@@ -112,6 +112,14 @@ class ShardInput:
                 continue
             self._durable[place.partition] = place
             self._tail.trim(place.partition, place.position, place.note)
+        self._look_for_room()
+
+    def excuse(self, held: int) -> None:
+        """Read on, however much is held, as so many of these records are there for a join's sake."""
+        self._tail.excused = held
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
         if self._stopped and not self._tail.full:
             stopped, self._stopped = sorted(self._stopped), set()
             for partition in stopped:
