@@ -59,15 +59,17 @@ class Inputs:
         self._markers = markers
         self.stopped = stopped
         self.bounds: Callable[[frozenset[int]], Awaitable[Mapping[int, Bounds]]]  # given by the transport
+        self.durable: Callable[[int], int] = _nothing  # below which offset of a partition nothing is needed
 
     def admits(self, partition: int, position: int | None, bounds: Bounds) -> bool:
         """Whether a partition can be read from a position (None: from its first record); if not, it is stopped."""
-        if position is None or not is_lost(position, bounds, markers=self._markers):
+        needed = None if position is None else max(position, self.durable(partition))
+        if needed is None or not is_lost(needed, bounds, markers=self._markers):
             self.stopped.pop(partition, None)
             return True
-        if self.stopped.get(partition) != position:
-            log.error("%s", InputLostError(self._topic, partition, position, bounds, self._ways_out))
-        self.stopped[partition] = position
+        if self.stopped.get(partition) != needed:
+            log.error("%s", InputLostError(self._topic, partition, needed, bounds, self._ways_out))
+        self.stopped[partition] = needed
         return False
 
     async def starts(self, positions: Mapping[int, int | None]) -> dict[int, int]:
@@ -80,3 +82,7 @@ class Inputs:
             for partition, position in positions.items()
             if self.admits(partition, position, bounds[partition])
         }
+
+
+def _nothing(_partition: int) -> int:
+    return 0

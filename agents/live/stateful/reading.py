@@ -57,6 +57,7 @@ class ShardInput:
         self._memory = memory
         self._metrics = metrics
         self.inputs = inputs
+        inputs.durable = lambda partition: self._at(partition).position  # another member may be ahead of this one
         self._feed = feed
         self._end = crashed
         self._loop = asyncio.get_running_loop()

@@ -61,3 +61,16 @@ def test_behind_transactions_a_start_above_the_position_may_be_markers(inputs):
     behind.bounds = inputs.bounds
     assert starts(behind, {1: 10, 2: 30}) == {1: 20}
     assert behind.stopped == {2: 30}
+
+
+def test_what_was_deleted_below_a_durable_position_is_not_lost_to_a_member_that_reads_slower(inputs):
+    inputs.durable = {1: 20, 2: 0}.get
+    assert starts(inputs, {1: 10}) == {1: 20}
+    assert inputs.admits(1, 10, inputs.logs[1])
+    assert inputs.stopped == {}
+    inputs.logs[1] = Bounds(21, 50)
+    assert starts(inputs, {1: 10}) == {}
+    assert inputs.stopped == {1: 20}
+    inputs.durable = {1: 60}.get  # it ends below what is durable
+    assert starts(inputs, {1: 30}) == {}
+    assert inputs.stopped == {1: 60}

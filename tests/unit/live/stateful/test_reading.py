@@ -12,6 +12,7 @@ from agents.core import input_tail
 from agents.live.consumer.transport import Chunk
 from agents.live.stateful import reading
 from agents.live.stateful.reading import ShardInput, is_stripped
+from checkpoint.inputs import Bounds
 from checkpoint.notes import Note
 from lineage.replication import InputPlace
 from tests.unit.live.endless_inputs import endless
@@ -165,3 +166,24 @@ def test_a_join_keeps_values_up_to_a_bound_alone(on_a_loop):
 
     assert on_a_loop(story, joins=True) == ([False, False, True, True],) * 2
     assert on_a_loop(story) == ([False] * 4,) * 2
+
+
+def test_retention_may_take_what_is_durable_and_was_not_read_here(on_a_loop):
+    """Another member reads faster: this one goes on where the log begins."""
+
+    async def story(bench):
+        await bench.reads(0, 1)
+        bench.input.durable([place(900)])
+        bench.input.inputs.bounds = of_bounds(Bounds(500, 2_000))
+        rejoined = await bench.assigned()
+        bench.input.inputs.bounds = of_bounds(Bounds(901, 2_000))
+        return rejoined, await bench.assigned(), bench.input.inputs.stopped
+
+    assert on_a_loop(story) == ({0: 500}, {}, {0: 900})
+
+
+def of_bounds(bounds):
+    async def told(partitions):
+        return dict.fromkeys(partitions, bounds)
+
+    return told
