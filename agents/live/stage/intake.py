@@ -125,9 +125,11 @@ class Intake:
                 request_id, record.partition, record.offset, appended, appended, "", None, appended=appended
             )
         try:
-            return self.envelope(record)
+            delivery = self.envelope(record)
         except PoisonError as poison:
-            return poison.delivery if poison.delivery.request_id else None
+            delivery = poison.delivery
+        delivery.payload = None  # else the record stays in memory with it
+        return delivery if delivery.request_id else None
 
     def _placed(self, record: ConsumerRecord, decoded: headers.Headers) -> Delivery:
         hop = decoded.hop

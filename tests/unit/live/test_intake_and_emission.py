@@ -228,3 +228,15 @@ def test_a_dead_letter_is_the_record_and_why():
     assert (b"\xff\xfe", None) in letter.headers
     told = dict(out.headers)
     assert (told["x-request-id"], told["spillway-reason"], told["spillway-stage"]) == (b"r1", b"not-avro", b"s")
+
+
+def test_what_memory_needs_does_not_keep_the_record():
+    for taking, came in ((intake(), record()), (intake("a"), record(hop=HOP))):
+        assert taking.remembered(came).payload is None
+
+
+def test_a_part_whose_value_is_not_at_hand_is_the_same_without_its_payload():
+    taking, came = intake("a", "b"), record(hop=HOP)
+    part, whole = taking.part(came), taking.delivery(came)
+    assert (part.dropped, part.payload) == (True, None)
+    assert dataclasses.replace(part, dropped=False, payload=whole.payload, size=whole.size) == whole
