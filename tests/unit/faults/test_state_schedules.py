@@ -71,7 +71,7 @@ def test_figure_6_the_first_state_is_late_and_its_primary_dies(backup):
         Fault(Kind.CRASH, "a", "primary", 0.35, seconds=0.5),
     ]
     if backup:
-        faults.append(Fault(Kind.CRASH, "b", "backup", 0.36, seconds=2.0))
+        faults.append(Fault(Kind.CRASH, "b", "backup", 0.2, seconds=2.0))
     contaminated = alone = 0
     for seed in range(12):
         play = run(Scenario(TOPOLOGIES["fig6"], faults=tuple(faults)), seed)

@@ -29,7 +29,7 @@ _STORIES = {
     "comes back": 4,
     "again": 4,
     "breaks": 2,
-    "lost": 2,
+    "lost": 4,
 }
 _REPEATS = 0.7  # share of schedules in which one stage repeats what another must not do again, where there are such
 _LONG = 0.05  # share of schedules in which hours pass

@@ -50,6 +50,7 @@ class MemberProcess(Host):
         self._checks: list[tuple[int, ReadToEnd]] = []  # where the version log ended when each was asked for
         self._began = self._away = self._doing = False
         self._wake_at: float | None = None
+        self._stood_down: float | None = None  # when it was last a primary and stood down
         logs = guards.member_logs(world.places_for(place))
         self.follower = Follower(world, self, logs, world.places_for(place), self._changed, self._seen)
         self.roles = Roles(guards.member(place, self.name, Claims(), logs), replica, self.lease)
@@ -212,6 +213,8 @@ class MemberProcess(Host):
 
     def _append(self, record: Claim | Fence | Base) -> None:
         if isinstance(record, Claim):
+            if self._stood_down == self.world.now:
+                self.world.result.count("goes back itself")
             kind, where, key, body = "claim", CONTROL, claim_log.key(record), record
         else:
             kind = "fence" if isinstance(record, Fence) else "base"
@@ -241,6 +244,7 @@ class MemberProcess(Host):
     def _stand_down(self) -> None:
         self.role = "backup"
         if self.primary is not None:
+            self._stood_down = self.world.now
             self.world.result.count("stood down")
             self.primary.drop()
             self.primary = None
