@@ -292,6 +292,8 @@ class Roles:
             return
         self._watch = Watch(self.lease, winner, now)
         if winner in self._reported:
+            # The dead have one claim under way at most: who wins again lives, or is found silent.
+            self._reported.discard(winner)
             self._watch.reported(winner)
             self.want(now, f"{winner} was reported dead")
 

@@ -250,6 +250,17 @@ def test_a_report_counts_at_once(shard):
     assert [type(record) for record in shard.doers[1].appended] == [Claim]
 
 
+def test_two_that_live_and_were_reported_do_not_take_over_from_each_other_for_ever(shard):
+    shard.begun()
+    for member in shard.members:
+        member.reported(Report("learn", 0, tuple(shard.names), 0, ""))
+    for _ in range(50):
+        for doer in [doer for doer in shard.doers if doer.appended]:
+            record = doer.appended.pop(0)
+            shard.append(CONTROL if isinstance(record, (Claim, Yield)) else PLACE, record)
+    assert not any(doer.appended for doer in shard.doers)
+
+
 def test_a_lease_that_is_not_renewed_ends_before_the_backup_may_begin(shard):
     shard.begun()
     assert shard.members[0].may_emit()
