@@ -126,7 +126,7 @@ def test_a_version_is_shown_in_full(ask, facts, learn, track):
         {"name": "w", "kind": "torch", "dtype": "float32", "shape": [2000], "bytes": 8000},
         {"name": "rate", "kind": "value", "dtype": "", "shape": [], "value": 0.5},
     ]
-    assert shown["inputs"] == [{"partition": 0, "position": 20, "note": "r1:", "covered": [22]}]
+    assert shown["inputs"] == [{"partition": 0, "position": 20, "note": "r1:", "covered": [[22, 23]]}]
     assert shown["recorded"] == [{"n": 2, "taken": [["r2", 0, 2]], "dropped": []}]
     code, out, _ = ask("show", "learn", "e1.v1")
     assert code == 0
@@ -214,7 +214,7 @@ def test_a_shard_goes_back_when_the_operator_says_so(ask, facts, learn, tmp_path
     assert version == "e2.v4"
     assert same(state, weights(1))
     shown = facts("show", "learn")
-    assert shown["inputs"] == [{"partition": 0, "position": 30, "note": "r1:", "covered": [32]}]
+    assert shown["inputs"] == [{"partition": 0, "position": 30, "note": "r1:", "covered": [[32, 33]]}]
     assert ask("diff", "learn", "e1.v1", "e2.v4")[1].endswith(": the same\n")
 
 

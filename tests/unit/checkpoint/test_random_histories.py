@@ -194,14 +194,14 @@ def test_the_fence_is_needed():
 
 class TakesWhatItApplied(Member):
     def choose(self):
-        return self._logs.newest_durable(self.place)
+        return self.logs.newest_durable(self.place)
 
 
 class AppliedSomeTimeAgo(Member):
     """The base is the last version that the backup had applied when it began to claim."""
 
     def wanted(self):
-        self.applied = self._logs.newest_durable(self.place)
+        self.applied = self.logs.newest_durable(self.place)
         return super().wanted()
 
     def choose(self):

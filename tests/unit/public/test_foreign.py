@@ -19,10 +19,10 @@ COMMAND = "from spillway.entry import main; main()"
 PACKAGE = "from spillway import Client"
 
 
-def run(code, place):
+def run(code, place, *options):
     environment = {**os.environ, "PYTHONPATH": str(place)}
     return subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-P", *options, "-c", code], capture_output=True, text=True, env=environment, check=False
     )
 
 
@@ -89,10 +89,8 @@ def test_one_that_runs_already_is_found(tmp_path):
 
 def test_a_folder_of_data_in_the_place_of_none_is_no_package_of_ours(tmp_path):
     shutil.rmtree(installed(tmp_path) / "checkpoint")
-    others = f"'site-packages' in each or each == {str(ROOT)!r}"
-    code = f"import sys; sys.path[:] = [each for each in sys.path if not ({others})]"
-    done = run(f"{code}\n{COMMAND}", tmp_path)
+    done = run(COMMAND, tmp_path, "-S")  # without site there are no installed packages, ours among them
     assert "Spillway's package 'checkpoint' is missing" in done.stderr
     (tmp_path / "checkpoint").mkdir()
-    done = run(f"{code}\n{COMMAND}", tmp_path)
+    done = run(COMMAND, tmp_path, "-S")
     assert f"'checkpoint' is found in {tmp_path / 'checkpoint'}, which is not" in done.stderr
