@@ -8,13 +8,14 @@ commits the durable position that it follows, so that one which hangs is seen as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from agents.live.admin import ANSWER_SECONDS, Admin
 from agents.live.committed import GroupOffsets
+from agents.live.group_members import members_of
 from agents.live.groups import group_id, member_label, member_of, replica_of
 from agents.live.inputs import writes_transactions
 from agents.supervise.child import GATE
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
+    from agents.live.group_members import GroupMember
     from producers.connection import ClientSettings
     from topology.load import Pipeline
 
@@ -64,6 +66,7 @@ class KafkaGroups:
     """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's."""
 
     def __init__(self, settings: ClientSettings, pipeline: str, watched: Mapping[str, Watched]) -> None:
+        self._settings = settings
         self._admin = Admin(settings.confluent())
         self._pipeline = pipeline
         self._watched = watched
@@ -77,7 +80,7 @@ class KafkaGroups:
             raise BrokerError(error.args[0].str()) from error
 
     def _look(self, client: AdminClient, groups: Sequence[str]) -> dict[str, GroupSight]:
-        owners = self._owners(client, groups)
+        owners = self._owners(groups)
         committed = {group: self._offsets_of(group) for group in groups}
         ends = self._offsets(client, groups, OffsetSpec.latest())
         begins = self._offsets(client, groups, OffsetSpec.earliest())
@@ -110,29 +113,28 @@ class KafkaGroups:
         by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
         return {(group, p): by_topic[topic, p] for group, topic, p in places}
 
-    def _owners(self, client: AdminClient, groups: Sequence[str]) -> dict[str, _Owners]:
+    def _owners(self, groups: Sequence[str]) -> dict[str, _Owners]:
         alone = {group: watched for group in groups if (watched := self._watched[group]).only is not None}
         found = {group: _Owners.alone(watched) for group, watched in alone.items()}
         names = {group_id(self._pipeline, group): group for group in groups if group not in found}
         if names:
-            described = client.describe_consumer_groups(list(names), request_timeout=ANSWER_SECONDS)
-            found |= {names[name]: _Owners(future.result().members) for name, future in described.items()}
+            found |= {
+                names[name]: _Owners(members) for name, members in members_of(self._settings, list(names)).items()
+            }
         return found
 
 
 class _Owners(dict[int, int]):
     """partition -> replica; `members` are the replicas in the group, with or without partitions."""
 
-    def __init__(self, members: Sequence[Any]) -> None:
+    def __init__(self, members: Sequence[GroupMember]) -> None:
         super().__init__()
         self.members: set[int] = set()
         for member in members:
-            replica = replica_of(member.group_instance_id)
-            if replica is None:
-                continue
-            self.members.add(replica)
-            if member.assignment is not None:
-                self.update({part.partition: replica for part in member.assignment.topic_partitions})
+            replica = replica_of(member.name)
+            if replica is not None:
+                self.members.add(replica)
+                self.update(dict.fromkeys(member.partitions, replica))
 
     @classmethod
     def alone(cls, watched: Watched) -> _Owners:
