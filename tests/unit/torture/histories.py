@@ -37,6 +37,16 @@ stages:
   - {name: b, model: "tests.torture.models:%s", state: %s, after: a}
 """
 
+JOIN = """
+name: p
+slo: 100s
+partitions: 2
+stages:
+  - {name: a, model: "tests.torture.models:Chain", state: shared}
+  - {name: s, model: "tests.torture.models:Through"}
+  - {name: b, model: "tests.torture.models:%s", state: %s, after: [a, s]}
+"""
+
 
 class Shard:
     """The primary of a stage's one shard."""
@@ -103,8 +113,8 @@ class Shard:
 class World:
     """The topics, and who writes them."""
 
-    def __init__(self, model: str = "Chain", kind: str = "shared") -> None:
-        self.recording = Recording(parse(PIPELINE % (model, kind), Path("p.yaml")))
+    def __init__(self, model: str = "Chain", kind: str = "shared", pipeline: str = PIPELINE) -> None:
+        self.recording = Recording(parse(pipeline % (model, kind), Path("p.yaml")))
         self.now = 1_000
         self.accepted: list[str] = []
         self.a, self.b = Shard(self, "a"), Shard(self, "b")

@@ -7,14 +7,18 @@ import pytest
 from agents.models.stateful import Machine
 from checkpoint.manifests import open_contents
 from checkpoint.versions import INITIAL, Version
+from lineage.headers import Headers
+from lineage.headers import encode as encode_headers
 from lineage.hops import Hop
 from lineage.marks import Mark
 from lineage.message import DROPPED, PREDICTION, Outcome
+from lineage.replication import Record
 from lineage.values.codec import encode_outcome
 from lineage.values.replication import ReplicationDecoder, encode
+from tests.state_oracle import Judge
 from tests.torture.models import Chain
 
-from .histories import World
+from .histories import JOIN, World
 
 
 def found(problems, *words):
@@ -147,6 +151,36 @@ def test_a_durable_version_that_is_made_of_a_dead_one_is_told(world):
     world.a.reign(2, Version(1, 2))
     world.release(reports)
     found(world.problems(), "q5: b/0 e1.v3 is made of a/0 e1.v3, which is dead")
+
+
+def joined(*, heard, lost=False):
+    """What the oracle says of a join whose version has taken a's part, and that of the stateless s if it is `heard`."""
+    world = World(pipeline=JOIN)
+    asked = world.ask(1)
+    (part,) = world.send(world.a, world.a.take(asked))
+    world.a.complete()
+    request, partition, offset, value = asked[0]
+    hop = Hop("s", 1, partition, offset, 0)
+    pairs = encode_headers(Headers(request, 1, 2, hop, lost=("s",) if lost else ()))
+    other = world.write("p.b", partition, request.encode(), value, pairs)
+    world.b.take([part])
+    if heard:
+        (batch,) = world.b.recorded
+        world.b.recorded = [replace(batch, taken=(*batch.taken, Record(request, partition, other)))]
+    world.b.complete()
+    return Judge(world.recording).grounds()
+
+
+def test_a_join_that_went_on_without_a_part_is_told():
+    found(joined(heard=False), "q1: b/0 e1.v1 went on without s, whose result stands")
+
+
+def test_a_join_that_heard_all_parts_is_right():
+    assert joined(heard=True) == []
+
+
+def test_a_join_may_go_on_without_a_part_that_was_lost():
+    assert joined(heard=False, lost=True) == []
 
 
 # c: states -----------------------------------------------------------------------------------------------------
