@@ -31,7 +31,6 @@ MAX_RANK: Final = 16
 
 
 def is_array(value: Any) -> bool:
-    """Whether a leaf of a state is kept as a tensor."""
     if isinstance(value, (np.ndarray, np.generic, Bfloat16)):
         return True
     return _is_torch(value) or hasattr(type(value), "__dlpack__")
@@ -59,12 +58,10 @@ def flat(array: Array) -> Array:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element."""
     return (_BITS if dtype == BFLOAT16 else DTYPES[dtype]).itemsize
 
 
 def nbytes(entry: Entry) -> int:
-    """Bytes of a tensor's data; 0 for a small value."""
     return math.prod(entry.shape) * itemsize(entry.dtype) if entry.dtype else 0
 
 

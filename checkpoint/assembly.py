@@ -132,7 +132,6 @@ def assemble(
 
 
 def _page_spans(contents: Contents) -> list[tuple[int, int, int]]:
-    """For each chunk of a page: which page, from which byte to which."""
     step = contents.chunk_bytes
     return [
         (page, start, min(start + step, size))

@@ -42,7 +42,6 @@ class Awaited:
         self._lines: dict[tuple[str, int, int], SortedDict[int, list[Resting]]] = {}
 
     def dead(self, marks: Sequence[Mark]) -> bool:
-        """Whether one of these is known to be dead."""
         return any(self._durability.dead(mark) for mark in marks)
 
     def add(self, thing: Resting, marks: Sequence[Mark]) -> None:

@@ -75,7 +75,6 @@ class Backlog:
         return version
 
     def cut_at(self, base: Version) -> None:
-        """Drop what lies above `base`, a version on the chain."""
         entries = self._entries
         while entries and entries[-1].first > base.n:
             entries.pop()

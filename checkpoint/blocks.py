@@ -63,6 +63,5 @@ class Pool:
             self._free.setdefault(len(block.data), []).append(block.data)
 
     def trim(self) -> None:
-        """Give memory that is not in use back to the system."""
         self.allocated -= sum(size * len(free) for size, free in self._free.items())
         self._free.clear()

@@ -75,7 +75,6 @@ class Captured:
 
     @property
     def pages(self) -> tuple[Page, ...]:
-        """Of the keyed part, likewise."""
         self._settle()
         return self._pages
 
@@ -87,7 +86,6 @@ class Captured:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its chunks."""
         return sum(len(block.data) for block in self.blocks) + sum(page.nbytes for page in self.pages)
 
     def hold(self, blocks: tuple[Block, ...], pages: tuple[Page, ...], changed: int) -> None:
@@ -190,7 +188,6 @@ class Capture:
             self._settle_until(captured)
 
     def let_go(self, captured: Captured, blocks: tuple[Block, ...]) -> None:
-        """Take back what a version holds."""
         with self._guard:
             if captured.staged is not None and self._pages is not None:
                 self._settle_until(captured)  # the keys that it names are named once
@@ -214,7 +211,6 @@ class Capture:
             self._waiting.popleft()
 
     def _fill(self, captured: Captured, flat: Flat, changed: int, stamps: list[Any]) -> None:
-        """Compare with the version before, and copy what differs."""
         if flat.entries != self._entries:
             self._start(flat)
         views: dict[int, Array] = {}
@@ -231,7 +227,6 @@ class Capture:
         captured.hold(self._blocks, self._pages.now if self._pages is not None else (), changed)
 
     def _start(self, flat: Flat) -> None:
-        """Forget what was captured: other entries have another layout."""
         self._remember((), [])
         self.pool.trim()
         self._staging.trim()

@@ -35,7 +35,6 @@ Chunk = tuple[bytes, Any]  # a record's key, and its value as a buffer
 
 
 def encode_key(key: ChunkKey) -> bytes:
-    """A chunk's key as the record's."""
     return b"%d/%d/%d" % key
 
 
@@ -89,7 +88,6 @@ class Writing:
 
     @property
     def spilled(self) -> tuple[ChunkRef, ...]:
-        """Where the contents lie that were spilled."""
         return tuple(self._spilled)
 
     def acknowledged(self) -> dict[bytes, ChunkKey]:

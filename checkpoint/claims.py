@@ -39,7 +39,6 @@ class Claims:
         self.lost = 0  # claims that came too late
 
     def take(self, claim: Claim) -> bool:
-        """Take the next claim; say whether it wins."""
         place = (claim.stage, claim.shard)
         if claim.epoch <= self.epoch(place):
             self.lost += 1

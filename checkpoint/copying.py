@@ -27,7 +27,6 @@ class Copying:
     """The records of `version`, made from those of another one; `checkpoint.manifests.seal` takes it as a `Writing`."""
 
     def __init__(self, contents: Contents, version: Version) -> None:
-        """`contents`: of the version that is copied."""
         self.version = version
         self.written_bytes = 0
         self._spilled: list[ChunkRef] = []
@@ -40,7 +39,6 @@ class Copying:
         self._made: set[int] = set()
 
     def missing(self) -> list[ChunkKey]:
-        """The chunks that are still to come."""
         return list(self._open)
 
     def add(self, key: ChunkKey, value: Any) -> list[Chunk] | None:
@@ -78,7 +76,6 @@ class Copying:
 
     @property
     def spilled(self) -> tuple[ChunkRef, ...]:
-        """Where the contents lie that were spilled."""
         return tuple(self._spilled)
 
     def _key(self, part: int) -> ChunkKey:

@@ -51,11 +51,9 @@ class Cuda:
         torch.cuda.current_stream(self._device).wait_event(event.recorded)
 
     def buffer(self, leaf: Any) -> Any:
-        """Pinned memory for a tensor."""
         return torch.empty(leaf.shape, dtype=leaf.dtype, pin_memory=True)
 
     def copy(self, pairs: Sequence[tuple[Any, Any]], after: Any) -> CudaEvent:
-        """Start to copy tensors into pinned memory."""
         if after is None:
             torch.cuda.synchronize(self._device)
         else:

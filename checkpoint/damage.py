@@ -28,7 +28,6 @@ class Damage(NamedTuple):
 
     @property
     def skeleton(self) -> bool:
-        """Whether it was a fence or a base, by its key."""
         return self.key.startswith((b"fence/", b"base/"))
 
 
@@ -66,15 +65,12 @@ class Damages:
         self._found[damage.key] = damage, epoch if damage.key.startswith(b"base/") else epoch + 1
 
     def tombstoned(self, key: bytes) -> None:
-        """Note a tombstone that was read."""
         self._found.pop(key, None)
 
     def counted(self, record: Base | Manifest) -> None:
-        """Note a base or a manifest that counts."""
         epoch = record.epoch if isinstance(record, Base) else record.version.epoch
         self._found = {key: found for key, found in self._found.items() if not found[0].skeleton or epoch < found[1]}
 
     def accept(self) -> list[Damage]:
-        """Pass all of them, as an operator has decided to; give them."""
         found, self._found = self._found, {}
         return [damage for damage, _ in found.values()]

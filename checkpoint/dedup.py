@@ -68,7 +68,6 @@ class HopLane:
         self._ids: dict[Said, Hop] = {}
 
     def fresh(self, said: Said, offset: int, hop: Hop) -> bool:
-        """Whether this is the first copy; if so it is remembered."""
         if self.watermark < hop.committed <= hop.sequence:  # as in `rise`, which costs a call
             self.watermark = hop.committed
             self._rises.append((offset, hop.committed))
@@ -154,7 +153,6 @@ class IngressLane:
         self.evicted = 0  # records forgotten for the limit, not for their age
 
     def fresh(self, request_id: str, offset: int, appended: float) -> bool:
-        """Whether this is no repetition; it is remembered in any case."""
         number = self._seen
         self._seen = number + 1
         known = self._ids.get(request_id)
@@ -180,7 +178,6 @@ class IngressLane:
                 del ids[request_id]
 
     def span(self) -> Span | None:
-        """Where the remembered records lie."""
         return (self._records[0][1], self._records[-1][1] + 1) if self._records else None
 
     def __len__(self) -> int:
@@ -220,7 +217,6 @@ class PartitionMemory:
         return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
 
     def lane(self, predecessor: str) -> HopLane | None:
-        """What is remembered of one predecessor."""
         return self._lanes.get(predecessor)
 
     def opened(self, predecessor: str) -> HopLane:
@@ -231,7 +227,6 @@ class PartitionMemory:
         return lane
 
     def committed(self, offset: int) -> None:
-        """Forget what our committed offset makes superfluous."""
         self._ingress.committed(offset)
         for lane in self._lanes.values():
             lane.committed(offset)
@@ -244,7 +239,6 @@ class PartitionMemory:
 
     @property
     def evicted(self) -> int:
-        """Client records forgotten for the limit rather than for their age."""
         return self._ingress.evicted
 
     def __len__(self) -> int:

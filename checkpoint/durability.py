@@ -46,13 +46,10 @@ class Stateless:
     __slots__ = ()
 
     def may_release(self, hops: Sequence[Hop]) -> bool:  # noqa: ARG002 (the protocol's parameter)
-        """Allow it."""
         return True
 
     def durable(self, mark: Mark) -> bool:  # noqa: ARG002 (the protocol's parameter)
-        """There are no versions to wait for."""
         return True
 
     def dead(self, mark: Mark) -> bool:  # noqa: ARG002 (the protocol's parameter)
-        """There are no versions to lose."""
         return False

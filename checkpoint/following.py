@@ -40,7 +40,6 @@ class Following(Generic[T]):
         self._wishes.append(who)
 
     def wants_end(self, now: float) -> bool:
-        """Whether to ask where the log ends."""
         return bool(self._wishes) or (not self._ends and now - self._asked_at >= self._away / _LOOKS)
 
     def end(self, asked_at: float, end: int) -> None:

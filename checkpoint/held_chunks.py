@@ -103,7 +103,6 @@ class HeldChunks:
         self._hold(key, Held(value))
 
     def get(self, key: ChunkKey) -> Held | None:
-        """What is held under a key."""
         return self._named.get(key) or self._future.chunks.get(key) or self._spare.chunks.get(key)
 
     def manifest(self, version: Version) -> None:
@@ -112,7 +111,6 @@ class HeldChunks:
         self._passed[version.epoch] = max(self._passed.get(version.epoch, 0), version.n)
 
     def fenced(self, epoch: int) -> None:
-        """Note a fence: older epochs have no versions to come."""
         self._epoch = max(self._epoch, epoch)
 
     def want(self, keys: Iterable[ChunkKey]) -> None:
@@ -126,7 +124,6 @@ class HeldChunks:
                 self._hold(key, held)
 
     def wanted(self, key: ChunkKey) -> bool:
-        """Whether a version that was not applied names it."""
         return key in self._wanted
 
     def settle(self, wanted: Iterable[ChunkKey], applied: Iterable[ChunkKey]) -> None:
@@ -142,12 +139,10 @@ class HeldChunks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is held."""
         return sum(len(held.data) for held in self._named.values()) + self._future.nbytes + self._spare.nbytes
 
     @property
     def dropped(self) -> int:
-        """How many chunks went for a bound."""
         return self._future.dropped + self._spare.dropped
 
     def _hold(self, key: ChunkKey, held: Held) -> None:

@@ -43,7 +43,6 @@ class InputLostError(CheckpointError):
     """An input partition does not have the records that its reader needs next."""
 
     def __init__(self, topic: str, partition: int, position: int, bounds: Bounds, ways_out: WaysOut) -> None:
-        """`position`: what `is_lost` says of these bounds."""
         if position > bounds.end:
             what = f"the log ends at {bounds.end}: it has lost records, or was deleted and made again"
             way_out = ways_out.shortened

@@ -100,7 +100,6 @@ class Emission:
         self._sent: dict[int, float] = {}  # beats on the way: when each was sent
 
     def may_emit(self, now: float) -> bool:
-        """Whether the primary may emit at `now`."""
         return self.right is Right.HELD and now < self._until
 
     def beat_sent(self, now: float, sequence: int) -> None:
@@ -110,7 +109,6 @@ class Emission:
             del self._sent[next(iter(self._sent))]
 
     def beat_returned(self, now: float, sequence: int) -> list[Order]:
-        """Note that a beat was read back."""
         orders = self.advance(now)
         sent = self._sent.pop(sequence, None)
         if sent is None:
@@ -119,7 +117,6 @@ class Emission:
         return orders if now >= self._until else orders + self._turn(Turn.BEAT)
 
     def advance(self, now: float) -> list[Order]:
-        """Do what time alone brings."""
         return self._turn(Turn.OVER) if now >= self._until else []
 
     def checked(self, now: float, check: int) -> list[Order]:
@@ -128,11 +125,9 @@ class Emission:
         return orders if check != self.checks else orders + self._turn(Turn.CHECKED)
 
     def fenced(self, epoch: int) -> list[Order]:
-        """Note a fence that counts."""
         return self._turn(Turn.FENCED) if epoch > self.epoch else []
 
     def next_wake(self) -> float | None:
-        """When `advance` next has something to do."""
         return self._until if self.right in (Right.HELD, Right.CHECKING) else None
 
     def _turn(self, turn: Turn) -> list[Order]:

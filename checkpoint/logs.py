@@ -76,7 +76,6 @@ class _Shard:
 
     @property
     def current(self) -> bool:
-        """Whether all of the log is known that anybody may have judged by."""
         return self.reached and not self.damages
 
     @property
@@ -91,7 +90,6 @@ class Logs:
     log_type = VersionLog
 
     def __init__(self, places: Iterable[Place]) -> None:
-        """`places`: every shard of every stateful stage."""
         self._shards = {place: _Shard(self.log_type()) for place in places}
 
     # What was read ---------------------------------------------------------------------------------------------
@@ -128,7 +126,6 @@ class Logs:
         return True
 
     def tombstoned(self, place: Place, key: bytes) -> None:
-        """Note a tombstone of a shard's log, by its key."""
         shard = self._at(place)
         shard.standing.pop(key, None)
         if shard.damages:
@@ -186,18 +183,15 @@ class Logs:
         return self.fate(mark) is Fate.DEAD
 
     def judge(self, marks: Iterable[Mark]) -> Fate:
-        """Judge all marks together: dead if any is, durable if all are."""
         found = {self.fate(mark) for mark in marks}
         return next((fate for fate in (Fate.DEAD, Fate.UNREAD, Fate.OPEN) if fate in found), Fate.DURABLE)
 
     def may_release(self, hops: Sequence[Hop]) -> bool:
-        """Whether all that these hops rest on is durable (`checkpoint.durability`)."""
         return all(self.durable(mark) for hop in hops for mark in hop.marks)
 
     # What roles are decided by ---------------------------------------------------------------------------------
 
     def log(self, place: Place) -> VersionLog:
-        """Give one shard's log: its epoch, claimant, history and void records."""
         return self._at(place).log
 
     def newest_durable(self, place: Place) -> Version:
@@ -256,7 +250,6 @@ class Logs:
         return shard.foreign if above else None
 
     def waiting(self, place: Place) -> int:
-        """Count what is kept of complete versions that are not durable."""
         return len(self._at(place).backlog)
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -269,21 +262,18 @@ class Logs:
 
     @staticmethod
     def _refuse(shard: _Shard, manifest: Manifest) -> None:
-        """Count a manifest that would count, but for what it requires; it changes nothing."""
         void = shard.log.judge(manifest)
         if void is None and manifest.chain == shard.log.history.links:
             shard.foreign = max(shard.foreign, manifest.version, key=lambda version: version.n)
         shard.log.void[void or Void.FOREIGN] += 1
 
     def _known_again(self, place: Place) -> None:
-        """Judge what was left open while not all of a shard's log was known."""
         shard = self._at(place)
         if shard.current:
             self._bury(list(self._shards))
             self._advance([place, *self._woken(shard)])
 
     def _based(self, place: Place, shard: _Shard) -> None:
-        """Follow a shard's chain to its new base."""
         base = shard.log.history.base
         if base.n < shard.durable.n:
             raise CheckpointError(
@@ -299,7 +289,6 @@ class Logs:
         self._advance([place, *self._woken(shard)])
 
     def _bury(self, places: list[Place]) -> None:
-        """Drop what rests on something dead at these places, and what rests on that."""
         while places:
             shard = self._shards[places.pop()]
             if shard.current and shard.backlog.drop_dead(self.dead):
@@ -307,7 +296,6 @@ class Logs:
                 places = list(self._shards)
 
     def _advance(self, places: list[Place]) -> None:
-        """Find what has become durable at these places, and at those that waited for it."""
         while places:
             place = places.pop()
             shard = self._shards[place]

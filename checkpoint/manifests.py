@@ -36,7 +36,6 @@ def describe(
     inputs: Iterable[InputPlace] = (),
     later: int = 0,
 ) -> Contents:
-    """The contents of a version whose records were all made."""
     return Contents(
         captured.entries,
         captured.values,

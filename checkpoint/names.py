@@ -29,7 +29,6 @@ class Place(NamedTuple):
 
 
 def of_key(key: str | int) -> str:
-    """The part for a mapping's key."""
     if isinstance(key, int):
         return f"#{key}"
     if not key:
@@ -40,7 +39,6 @@ def of_key(key: str | int) -> str:
 
 
 def of_item(container: type, at: int) -> str:
-    """The part for a place in a list or tuple."""
     return f"[{at}]" if container is list else f"({at})"
 
 

@@ -29,7 +29,6 @@ class PartitionOffsets:
     __slots__ = ("_finished", "_holds", "_last", "_open", "_runs", "position")
 
     def __init__(self, position: int) -> None:
-        """`position`: the committed offset, or where reading starts if nothing was committed."""
         self.position = position
         self._last = position - 1
         self._open: deque[int] = deque()  # taken, at or above position, in order
@@ -46,7 +45,6 @@ class PartitionOffsets:
         return True
 
     def hold(self, offset: int) -> None:
-        """Ask for one more `done` before this unfinished record is finished."""
         self._holds[offset] = self._holds.get(offset, 0) + 1
 
     def done(self, offset: int) -> None:
@@ -73,7 +71,6 @@ class PartitionOffsets:
 
     @property
     def held(self) -> int:
-        """How many taken records lie at or above `position`, finished or not."""
         return len(self._open)
 
     @property
@@ -83,7 +80,6 @@ class PartitionOffsets:
 
     @property
     def unfinished(self) -> int:
-        """How many taken records are not finished."""
         return len(self._open) - len(self._finished)
 
     @property

@@ -44,7 +44,6 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """For people and keys: host:pid@start."""
         return f"{self.host}:{self.pid}@{datetime.fromtimestamp(self.started, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
@@ -59,7 +58,6 @@ class Claim:
 
     @property
     def key(self) -> str:
-        """No claim replaces another one."""
         return f"claim/{self.epoch}/{self.owner.name}"
 
 
@@ -99,7 +97,6 @@ class Leave:
 
     @property
     def key(self) -> str:
-        """As lasting as its claim."""
         return f"leave/{self.epoch}"
 
 
@@ -108,7 +105,6 @@ _KINDS: Final[dict[str, type[Any]]] = {"claim": Claim, "ask": Ask, "answer": Ans
 
 
 def encode(word: Word) -> bytes:
-    """Give the value that a word is appended with, under its key."""
     return json.dumps(asdict(word)).encode()
 
 
@@ -140,7 +136,6 @@ class Owners:
         self._current: dict[int, Claim] = {}
 
     def take(self, word: Word) -> bool:
-        """Take the next word; say whether it is a claim that wins."""
         if isinstance(word, Leave):
             self._current.pop(word.epoch, None)
         if not isinstance(word, Claim) or word.epoch <= self.epoch:
@@ -152,7 +147,6 @@ class Owners:
         return True
 
     def of(self, names: Collection[str]) -> list[Claim]:
-        """The claims that stand of those who own any of `names`."""
         return [claim for claim in self._current.values() if not set(names).isdisjoint(claim.names)]
 
 
@@ -166,7 +160,6 @@ class Candidate:
     def __init__(
         self, me: Owner, names: Collection[str], gone: Callable[[Owner], bool], *, take_over: bool = False
     ) -> None:
-        """`gone`: whether an owner's process is known to have ended."""
         self.owners = Owners()
         self.won: Claim | None = None
         self.refused: Claim | None = None
@@ -179,7 +172,6 @@ class Candidate:
         self._since: dict[int, float] = {}  # by epoch: when its owner was in the way first
 
     def take(self, word: Word) -> None:
-        """Take the next word of the log."""
         won = self.owners.take(word)
         if isinstance(word, Claim) and word.owner == self._me and word.epoch == self._claimed:
             self._claimed = 0
@@ -192,7 +184,6 @@ class Candidate:
             self._answers[word.epoch] = word
 
     def in_the_way(self, now: float) -> list[Claim]:
-        """The claims of owners that are there, or may be."""
         return [claim for claim in self.owners.of(self._names) if not self._is_over(now, claim)]
 
     def next(self, now: float, at: float) -> Claim | Ask | None:
@@ -226,7 +217,6 @@ class Tenure:
     """An owner's own view of its claim, from when that was won."""
 
     def __init__(self, claim: Claim, owners: Owners) -> None:
-        """`owners`: what was read up to the claim."""
         self.claim = claim
         self.leaving = False  # it answers so from now on
         self.asked_by: Owner | None = None  # who wants to take over

@@ -56,7 +56,6 @@ class Pages:
     """The pages of a shard's keyed state."""
 
     def __init__(self, chunk_bytes: int, page_bytes: int = PAGE_BYTES, count: int = 1) -> None:
-        """`count`: of pages, as a manifest has them, else 1."""
         if count < 1 or count & count - 1 or count > MAX_PAGES:
             raise CheckpointError(f"a keyed state has a power of two of pages, up to {MAX_PAGES}, not {count}")
         self._chunk_bytes = chunk_bytes
@@ -65,7 +64,6 @@ class Pages:
 
     @property
     def now(self) -> tuple[Page, ...]:
-        """The pages as they are; they do not change."""
         return tuple(self._pages)
 
     def update(self, states: Mapping[str, Mapping[Any, Any]], touched: Iterable[str] | None) -> int:

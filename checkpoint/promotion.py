@@ -152,7 +152,6 @@ class Member:
         return Append(Base(self.epoch, self.name, base, self.logs.chain(self.place, self.epoch, base)))
 
     def choose(self) -> Version:
-        """Choose the base; called when the own fence has just been read."""
         return self.logs.candidate(self.place)
 
     def _load(self) -> Action:

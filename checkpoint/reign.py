@@ -90,15 +90,12 @@ class Reign(Generic[T]):
 
     @property
     def mark(self) -> Mark:
-        """The mark of `next`."""
         return Mark(*self.place, self.next)
 
     def resend(self, count: int) -> None:
-        """Note messages that the base's manifest contains and that are sent again."""
         self._resent += count
 
     def resent(self) -> None:
-        """Note that the broker has one of them."""
         self._resent -= 1
         self._look()
 
@@ -126,11 +123,9 @@ class Reign(Generic[T]):
 
     @property
     def may_update(self) -> bool:
-        """Whether the state may be changed: it is not being copied."""
         return not self._copying
 
     def update_begins(self) -> None:
-        """Note that the batch recorded last changes the state from now on."""
         if not self.may_update:
             raise ValueError(f"an update of {self.place} begins while the state is copied")
         self._updating = True
@@ -189,16 +184,13 @@ class Reign(Generic[T]):
     # What is asked ---------------------------------------------------------------------------------------------
 
     def requires(self) -> set[Mark]:
-        """Everything that versions rest on which are not durable yet."""
         return {mark for entry in self._entries for mark in entry.requires}
 
     @property
     def idle(self) -> bool:
-        """Whether all that was recorded is durable and acknowledged."""
         return not (self._entries or self._pending or self._resent or self._copying)
 
     def take(self) -> list[Order[T]]:
-        """Give what is to be done now."""
         self._look()
         orders, self._orders = self._orders, []
         return orders
@@ -206,7 +198,6 @@ class Reign(Generic[T]):
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Find what has become due."""
         if self._copy_due():
             self._copying = True
             self._orders.append(Copy(Version(self.epoch, self.state_n)))
@@ -229,12 +220,10 @@ class Reign(Generic[T]):
         return self.mode.stops or (self.slots.written is None and self.slots.captured is None)
 
     def _settle(self, version: Version) -> None:
-        """Go on to the next version, if the one that was written is durable by now."""
         if not self.mode.logs and (before := self.slots.made_durable(version)) is not None:
             self._orders.append(Release(before.what))
 
     def _begin(self) -> None:
-        """Order the next version to be written, if there is one and none is under way."""
         if self.mode.logs:
             self._begin_logged()
             return
@@ -274,6 +263,5 @@ class Reign(Generic[T]):
         return [entry for entry in self._entries if self._complete_n < entry.batch.n <= n]
 
     def sealable(self, version: Version) -> bool:
-        """Whether everything is acknowledged that has to be before this version's manifest."""
         upto = self._complete_n if self.mode.holds else version.n
         return not self._resent and not any(n <= upto for n in self._pending)

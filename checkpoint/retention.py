@@ -31,12 +31,10 @@ class Retention:
         self._standing: dict[str, Version] = {}
 
     def appended(self, record: Record) -> None:
-        """Note a record of the log, void or not."""
         if isinstance(record, Manifest):
             self._standing[key(record)] = record.version
 
     def tombstoned(self, name: str) -> None:
-        """Note a tombstone in the log, by its key."""
         self._standing.pop(name, None)
 
     def obsolete(self, history: History, durable: Version) -> list[str]:

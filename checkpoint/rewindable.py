@@ -24,7 +24,6 @@ class Rewindable:
         self._named: dict[Version, frozenset[ChunkKey]] = {}  # oldest first
 
     def complete(self, version: Version, named: Collection[ChunkKey]) -> None:
-        """Note a complete version and the chunks that it names."""
         self._named[version] = frozenset(named)
 
     def durable(self, version: Version) -> dict[Version, frozenset[ChunkKey]]:

@@ -118,7 +118,6 @@ class Roles:
 
     @property
     def role(self) -> Role:
-        """Where the member stands."""
         return self.member.role
 
     @property
@@ -127,7 +126,6 @@ class Roles:
         return max(self.claims.epoch(self.place), self.logs.log(self.place).epoch)
 
     def others(self, now: float) -> list[str]:
-        """The other members of the shard that were heard within a lease."""
         since = now - self.lease.seconds
         return sorted(name for name, at in self._heard.items() if at >= since and name not in self._reported)
 
@@ -167,7 +165,6 @@ class Roles:
                 self._heed(now, self._asked)
 
     def want(self, now: float, why: str) -> None:
-        """Try to become primary, or as one to begin a new reign."""
         if not self._begun:
             return
         if not self._current:
@@ -216,7 +213,6 @@ class Roles:
         return None if wake == inf else wake
 
     def advance(self, now: float) -> None:
-        """Do what time alone brings."""
         if self._emission is not None:
             self._obey(self._emission.advance(now))
         if now >= self._unclaimed:
@@ -253,7 +249,6 @@ class Roles:
         return won
 
     def heard_yield(self, now: float, wish: Yield) -> None:
-        """Take a wish for another primary from the control log."""
         if (wish.stage, wish.shard) != self.place or wish.epoch != self.claims.epoch(self.place):
             return
         if self._begun:
@@ -272,12 +267,10 @@ class Roles:
             self._obey(self._emission.fenced(record.epoch))
 
     def checked(self, now: float, epoch: int, check: int) -> None:
-        """Note that the version log was read as `ReadToEnd` has asked."""
         if self._emission is not None and self._emission.epoch == epoch:
             self._obey(self._emission.checked(now, check))
 
     def prepared(self, fence: Fence, over: int) -> None:
-        """Append a fence that had to wait, if nobody was faster meanwhile."""
         if self.role is not Role.FENCING or self.member.epoch != fence.epoch:
             return
         if self.logs.log(self.place).epoch != over:
@@ -300,7 +293,6 @@ class Roles:
     # What is heard ---------------------------------------------------------------------------------------------
 
     def beat_sent(self, at: float, sequence: int) -> None:
-        """Note that an own beat is about to be handed over."""
         self._beats[sequence] = at
         if len(self._beats) > _KEPT:
             del self._beats[next(iter(self._beats))]
@@ -328,7 +320,6 @@ class Roles:
             self._obey(self._emission.beat_returned(now, sequence))
 
     def reported(self, now: float, names: Iterable[str]) -> None:
-        """Note that processes of the shard's members were found dead."""
         for name in names:
             self._reported.add(name)
             if self._watch is not None and self._watch.reported(name):
@@ -371,7 +362,6 @@ class Roles:
 
 
 def _slot(name: str) -> str:
-    """A member's place, whichever process has it: what stands before the `@` in its name."""
     return name.rpartition("@")[0]
 
 

@@ -25,7 +25,6 @@ class Runs:
         self._ends: dict[int, int] = {}  # and the other way round
 
     def add(self, offset: int) -> None:
-        """Add an offset that is not in the set."""
         start = self._ends.pop(offset, offset)
         end = self._starts.pop(offset + 1, offset + 1)
         self._starts[start], self._ends[end] = end, start

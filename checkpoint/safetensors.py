@@ -174,7 +174,6 @@ def _listed(order: Any, stored: Mapping[str, Any], values: Mapping[str, Any]) ->
 
 
 def _path(name: str) -> str:
-    """Another tool's name of a tensor as ours: keys between slashes."""
     return "/".join(names.of_key(part) for part in name.split("/"))
 
 

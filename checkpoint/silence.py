@@ -65,7 +65,6 @@ class Watch:
         self.stalls = 0  # how often probes did not come back in time
 
     def probe_sent(self, now: float, sequence: int) -> None:
-        """Note that a probe is handed over to be sent."""
         self._sent[sequence] = now
         if len(self._sent) > _KEPT:
             del self._sent[next(iter(self._sent))]
@@ -84,7 +83,6 @@ class Watch:
         return sent - self._since >= self._lease.seconds and self._sign(Sign.SILENCE)
 
     def heard(self, now: float, peer: str) -> None:
-        """Note a beat; one of another process is none of this peer's."""
         if peer == self.peer:
             self._since = max(self._since, now)
             self._sign(Sign.BEAT)

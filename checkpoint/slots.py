@@ -74,7 +74,6 @@ class Slots(Generic[T]):
         return self.written
 
     def completed(self, version: Version) -> None:
-        """Note that the manifest of the written version is acknowledged."""
         if self.written is None or self.written.version != version:
             raise CheckpointError(f"the manifest of {version} is acknowledged, but it was not being written")
         self.complete = True

@@ -64,13 +64,11 @@ class Staging:
         self._free: dict[_Kind, list[Any]] = {}
 
     def updates(self) -> None:
-        """Have the update that begins now wait for the copies."""
         copies, self._copies = self._copies, {}
         for device, event in copies.items():
             device.follow(event)
 
     def updated(self) -> None:
-        """Note that an update has ended: a copy comes behind it."""
         self._marks = {device: device.now() for device in self._known}
 
     def stage(
@@ -102,12 +100,10 @@ class Staging:
         return Staged(flat, flats, taking.buffers, events)
 
     def done(self, staged: Staged) -> None:
-        """Take back the buffers of what was read, or is not wanted."""
         buffers, staged.buffers = staged.buffers, []
         self._put_back(buffers)
 
     def trim(self) -> None:
-        """Give back the buffers that nobody uses: what comes has other shapes."""
         self._free.clear()
 
     def _put_back(self, buffers: list[tuple[_Kind, Any]]) -> None:
@@ -126,11 +122,9 @@ class _Taking:
         self._own: set[int] = set()
 
     def take(self, state: Mapping[Any, Any], what: str) -> Flat:
-        """A state's leaves: buffers, and what lies on the host as it is."""
         return flatten(state, what, self._seen)
 
     def hold(self, flat: Flat) -> None:
-        """Copy what lies on the host."""
         for at, leaf in enumerate(flat.leaves):
             if id(leaf) not in self._own:
                 flat.tensors[at] = flat.tensors[at].copy()

@@ -122,11 +122,9 @@ class Standby:
         self._open(one)
 
     def fenced(self, epoch: int) -> None:
-        """Take a fence that counts."""
         self.held.fenced(epoch)
 
     def based(self, history: History) -> None:
-        """Take a base that counts: what it has cut off is forgotten."""
         self._complete = {version: one for version, one in self._complete.items() if history.alive(version)}
 
     def apply(self, version: Version) -> bool:
@@ -152,7 +150,6 @@ class Standby:
         return True
 
     def opened(self, version: Version) -> bool:
-        """Whether the contents of a complete version are known."""
         one = self._complete.get(version)
         return one is not None and self._open(one) is not None
 
@@ -162,7 +159,6 @@ class Standby:
         return max(found, key=lambda other: other.n, default=None)
 
     def give(self) -> Given:
-        """Hand over the copy, for good."""
         contents = self.copy.contents
         present = frozenset(self.held.present)
         if contents is None:

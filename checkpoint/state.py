@@ -49,7 +49,6 @@ class Flat:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
@@ -129,7 +128,6 @@ def load(target: Mapping[Any, Any], source: Mapping[Any, Any]) -> None:
 
 
 def _take(flat: Flat, name: str, leaf: Any) -> tuple[Entry, int]:
-    """Add a leaf; its entry, and what it takes among the small values."""
     if not arrays.is_array(leaf):
         flat.values[name], size = small_values.pack(leaf)
         return Entry(name, VALUE, "", ()), size
@@ -184,7 +182,6 @@ def _holds_tensors(node: Any, depth: int) -> bool:
 
 
 def _like(value: Any) -> Any:
-    """A small value as `digest` sees it."""
     if isinstance(value, (list, tuple)):
         return [_like(item) for item in value]
     if isinstance(value, dict):

@@ -71,7 +71,6 @@ def read(
 
 
 def _parted(name: str) -> tuple[str, str]:
-    """The escaped key, empty for the shared part, and the entry's own name."""
     if not name.startswith(_PREFIX):
         return "", name
     part, slash, rest = name.removeprefix(_PREFIX).partition("/")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def successor(epoch: int, base: Version) -> Version:
-    """The version that follows `base` in the reign of `epoch`."""
     return Version(epoch, base.n + 1)
 
 

@@ -44,7 +44,6 @@ Record = Fence | Base | Manifest
 
 
 def key(record: Record) -> str:
-    """Give the key that a record is appended under."""
     if isinstance(record, Fence):
         return f"fence/{record.epoch}/{record.claimant}"
     if isinstance(record, Base):
@@ -132,7 +131,6 @@ class VersionLog:
         return Void.REPEATED if repeated else None
 
     def _fenced_by(self, epoch: int, claimant: str) -> None:
-        """Take the fence of an epoch as read where it is missing."""
         if epoch > self.epoch:
             self.epoch, self.claimant = epoch, claimant
 

@@ -105,24 +105,20 @@ class History:
         return self.links[-1:] == other.links[-1:] and set(self.links) <= set(other.links)
 
     def forgotten(self, version: Version) -> bool:
-        """Whether a version is older than the links tell of."""
         if not self._gaps or version == INITIAL:
             return False
         return any(first <= version.epoch <= last for first, last in self._gaps)
 
     def alive(self, version: Version) -> bool:
-        """Whether a version lies on the chain."""
         if version == INITIAL:
             return True
         span = self._spans.get(version.epoch)
         return span is not None and span[0] < version.n <= span[1]
 
     def beyond(self, version: Version) -> bool:
-        """Whether a version is of an epoch that is not known yet."""
         return version.epoch > self.epoch
 
     def cut(self, version: Version) -> bool:
-        """Whether a version is off the chain for good."""
         return not (self.beyond(version) or self.alive(version) or self.forgotten(version))
 
     def contains(self, one: Version, other: Version) -> bool:

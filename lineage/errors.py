@@ -56,5 +56,4 @@ class WireError(SpillwayError):
         self.request_id = request_id
 
     def within(self, name: str) -> "WireError":
-        """The same error of a value that stands under `name`."""
         return WireError(self.reason, f"{name!r:.80}: {self}", self.request_id)

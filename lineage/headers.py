@@ -143,7 +143,6 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
 
 
 def _text_key(key: str | bytes) -> str:
-    """A key as text; a foreign one that is no UTF-8 becomes one that is nobody's."""
     if isinstance(key, str):
         return key
     try:
@@ -162,7 +161,6 @@ def _is_sendable(key: str) -> bool:
 
 
 def _combined(key: str, before: bytes, value: bytes) -> bytes:
-    """What a header that is given again comes to."""
     if key in {trace.TRACESTATE, trace.BAGGAGE}:
         # Lists, to be joined in order; one that is too long already will not be taken.
         return before + b"," + value if len(before) <= trace.MAX_BAGGAGE_BYTES else before

@@ -115,7 +115,6 @@ def decode(data: bytes) -> tuple[Hop, ...]:
 
 
 def _marks_of(hop: Hop) -> bytes:
-    """A hop's marks as they stand in the header."""
     global _written  # noqa: PLW0603
     marks, stage, encoded = _written
     if marks is not hop.marks or stage != hop.stage:
@@ -216,7 +215,6 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _prefix(stage: str) -> bytes:
-    """A stage's name as it stands in the header, remembered: names are few."""
     try:
         name = stage.encode()
     except UnicodeEncodeError as error:
@@ -231,7 +229,6 @@ def _prefix(stage: str) -> bytes:
 
 
 def _name(name: bytes) -> str:
-    """A stage's name from the wire, remembered: equal names then are one object."""
     if not name:
         raise _bad("a stage's name is empty")
     try:

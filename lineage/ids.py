@@ -9,7 +9,6 @@ MAX_REQUEST_ID: Final = 128
 
 
 def new_request_id() -> str:
-    """A random request id: 128 bits in hex."""
     return os.urandom(16).hex()
 
 

@@ -11,14 +11,12 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def partition_for(key: bytes, partitions: int) -> int:
-    """The partition, of `partitions`, that Java's default partitioner gives `key`."""
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of `org.apache.kafka.common.utils.Utils.murmur2`, unsigned."""
     length = len(data)
     words = length >> 2
     h = _SEED ^ length

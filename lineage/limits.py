@@ -48,7 +48,6 @@ DEFAULT_LIMITS = Limits()
 
 
 def limit_of_text(most: int, limits: Limits) -> str:
-    """The field of `limits` that gives the bound `most` of a text."""
     return "max_name_bytes" if most == limits.max_name_bytes else "max_string_bytes"
 
 

@@ -52,7 +52,6 @@ class Mark:
 
     @property
     def place(self) -> Place:
-        """Whose version it is."""
         return self.stage, self.shard
 
     def __str__(self) -> str:

@@ -40,7 +40,6 @@ class TraceContext:
         return TraceContext(self.trace_id, new_span_id(), self.flags, self.state, self.baggage)
 
     def traceparent(self) -> bytes:
-        """The `traceparent` header's value."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags & _KNOWN_FLAGS:02x}".encode()
 
 

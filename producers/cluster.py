@@ -53,12 +53,10 @@ class Reader:
         self.consumer: Any = _made(partial(Consumer, logger=log), settings, self._options)
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions, each from its offset on."""
         self._starts = {(place.topic, place.partition): place.offset for place in places}
         self.consumer.assign(list(places))
 
     def read(self, seconds: float, at_once: int) -> list[Any]:
-        """The messages that are there, errors among them, waiting for the first."""
         first = self.consumer.poll(seconds)
         if first is None:
             return []
@@ -78,11 +76,9 @@ class Reader:
         (self.answered if there else self.unanswered)()
 
     def answered(self) -> None:
-        """Note that the cluster has answered."""
         self._deaf_since = None
 
     def unanswered(self) -> None:
-        """Note that it has not; after `DEAF_SECONDS` of that, take another consumer."""
         now = time.monotonic()
         if self._deaf_since is None:
             self._deaf_since = now
@@ -123,7 +119,6 @@ class Reader:
         return found
 
     def close(self) -> None:
-        """Let the consumer go."""
         self.consumer.close()
 
     def _watermarks(self, partition: TopicPartition, seconds: float) -> Any:
@@ -154,7 +149,6 @@ class ProducerLog:
         self.has_id = False
 
     def log(self, level: int, message: str, *arguments: Any) -> None:
-        """Take a line."""
         if arguments and arguments[0] == "IDEMPSTATE":
             self.has_id = str(arguments[-1]).endswith("-> Assigned")
         log.log(level, message, *arguments)
@@ -195,7 +189,6 @@ def idempotent_producer(
 
 
 def unreachable(bootstrap: str, why: KafkaError) -> BrokerError:
-    """The error for a cluster that does not answer."""
     return BrokerError(
         f"cannot reach Kafka at {bootstrap}: {why.str()}; start a broker with 'spillway broker start', or name another "
         "with --bootstrap or SPILLWAY_BOOTSTRAP (and its client settings file)"

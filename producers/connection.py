@@ -80,7 +80,6 @@ class ClientSettings(BaseModel):
 
     @classmethod
     def load(cls, bootstrap: str | None, file: Path | None = None) -> ClientSettings:
-        """Take the properties of `file`, and `bootstrap`, which overrides the file's `bootstrap.servers`."""
         properties = read_properties(file) if file is not None else {}
         listed = properties.pop(BOOTSTRAP, None)
         chosen = bootstrap or listed
@@ -134,7 +133,6 @@ class ClientSettings(BaseModel):
         return {BOOTSTRAP: self.bootstrap, **_RECOVERY, **self.properties}
 
     def aiokafka(self) -> dict[str, Any]:
-        """Keyword arguments for any aiokafka client."""
         arguments: dict[str, Any] = {
             "bootstrap_servers": self.bootstrap.split(","),
             "security_protocol": self.protocol,
@@ -189,7 +187,6 @@ class ClientSettings(BaseModel):
 
 
 def _checked(key: str, text: str) -> tuple[str, str]:
-    """The property under its own name with its value in its own spelling, or a UsageError."""
     key = _ALIASES.get(key, key)
     if key not in _KNOWN:
         if key == "sasl.jaas.config":

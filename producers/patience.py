@@ -60,7 +60,6 @@ class AnswerTime:
         self.seconds = _FIRST_SECONDS
 
     def late(self) -> None:
-        """Note that no answer came in time."""
         self.seconds = min(2 * self.seconds, _LONGEST_SECONDS)
 
     def answered(self, took: float) -> None:
@@ -91,7 +90,6 @@ def patiently(call: Callable[[float], _T], what: str, within: float) -> _T:
 
 
 def passes(cause: KafkaError) -> bool:
-    """Whether this error is one that time may heal."""
     return bool(cause.retriable() or cause.code() in _PASSING)
 
 

@@ -172,12 +172,10 @@ class Report(_Frozen):
         )
 
     def to_json(self) -> str:
-        """The report as JSON text, with a line's end."""
         return self.model_dump_json(indent=2) + "\n"
 
     @classmethod
     def load(cls, file: Path) -> Report:
-        """Read a report that `to_json` wrote."""
         try:
             return cls.model_validate_json(file.read_bytes())
         except OSError as error:
@@ -189,7 +187,6 @@ class Report(_Frozen):
 
 
 def runtime_versions() -> dict[str, str]:
-    """Versions of what a result may depend on."""
     found = {"python": platform.python_version()}
     for name in ("spillway", "numpy", "faust-streaming", "aiokafka", "confluent-kafka"):
         found[name] = importlib.metadata.version(name)

@@ -28,7 +28,6 @@ def read_properties(file: Path) -> dict[str, str]:
 
 
 def _from_lines(file: Path, text: str) -> dict[str, str]:
-    """Values are taken literally: a password may hold any character; there are no escapes or continued lines."""
     properties: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()

@@ -37,7 +37,6 @@ def order(predecessors: Edges) -> tuple[str, ...]:
 
 
 def reach(start: Iterable[str], edges: Edges) -> set[str]:
-    """`start` and all that lies behind it along `edges`."""
     found = set(start)
     open_ = list(found)
     while open_:
@@ -64,7 +63,6 @@ def cycles(predecessors: Edges) -> list[tuple[str, ...]]:
 
 
 def _shortest(start: str, successors: Edges) -> tuple[str, ...]:
-    """The shortest way from `start` back to it; empty if there is none."""
     came: dict[str, str] = {}
     open_ = deque([start])
     while open_:

@@ -107,7 +107,6 @@ def _stretch(stage: str, graph: Graph, free: Mapping[str, float], settled: Mappi
 
 
 def _longest(through: str, graph: Graph, weights: Mapping[str, float]) -> tuple[str, ...]:
-    """The path with the largest sum of weights from the ingress to an end that passes `through`."""
     before: dict[str, tuple[float, tuple[str, ...]]] = {}
     for name in graph.order:
         seconds, way = max((before[each] for each in graph.predecessors[name]), default=(0.0, ()))

@@ -63,7 +63,6 @@ class InvalidPipelineError(SpecError):
 
 
 def show_path(path: Path) -> str:
-    """A path as text: `stages[2].after[0]`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

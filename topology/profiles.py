@@ -109,7 +109,6 @@ class StageProfile(_Told):
     ]
 
     def duration(self) -> Callable[[int], float]:
-        """Seconds that a batch of n takes at the median."""
         return EmulatedSpec(table={size: found.p50 for size, found in self.batches.items()}).duration
 
 

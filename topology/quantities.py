@@ -50,7 +50,6 @@ def size(value: Any) -> int:
 
 
 def show_duration(seconds: float) -> str:
-    """A duration for people: `400 ms`, `2 s`, `500 us`."""
     if seconds >= _HOUR and seconds % _HOUR == 0:
         return f"{seconds / _HOUR:g} h"
     if seconds == 0 or seconds >= 1:
@@ -61,7 +60,6 @@ def show_duration(seconds: float) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value from a file as an error's text shows it."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -15,7 +15,6 @@ _KEYS = "send every query with its key, so that all of a key reach the same shar
 
 
 def remarks(pipeline: Pipeline) -> list[str]:
-    """One line each; empty for most pipelines."""
     spec = pipeline.spec
     found = []
     single = {name: duration(1) for name, duration in pipeline.durations.items()}

@@ -77,11 +77,9 @@ class Graph:
         self._by_choices: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
 
     def is_join(self, stage: str) -> bool:
-        """Whether `stage` has several predecessors."""
         return len(self.predecessors[stage]) > 1
 
     def is_chooser(self, stage: str) -> bool:
-        """Whether `stage` chooses its successors for each request."""
         return stage in self._choosers
 
     def rests_on(self, stage: str | None) -> tuple[str, ...]:
@@ -96,7 +94,6 @@ class Graph:
         return (self._routes(path) if path else self._whole).expected[stage]
 
     def terminals(self, path: Path) -> tuple[str, ...]:
-        """The stages whose results, or losses, the gate will hear of."""
         return (self._routes(path) if path else self._whole).terminals
 
     def losses(self, stage: str, path: Path) -> Losses:

@@ -37,17 +37,14 @@ Reference = Annotated[str, AfterValidator(names.reference)]
 
 
 def _listed(value: Any) -> Any:
-    """One name may stand for a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
 def _joined(value: Any) -> Any:
-    """A mode alone may stand for a join."""
     return {"mode": value} if isinstance(value, str) else value
 
 
 def _policy(value: Any) -> Any:
-    """A mapping of a name and parameters becomes the setting that the command line takes too."""
     if not isinstance(value, Mapping):
         return value
     name = value.get("name")
@@ -74,7 +71,6 @@ def _dimension(value: Any) -> Any:
 
 
 def _table(value: Any) -> Any:
-    """Batch sizes as numbers, also where they had to be written as text (in JSON)."""
     if not isinstance(value, Mapping):
         return value
     table: dict[Any, Any] = {}
@@ -207,12 +203,10 @@ class StageSpec(_Spec):
 
     @property
     def batch_size(self) -> int:
-        """The size up to which batches are formed."""
         return self.batch if self.batch is not None else self.max_batch
 
     @property
     def stateful(self) -> bool:
-        """Whether the stage keeps a state, replicated or not."""
         return self.state is not None
 
     @property
@@ -222,7 +216,6 @@ class StageSpec(_Spec):
 
     @property
     def members(self) -> int:
-        """Processes of one shard: the primary and its backups."""
         return 1 + self.backups if self.replicated else 1
 
     @property
@@ -232,11 +225,9 @@ class StageSpec(_Spec):
 
     @property
     def workers(self) -> int:
-        """Model instances that serve, in all processes."""
         return self.shards if self.stateful else self.replicas * self.instances
 
     def shard_of(self, partition: int) -> int:
-        """The shard that a partition of the stage's input belongs to."""
         return partition % self.shards
 
 

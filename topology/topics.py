@@ -58,7 +58,6 @@ class ActualTopic:
 
 
 def ingress(pipeline: str) -> str:
-    """The topic of queries."""
     return f"{pipeline}.ingress"
 
 
@@ -68,7 +67,6 @@ def stage_input(pipeline: str, stage: str) -> str:
 
 
 def outcomes(pipeline: str) -> str:
-    """The topic of what stages finish, for the gate."""
     return f"{pipeline}.outcomes"
 
 
@@ -78,22 +76,18 @@ def onward(pipeline: str, successors: Iterable[str]) -> tuple[str, ...]:
 
 
 def egress(pipeline: str) -> str:
-    """The topic of exactly one outcome per query."""
     return f"{pipeline}.egress"
 
 
 def dead(pipeline: str) -> str:
-    """The topic of poison messages."""
     return f"{pipeline}.dead"
 
 
 def schemas(pipeline: str) -> str:
-    """The topic of the writers' Avro schemas."""
     return f"{pipeline}.schemas"
 
 
 def plan(pipeline: str) -> str:
-    """The topic of what each replica last said of itself."""
     return f"{pipeline}.plan"
 
 
@@ -108,7 +102,6 @@ def state(pipeline: str, stage: str) -> str:
 
 
 def control(pipeline: str) -> str:
-    """The topic of claims: who may be a shard's primary."""
     return f"{pipeline}.control"
 
 
@@ -118,7 +111,6 @@ def beat(pipeline: str) -> str:
 
 
 def owners(pipeline: str) -> str:
-    """The topic of claims: who may run which of the pipeline's processes."""
     return f"{pipeline}.owners"
 
 
@@ -180,7 +172,6 @@ def _kept(topic: TopicRequirement) -> TopicRequirement:
 
 
 def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
-    """What the replicated states of the pipeline need; nothing where it has none."""
     stages = [stage for stage in spec.stages if stage.replicated]
     if not stages:
         return []

@@ -25,7 +25,6 @@ _PRODUCTS = 40
 
 
 def available() -> bool:
-    """Whether there is a GPU."""
     return torch.cuda.is_available()
 
 

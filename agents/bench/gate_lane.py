@@ -121,7 +121,6 @@ class Lane:
         return arrived
 
     def preload(self, count: int) -> None:
-        """Put `count` reports into the outcomes topic."""
         for number in range(count):
             self._report(f"p{number}")
             if number % 1000 == 0:

@@ -40,7 +40,6 @@ class PlainWriter:
         """Nothing to do: there is nobody to fence."""
 
     def write(self, turn: Turn, group: Any, within: float) -> None:  # noqa: ARG002 (the protocol's parameters)
-        """Write `turn`, then commit its positions."""
         for record in turn.records:
             self._produce(record)
         if self._producer.flush(within):
@@ -80,30 +79,24 @@ class TimedWriter:
         self.seconds: list[float] = []
 
     def open(self, within: float) -> None:
-        """Open the other one."""
         self._writer.open(within)
 
     def write(self, turn: Turn, group: Any, within: float) -> None:
-        """Have the other one write."""
         begun = time.perf_counter()
         self._writer.write(turn, group, within)
         self.seconds.append(time.perf_counter() - begun)
 
     def withdraw(self, turn: Turn, group: Any, within: float) -> None:
-        """Have the other one write and take back."""
         self._writer.withdraw(turn, group, within)
 
     def hold(self, topic: str, within: float) -> None:
-        """Have the other one make sure."""
         self._writer.hold(topic, within)
 
     def close(self) -> None:
-        """Close the other one."""
         self._writer.close()
 
 
 def main(variant: str, pipeline: str, bootstrap: str, run_dir: str) -> None:
-    """Run one gate until SIGTERM."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     settings = ClientSettings(bootstrap=bootstrap)

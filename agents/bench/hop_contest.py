@@ -78,7 +78,6 @@ class Run:
     burst: Phase
 
     def figures(self) -> dict[str, float]:
-        """Give the figures that are compared."""
         return {
             "p50_100": self.slow.quantile(0.5),
             "p99_100": self.slow.quantile(0.99),
@@ -95,7 +94,6 @@ class Run:
 
 
 def available(names: list[str], quix_python: Path | None, say: Callable[[str], None]) -> list[str]:
-    """Leave out what is not installed, and say so."""
     if "quix" in names and quix_python is None and importlib.util.find_spec("quixstreams") is None:
         say("quix is left out: Quix Streams is not installed here; see --quix-python")
         return [name for name in names if name != "quix"]
@@ -136,7 +134,6 @@ class _Contest:
         self._pipeline: Pipeline = parse(spec, self._file)
 
     def run(self, seconds: float, messages: int) -> Run:
-        """Measure all phases."""
         plan = topics.topic_plan(self._pipeline.spec)
         ensure(self._settings, plan)
         reader = self._reader()
@@ -191,7 +188,6 @@ class _Contest:
             )
 
     def _path(self) -> dict[str, str]:
-        """Let another environment's Python find this program."""
         return {"PYTHONPATH": str(Path(__file__).parents[2])} if self._python != sys.executable else {}
 
     def _timed(self, reader: Consumer, contestant: psutil.Process, plan: list[list[int]]) -> Phase:
@@ -201,7 +197,6 @@ class _Contest:
         return phase
 
     def _phase(self, reader: Consumer, contestant: psutil.Process, count: int) -> Phase:
-        """Read `count` messages; the time and CPU before the first one belong to nobody."""
         phase = Phase()
         first = last = heard = time.time()
         before = 0.0

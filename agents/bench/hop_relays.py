@@ -51,7 +51,6 @@ def codec_step() -> Callable[[bytes, Any], tuple[bytes, list[tuple[str, bytes]]]
 
 
 async def aiokafka(ends: Ends) -> None:
-    """Run aiokafka's getmany and send."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # noqa: PLC0415
 
     consumer = AIOKafkaConsumer(
@@ -80,7 +79,6 @@ async def aiokafka(ends: Ends) -> None:
 
 
 def confluent(ends: Ends) -> None:
-    """Run confluent-kafka's consume and produce."""
     from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: PLC0415
 
     consumer = Consumer(

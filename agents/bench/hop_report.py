@@ -29,7 +29,6 @@ _P50_RATIO, _P50_MS, _BURST_SHARE, _DRAINED_RATIO, _AFTER_RATIO = 1.5, 5.0, 0.5,
 
 
 def medians(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Give the median of every figure, by contestant."""
     return {
         name: {figure: statistics.median(run[figure] for run in of_name) for figure in _COLUMNS}
         for name, of_name in runs.items()
@@ -38,7 +37,6 @@ def medians(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, dict
 
 
 def table(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Table:
-    """Draw medians with their spread (least to most) below."""
     repeats = max(len(of_name) for of_name in runs.values())
     drawn = Table(title=f"One hop, median of {repeats} interleaved runs (least to most below)")
     drawn.add_column("")

@@ -21,7 +21,6 @@ _PAD = 150  # makes a value of 200 bytes
 
 
 def main() -> None:
-    """Send as the command line says."""
     bootstrap, topic, partitions, plan = sys.argv[1:5]
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": 1, "queue.buffering.max.messages": 1_000_000}

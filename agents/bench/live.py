@@ -93,7 +93,6 @@ def app_file(app: str) -> Path:
 
 
 def app_name(app: str) -> str:
-    """A short name, fit for a topic."""
     return Path(app).stem
 
 
@@ -147,7 +146,6 @@ def swapped(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def line(cell: dict[str, Any]) -> str:
-    """One cell in words."""
     return (
         f"{cell['app']:4} {cell['policy']:10} drop live {cell['live_drop']:7.3f} % simulated "
         f"{cell['simulated_drop']:7.3f} %, invalid {cell['live_invalid']:6.3f} / {cell['simulated_invalid']:6.3f} %, "
@@ -159,7 +157,6 @@ def line(cell: dict[str, Any]) -> str:
 
 
 def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What the cells say together."""
     said = [f"{sum(cell['agrees'] for cell in rows)} of {len(rows)} cells agree"]
     keys = sorted({(cell["app"], cell["repeat"]) for cell in rows})
     for app, repeat in keys:

@@ -12,5 +12,4 @@ class Noop:
     """Does nothing."""
 
     def predict(self, batch: list[Inputs]) -> list[Inputs]:
-        """Return the inputs."""
         return batch

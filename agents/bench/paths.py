@@ -56,7 +56,6 @@ class Mix:
 
     @property
     def choice(self) -> Choice:
-        """The same for the simulator."""
         if self.told is None:
             return dict(zip(_BRANCHES, (self.pose, 1 - self.pose), strict=True))
         shares = (self.told, 1 - self.told)

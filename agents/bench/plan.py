@@ -140,7 +140,6 @@ class Company:
         return [[line for line in _lines(file) if "at" in line][5:] for file in self._files]
 
     def await_merge(self, member: int, wanted: Any, since: float) -> dict[str, Any]:
-        """Wait until a member has merged, after `since`, something that is `wanted`."""
         until = time.monotonic() + _WITHIN
         while time.monotonic() < until:
             for merge in _lines(self._files[member]):
@@ -156,7 +155,6 @@ def _started(file: Path, told: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """Read the whole lines of a file that is still written to."""
     return [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -68,7 +68,6 @@ class MadeUpQueue:
         )
 
     def load(self) -> Load:
-        """Never asked, as it reports."""
         raise NotImplementedError
 
 
@@ -81,11 +80,9 @@ class Wire:
         self._marked = (0, 0, 0, 0)
 
     def mark(self) -> None:
-        """Count from here."""
         self._marked = self._now
 
     def counted(self) -> dict[str, int]:
-        """Sum what has gone over the wire since."""
         sent, received, requests, responses = (now - then for now, then in zip(self._now, self._marked, strict=True))
         return {"sent_bytes": sent, "received_bytes": received, "requests": requests, "responses": responses}
 
@@ -101,7 +98,6 @@ class WatchedPlanner(Planner):
     say_seconds = 0.0
 
     def say(self, output: Output) -> None:
-        """Tell the others this replica's state."""
         began = time.thread_time()
         super().say(output)
         self.say_seconds = time.thread_time() - began
@@ -142,7 +138,6 @@ class Member:
         self._said, self._heard = Wire(), Wire()
 
     async def run(self) -> None:
-        """Take part for as long as was told."""
         told, planner = self._told, self._planner
         loop = asyncio.get_running_loop()
         settings = ClientSettings(bootstrap=told["bootstrap"])
@@ -187,7 +182,6 @@ class Member:
 
 
 async def _poll(output: Output) -> None:
-    """Let librdkafka tell its statistics also while nothing is under way."""
     while True:
         output._producer.poll(0)  # noqa: SLF001 - a benchmark looks inside
         await asyncio.sleep(_STATISTICS / 1000)

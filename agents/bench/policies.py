@@ -42,7 +42,6 @@ _QUICK = (("tm", "lv"), ("wiki-like", "gamma-3", "poisson"), 40)
 def measure(
     cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch], period: float
 ) -> Iterator[Row]:
-    """Run every policy in every cell."""
     for cell in cells:
         least = bound_of(cell)
         for dispatch in dispatches:

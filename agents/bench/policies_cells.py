@@ -67,7 +67,6 @@ def prepared(cell: Cell) -> tuple[NDArray[np.float64], tuple[int, ...]]:
 
 
 def bound_of(cell: Cell) -> float:
-    """Give the share of requests that any policy drops."""
     due, workers = prepared(cell)
     return bound.of(application(cell.app), due, workers, hop=LEAST if cell.hops else 0.0).rate
 

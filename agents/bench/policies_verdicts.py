@@ -33,7 +33,6 @@ class Row:
     seed: int = 0
 
     def drop(self, policy: str) -> float:
-        """The drop rate of a policy."""
         return self.outcomes[policy][0]
 
     def best_other(self, ours: Collection[str] = (OURS,)) -> tuple[str, float]:

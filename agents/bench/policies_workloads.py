@@ -43,7 +43,6 @@ def _flash(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _ramp(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A slow rise to three times the rate."""
     return np.linspace(1.0, 3.0 + 0.2 * rng.random(), seconds)
 
 
@@ -64,7 +63,6 @@ _BURSTY = Path(__file__).parents[2] / "traces" / "bursty.csv"
 
 
 def traces() -> tuple[str, ...]:
-    """Names of all traces that there are here."""
     return (*GENERATED, *real_traces())
 
 

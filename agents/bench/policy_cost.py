@@ -93,7 +93,6 @@ def _median_us(once: Callable[[], int]) -> float:
 
 
 def depq_us(queue: int) -> float:
-    """One put and one get, with `queue` requests waiting."""
     waiting = Depq()
     for request in _requests(queue):
         waiting.push(request)
@@ -126,7 +125,6 @@ def request_us(policy: Policy, queue: int) -> float:
 
 
 def decision_us(policy: Policy) -> float:
-    """The decision alone, about a request that is let in."""
     made = _requests(2_000)
 
     def once() -> int:
@@ -154,7 +152,6 @@ def tick_us(name: str) -> float:
 
 
 def measure(name: str, queue: int) -> dict[str, Any]:
-    """Give all figures of one policy."""
     view, *_ = _views({})
     policy = make(name, view)
     policy.tick(0.0, _LOAD, _states())

@@ -54,7 +54,6 @@ def matching_rate(trace: Path | None, count: int, seeds: int, drops: float = PAP
 
 
 def measure(trace: Path | None, count: int, rate: float, seeds: int, chance: float) -> dict[str, Any]:
-    """Run every policy on the queries of every seed."""
     cells = []
     for seed in range(seeds):
         queries = conversations(trace, count, rate, seed)
@@ -95,7 +94,6 @@ def _cell(policy: str, result: TokenResult) -> dict[str, Any]:
 
 
 def _summary(policy: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean, least and most over the seeds, and the drops against reactive's on the same queries."""
     mine = [cell for cell in cells if cell["policy"] == policy]
     reactive = {cell["seed"]: cell["drop_rate"] for cell in cells if cell["policy"] == "reactive"}
     found: dict[str, Any] = {"about": POLICIES[policy]}
@@ -136,7 +134,6 @@ def table(measured: dict[str, Any]) -> Table:
 
 
 def _spread(of: dict[str, float], form: str) -> str:
-    """Mean and range in percent."""
     return f"{100 * of['mean']:{form}} ({100 * of['least']:{form}} to {100 * of['most']:{form}})"
 
 

@@ -58,12 +58,10 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """Whether both rates are within the tolerance."""
         return self._near(self.drop, self.drop_reference) and self._near(self.invalid, self.invalid_reference)
 
     @property
     def verdict(self) -> str:
-        """In a word."""
         return "agrees" if self.agrees else "DIFFERS"
 
     def _near(self, ours: float, theirs: float) -> bool:
@@ -72,7 +70,6 @@ class Cell:
 
 
 def folder() -> Path:
-    """Where the reference is looked for: SPILLWAY_REFERENCE, or beside the repository."""
     return Path(os.environ.get("SPILLWAY_REFERENCE") or BESIDE)
 
 
@@ -112,7 +109,6 @@ def compare(reference: Path, row: dict[str, str], shifts: int = 0) -> Cell:
 def _shifted(
     pipeline: Pipeline, arrivals: NDArray[np.float64], workers: Sequence[int], policy: str, seed: int
 ) -> float:
-    """Give the drop rate in percent with each arrival moved by up to 1 ns."""
     moved = np.sort(arrivals + np.random.default_rng(seed).uniform(0.0, _SHIFT, len(arrivals)))
     result = simulate(pipeline, moved, workers=workers, dispatch="worker", policy=policy)
     return round(100 * result.report("shifted").drop_rate, 4)

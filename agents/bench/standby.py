@@ -53,7 +53,6 @@ class Witness:
     """The model: it says which process has computed an answer."""
 
     def predict(self, batch: list[Any]) -> list[dict[str, int]]:
-        """Answer with this process's id."""
         return [{"pid": os.getpid()} for _ in batch]
 
 
@@ -87,7 +86,6 @@ class Traffic:
         self.stop()
 
     def stop(self) -> None:
-        """Send no more."""
         self._stop.set()
         self._thread.join()
 
@@ -109,7 +107,6 @@ class Traffic:
         return note
 
     def partitions_of(self, pid: int, since: float) -> frozenset[int]:
-        """The partitions whose queries the process has answered of late."""
         return frozenset(answer.partition for answer in self.answers if answer.pid == pid and answer.at >= since)
 
 
@@ -199,7 +196,6 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 
 def row(standbys: int, kills: list[Kill]) -> dict[str, Any]:
-    """What the kills of a variant came to, as a JSON object."""
     firsts = [kill.first for kill in kills]
     return {
         "standbys": standbys,

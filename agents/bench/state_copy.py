@@ -45,7 +45,6 @@ def _state(megabytes: int) -> dict[str, Any]:
 
 
 def _change(state: dict[str, Any], share: float, step: int) -> None:
-    """Change a share of a state, in its first tensors or in all."""
     left = int(share * sum(array.size for array in state.values()))
     for array in state.values():
         array[:left] += np.float32(step)
@@ -68,7 +67,6 @@ class _Clock:
 
 
 def measure(megabytes: int, repeats: int) -> dict[str, Any]:
-    """All figures for a state of this size."""
     state, clock = _state(megabytes), _Clock()
     size = sum(array.nbytes for array in state.values())
     raw = [np.empty_like(array) for array in state.values()]
@@ -117,7 +115,6 @@ def measure_on_gpu(megabytes: int, repeats: int) -> dict[str, Any] | None:
 
 
 def cuda_lines(measured: dict[str, Any] | None) -> list[str]:
-    """What is told of a GPU."""
     if measured is None:
         return ["no CUDA device: not measured"]
     return [f"on {measured['device']}, seconds on the wall", *_lines(measured["costs"])]

@@ -27,7 +27,6 @@ class StolenMeter:
         self._stolen, self._all = _times()
 
     def share(self) -> float:
-        """Of all processors' time since, 0 to 1."""
         stolen, everything = _times()
         return round((stolen - self._stolen) / max(everything - self._all, 1e-9), 4)
 

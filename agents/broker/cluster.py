@@ -80,7 +80,6 @@ class EmbeddedCluster:
         return ",".join(node.bootstrap for node in self.nodes)
 
     def start(self) -> Self:
-        """Start the nodes that do not run, and wait until all answer."""
         if len(self.nodes) == 1:
             self.start_seconds = self.nodes[0].start().start_seconds
             return self
@@ -151,7 +150,6 @@ def _end(nodes: list[EmbeddedBroker]) -> None:
 
 
 def free_ports(count: int, *, but_not: list[int]) -> tuple[int, ...]:
-    """Different free ports."""
     found: list[int] = []
     while len(found) < count:
         port = free_port()
@@ -161,7 +159,6 @@ def free_ports(count: int, *, but_not: list[int]) -> tuple[int, ...]:
 
 
 def _wanted(folder: DataFolder, port: int, number: int, *, strict: bool) -> int:
-    """A node's port: where clients look for it, which is where it was, or as told."""
     last = folder.last()
     if last is not None and not strict:
         return last.port

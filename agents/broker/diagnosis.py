@@ -40,7 +40,6 @@ def diagnose(log: Path) -> str:
 
 
 def tail(log: Path) -> str:
-    """The end of the log, or nothing where there is none."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

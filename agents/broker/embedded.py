@@ -94,11 +94,9 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int | None:
-        """Kafka's process id while it is known to run."""
         return self._running.pid if self._running is not None and self._running.process() is not None else None
 
     def start(self) -> Self:
-        """Start Kafka and wait until it answers."""
         began = time.monotonic()
         with self.folder.claimed():
             self.prepare()
@@ -111,7 +109,6 @@ class EmbeddedBroker:
         return self
 
     def prepare(self) -> None:
-        """Make the folder and Java ready for `launch`."""
         if self.folder.membership() is not None:
             raise UsageError(f"{self.folder.path} holds a cluster of {len(self.folder.nodes())} nodes, not one broker")
         running = self.folder.running()
@@ -163,7 +160,6 @@ class EmbeddedBroker:
             return archive_options(java, jars, self._cache_dir, heap=self._heap, train=train, notice=self._notice)
 
     def _start_on_a_port(self) -> None:
-        """Try ports until one is really ours: between looking and listening, somebody else may take it."""
         for last_try in (False,) * (PORT_TRIES - 1) + (True,):
             wanted = self.port
             self.launch()
@@ -177,7 +173,6 @@ class EmbeddedBroker:
                 raise BrokerError(f"Kafka did not start: {problem}\n(its log is {self.folder.log})")
 
     def launch(self) -> None:
-        """Start the process, which `prepare` has made ready."""
         self.port = self._choose_port()
         seat = self.seat or Seat(1, "", (free_port(but_not=self.port),))
         with self.folder.readable_errors():
@@ -233,7 +228,6 @@ class EmbeddedBroker:
 
 
 def new_cluster() -> str:
-    """A cluster's id, as Kafka wants it."""
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # Kafka's own argument parser would take a leading dash for an option.
     return "A" + cluster[1:] if cluster.startswith("-") else cluster
@@ -284,7 +278,6 @@ def _guard(command: Sequence[str], log: Path) -> tuple[subprocess.Popen[bytes], 
 
 
 def _detach(command: Sequence[str], log: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a command that goes on after this process, away from its terminal."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

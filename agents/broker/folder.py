@@ -54,7 +54,6 @@ class RunningBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients."""
         return f"{HOST}:{self.port}"
 
     def process(self) -> psutil.Process | None:
@@ -81,7 +80,6 @@ class DataFolder:
 
     @property
     def formatted(self) -> bool:
-        """Whether Kafka's storage has been made."""
         return (self.data / "meta.properties").exists()
 
     def prepare(self) -> None:
@@ -125,7 +123,6 @@ class DataFolder:
                 shutil.rmtree(self.path)
 
     def running(self) -> RunningBroker | None:
-        """The broker that runs on the folder now, if one does."""
         noted = self.last()
         return noted if noted is not None and noted.process() is not None else None
 
@@ -140,12 +137,10 @@ class DataFolder:
         return ",".join(noted.bootstrap for node in self.nodes() if (noted := node.last()) is not None)
 
     def nodes(self) -> list[DataFolder]:
-        """The folders of a cluster's nodes; for a single broker its own."""
         membership = self.membership()
         return [self] if membership is None else [self.node(n) for n, _ in enumerate(membership.controllers, 1)]
 
     def node(self, number: int) -> DataFolder:
-        """The folder of a cluster's node; they count from 1."""
         return DataFolder(self.path / f"node-{number}")
 
     def membership(self) -> Membership | None:
@@ -162,11 +157,9 @@ class DataFolder:
             ) from error
 
     def agree(self, membership: Membership) -> None:
-        """Write down what a cluster's nodes agree on."""
         self._write(self._cluster, asdict(membership))
 
     def last(self) -> RunningBroker | None:
-        """The last broker that was noted, alive or not."""
         try:
             return RunningBroker(**json.loads(self._running.read_text()))
         except (FileNotFoundError, ValueError, TypeError):

@@ -32,7 +32,6 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
 
 
 def main() -> int:
-    """Run the command until it ends or the asking process does."""
     log, *command = sys.argv[1:]
     asker = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asking process, which stops us in its order

@@ -18,7 +18,6 @@ _API_VERSIONS = 18
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -31,7 +31,6 @@ class Repetitions(logging.Filter):
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # client, reason: when one passed, how many have not
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is to be logged."""
         if record.msg != _CLIENTS or not isinstance(record.args, tuple) or record.args[0] != _FAILURE:
             return True
         _, client, text = map(str, record.args)
@@ -49,13 +48,11 @@ class Repetitions(logging.Filter):
 
 
 def to_stderr() -> None:
-    """Log to the standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
     _heed_repetitions()
 
 
 def to_file(path: Path) -> None:
-    """Log to a file, begun anew."""
     logging.basicConfig(filename=path, filemode="w", level=logging.INFO, format=_FORMAT)
     _heed_repetitions()
 

@@ -64,11 +64,9 @@ class LazyGroup(SuggestingGroup):
     """A group whose commands are modules of `agents.cli.commands`, imported when called and not listed where absent."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names of the commands that are there."""
         return [name for name in COMMANDS if importlib.util.find_spec(f"agents.cli.commands.{name}") is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command = getattr(importlib.import_module(f"agents.cli.commands.{cmd_name}"), cmd_name)
@@ -76,7 +74,6 @@ class LazyGroup(SuggestingGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 

@@ -65,7 +65,6 @@ class _Sums:
     instances: float = 0.0
 
     def add(self, now: Snapshot, before: Snapshot) -> None:
-        """Add one replica's."""
         self.received += _grown(now, before, names.RECEIVED_TOTAL)
         self.batches += _grown(now, before, names.BATCHES_TOTAL)
         self.queries += _grown(now, before, names.BATCHED_QUERIES_TOTAL)
@@ -81,7 +80,6 @@ class _Sums:
         self.waited_count += waited.count
 
     def totals(self, *, joins: bool) -> StageTotals:
-        """The stage's part of a report. What a join received are requests put together, not their parts."""
         return StageTotals(
             received=int(self.queries + self.dropped if joins else self.received),
             batches=int(self.batches),

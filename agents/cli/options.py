@@ -26,7 +26,6 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def cache_dir() -> Path:
-    """Where what was fetched is kept: Spillway's folder in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spillway"
 
 
@@ -36,13 +35,11 @@ def pipeline_argument(command: _Command) -> _Command:
 
 
 def bootstrap_option(command: _Command) -> _Command:
-    """--bootstrap: the cluster."""
     text = "Kafka cluster to use.  [default: $SPILLWAY_BOOTSTRAP]"
     return click.option("--bootstrap", envvar="SPILLWAY_BOOTSTRAP", metavar="HOST:PORT,...", help=text)(command)
 
 
 def client_config_option(command: _Command) -> _Command:
-    """--client-config: how to authenticate there."""
     text = "File of client settings (SASL, TLS).  [default: $SPILLWAY_CLIENT_CONFIG]"
     return click.option("--client-config", envvar="SPILLWAY_CLIENT_CONFIG", type=_FILE, metavar="FILE", help=text)(
         command
@@ -65,7 +62,6 @@ def given(name: str) -> bool:
 
 
 def broker_dir() -> Path:
-    """Where the command that runs looks for a local Kafka."""
     context = click.get_current_context(silent=True)
     return DEFAULT_BROKER_DIR if context is None else context.meta.get(_BROKER_DIR, DEFAULT_BROKER_DIR)
 
@@ -80,13 +76,11 @@ def confirmed(what: str, *, yes: bool) -> None:
 
 
 def run_dir_option(command: _Command) -> _Command:
-    """--run-dir: where processes are registered."""
     text = "Where running processes are registered."
     return _folder_option("SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text, "--run-dir")(command)
 
 
 def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
-    """--broker-dir, under these names: where the local Kafka keeps its data."""
     text = "Where the local Kafka keeps its data."
     return _folder_option("SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, text, *names)
 
@@ -99,7 +93,6 @@ def plan_period_option(command: _Command) -> _Command:
 
 
 def html_option(command: _Command) -> _Command:
-    """--html: the report as a page."""
     file = click.Path(path_type=Path, dir_okay=False)
     return click.option("--html", type=file, metavar="FILE", help="Write the report there as a page, with charts.")(
         command
@@ -107,7 +100,6 @@ def html_option(command: _Command) -> _Command:
 
 
 def json_option(command: _Command) -> _Command:
-    """--json: for machines."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 

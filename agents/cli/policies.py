@@ -26,7 +26,6 @@ class PolicySetting(click.ParamType):
     name = "policy"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check the setting. Fails where there is no such policy or parameter."""
         try:
             selected(str(value))
         except UsageError as error:
@@ -34,11 +33,9 @@ class PolicySetting(click.ParamType):
         return str(value)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
-        """Show how a setting is written."""
         return "NAME[:KEY=VALUE,...]"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Offer the names."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a completing shell needs it
 
         return [CompletionItem(name) for name in POLICIES if name.startswith(incomplete)]
@@ -61,7 +58,6 @@ def require_policies(pipeline: Pipeline, instead: str | None) -> None:
 
 
 def policy_findings(pipeline: Pipeline) -> Iterator[Finding]:
-    """Find what is wrong with the policies that the file names."""
     whole = pipeline.spec.policy
     named: list[tuple[FieldPath, str | None]] = [(("policy",), whole)]
     for number, stage in enumerate(pipeline.spec.stages):

@@ -33,15 +33,12 @@ class Source:
     settings: ClientSettings
 
     def histories(self) -> Histories:
-        """All version logs, read now."""
         return read_histories(self.settings, self.spec)
 
     def contents(self, kept: Kept, histories: Histories) -> Contents:
-        """What a version consists of."""
         return self._store(kept.place).contents(kept.manifest, histories.decoder)
 
     def state(self, kept: Kept, contents: Contents) -> State:
-        """A version's state."""
         import_torch(contents)
         return self._store(kept.place).state(contents)
 

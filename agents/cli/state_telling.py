@@ -24,12 +24,10 @@ _FIRST_RECORDS: Final = 8
 
 
 def tell_json(facts: Any) -> None:
-    """Print for programs."""
     click.echo(json.dumps(facts, ensure_ascii=False))
 
 
 def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything: bool) -> None:
-    """Print one version in full."""
     manifest = kept.manifest
     click.echo(f"{kept.place[0]}/{kept.place[1]} {kept.version}, {kept.standing.value}")
     chunks = counted(len(contents.chunks), "chunk", "chunks")
@@ -58,7 +56,6 @@ def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything
 
 
 def tell_differences(place: str, versions: str, differences: Sequence[Difference], keys: KeyDifferences | None) -> None:
-    """Print what differs between two versions."""
     head = f"{place}, {versions}"
     if differences:
         differences_grid(f"{head}: {counted(len(differences), 'entry differs', 'entries differ')}", differences).show()
@@ -78,7 +75,6 @@ def tell_differences(place: str, versions: str, differences: Sequence[Difference
 
 
 def tell_change(changed: Changed, what: str, *, as_json: bool) -> None:
-    """Print what an operator's version has become."""
     if as_json:
         facts = {"version": str(changed.version), "base": str(changed.base), "durable": changed.durable}
         manifest = changed.manifest
@@ -101,7 +97,6 @@ def warn_of_replays(stage: StageSpec) -> None:
 
 
 def facts_of(kept: Kept) -> dict[str, Any]:
-    """A version and whose it is, for programs."""
     return {"stage": kept.place[0], "shard": kept.place[1], **version_facts(kept)}
 
 

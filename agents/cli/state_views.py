@@ -65,7 +65,6 @@ class Grid:
 
 
 def versions_grid(histories: Histories, place: Place) -> Grid:
-    """One shard's versions."""
     facts = shard_facts(histories, place)
     if facts["epoch"]:
         title = (
@@ -91,7 +90,6 @@ def versions_grid(histories: Histories, place: Place) -> Grid:
 
 
 def shard_facts(histories: Histories, place: Place) -> dict[str, Any]:
-    """One shard, for programs."""
     log = histories.logs.log(place)
     return {
         "stage": place[0],
@@ -106,7 +104,6 @@ def shard_facts(histories: Histories, place: Place) -> dict[str, Any]:
 
 
 def version_facts(kept: Kept) -> dict[str, Any]:
-    """One version's manifest, for programs."""
     manifest = kept.manifest
     return {
         "version": str(kept.version),
@@ -126,7 +123,6 @@ def version_facts(kept: Kept) -> dict[str, Any]:
 
 
 def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
-    """What a version consists of, for programs."""
     return {
         "entries": [
             {"name": entry.name, "kind": entry.kind, "dtype": entry.dtype, "shape": entry.shape}
@@ -149,7 +145,6 @@ def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
 
 
 def entries_grid(contents: Contents) -> Grid:
-    """The shared part's entries."""
     rows = [
         (
             entry.name,
@@ -164,7 +159,6 @@ def entries_grid(contents: Contents) -> Grid:
 
 
 def differences_grid(title: str, differences: Iterable[Difference]) -> Grid:
-    """What differs between two states."""
     rows = []
     for found in differences:
         elements = f"{found.changed} of {found.elements}" if found.elements else "-"
@@ -173,7 +167,6 @@ def differences_grid(title: str, differences: Iterable[Difference]) -> Grid:
 
 
 def difference_facts(found: Difference) -> dict[str, Any]:
-    """One entry that differs, for programs."""
     largest = None if found.largest is None or isnan(found.largest) else found.largest
     facts: dict[str, Any] = {
         "name": found.name,
@@ -186,7 +179,6 @@ def difference_facts(found: Difference) -> dict[str, Any]:
 
 
 def key_facts(found: KeyDifferences) -> dict[str, Any]:
-    """The keys that differ, for programs."""
     return {
         "added": found.added,
         "removed": found.removed,
@@ -196,7 +188,6 @@ def key_facts(found: KeyDifferences) -> dict[str, Any]:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
@@ -204,12 +195,10 @@ def size(count: int) -> str:
 
 
 def counted(count: int, one: str, several: str) -> str:
-    """How many of something."""
     return f"{count} {one if count == 1 else several}"
 
 
 def when(at_us: int) -> str:
-    """A moment by the clock of this machine."""
     return datetime.fromtimestamp(at_us / 1e6, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at_us else "-"
 
 

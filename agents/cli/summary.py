@@ -27,7 +27,6 @@ def deliver(report: Report, file: Path | None, *, as_json: bool) -> None:
 
 
 def writing(file: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` write `file`; `UsageError` where that cannot be."""
     try:
         write(file)
     except OSError as error:

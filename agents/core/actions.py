@@ -70,7 +70,6 @@ class Work(Request):
 
     @classmethod
     def of_record(cls, now: float, share: Share, source: Delivery) -> Work:
-        """Make a request of one record."""
         offset = source.offset
         return cls(
             source.request_id, share.partition, source.sent, source.deadline, now, (source,), source.path,
@@ -79,7 +78,6 @@ class Work(Request):
 
     @classmethod
     def of_entry(cls, now: float, share: Share, entry: Entry, parts: tuple[Delivery, ...]) -> Work:
-        """Make a request of what a join heard; `parts` are the results."""
         return cls(
             entry.request_id, share.partition, entry.sent, entry.deadline, now, parts, entry.path,
             0.0, 0.0, share, entry.first, tuple(entry.offsets),

@@ -101,7 +101,6 @@ class Batcher:
     # What happens ----------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:
-        """Take a request that is ready at this stage."""
         self.arrived += 1
         if self._admit is not None and (refused := self._admit(now, request)) is not None:
             self._drop(request, refused)
@@ -195,7 +194,6 @@ class Batcher:
 
     @property
     def policy(self) -> Policy:
-        """What decides."""
         return self._policy
 
     # What a policy hears ---------------------------------------------------------------------------------------
@@ -222,7 +220,6 @@ class Batcher:
         self._expire(now)
 
     def load(self) -> Load:
-        """Count what has come, gone and stayed so far."""
         return Load(
             arrived=self.arrived,
             dropped=self.total_drops,
@@ -238,7 +235,6 @@ class Batcher:
 
     @property
     def depth(self) -> int:
-        """How many requests wait: queued or forming, not running."""
         return self.arrived - self.started - self.total_drops - self.removed
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -276,7 +272,6 @@ class Batcher:
         self._retarget(now)
 
     def _refill(self, now: float) -> None:
-        """Restore the invariant after a removal made room: what waits enters, the batch that starts first first."""
         for slot in sorted(self._instances, key=lambda slot: self._start_time(now, slot, full=False)):
             room = self._max_batch - len(slot.forming)
             if room and len(self._policy):
@@ -290,14 +285,12 @@ class Batcher:
         self._retarget(now)
 
     def _start_time(self, now: float, instance: Instance, *, full: bool) -> float:
-        """Say when the forming batch of `instance` will start, should a request enter it now."""
         ends = instance.ends
         if self._delay and not full:
             ends = max(ends, (instance.opened if instance.forming else now) + self._delay)
         return max(now, ends)
 
     def _retarget(self, now: float) -> None:
-        """Find the forming batch with room that starts first, the first instance among equals."""
         if self._alone is not None:
             self._target = self._alone if len(self._alone.forming) < self._max_batch else None
             return

@@ -91,7 +91,6 @@ def word_of(state: StageState, began_us: int) -> PlanWord:
 
 
 def state_of(word: PlanWord) -> StageState:
-    """Make the state that a word tells."""
     return StageState(
         stage=word.stage,
         replica=word.replica,
@@ -140,11 +139,9 @@ class Board:
         return None
 
     def refuse(self, reason: str) -> None:
-        """Count a word that was refused."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def forget(self, stage: str, replica: int) -> None:
-        """Note that a replica has stopped for good."""
         self._heard.pop((stage, replica), None)
 
     def states(self, now: float) -> dict[str, list[StageState]]:
@@ -185,7 +182,6 @@ class Board:
 
 
 def _implausible(word: PlanWord) -> str | None:
-    """Say what cannot be true in a word."""
     durations = [*(getattr(word, name) for name in _DURATIONS), *word.waits]
     amounts = [getattr(word, name) for name in _AMOUNTS]
     if not all(map(isfinite, (*durations, *amounts, word.drop_rate))):

@@ -44,30 +44,25 @@ class Histogram:
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...] = SIGNED) -> None:
-        """`bounds` ascend; what lies beyond the last one is counted too."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one value."""
         if isfinite(seconds):
             self.counts[bisect_left(self.bounds, seconds)] += 1
             self.total += seconds
 
     @property
     def count(self) -> int:
-        """How many were counted."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float:
-        """Their mean; 0 of none."""
         count = self.count
         return self.total / count if count else 0.0
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return the cumulative counts by upper bound, "+Inf" last."""
         rows, cumulative = [], 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             cumulative += count

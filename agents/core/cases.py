@@ -29,7 +29,6 @@ class Copy(Resting):
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """The versions that it rests on."""
         hop = self.delivery.hop
         return () if hop is None else hop.marks
 
@@ -57,7 +56,6 @@ class Case:
 
     @property
     def open(self) -> bool:
-        """Whether something that it is decided by may still die."""
         return any(copy.open for copy in self.heard)
 
 

@@ -41,7 +41,6 @@ class Deaths:
     """What the testimonies of a stage's dead processes come to."""
 
     def __init__(self, testimonies: Iterable[frozenset[Place]] = ()) -> None:
-        """`testimonies`: of each dead process, the records that it had under way."""
         self._deaths: Counter[Place] = Counter()
         self._lone: Counter[Place] = Counter()
         for places in testimonies:
@@ -50,15 +49,12 @@ class Deaths:
                 self._lone.update(places)
 
     def __bool__(self) -> bool:
-        """Whether any record is named."""
         return bool(self._deaths)
 
     def of(self, request: Request) -> int:
-        """How many processes died with a request under way."""
         return self._deaths[place_of(request)]
 
     def care(self, request: Request) -> Care:
-        """Say how a request is to be run."""
         place = place_of(request)
         deaths = self._deaths[place]
         if deaths < ALONE_FROM:
@@ -69,6 +65,5 @@ class Deaths:
 
 
 def place_of(request: Request) -> Place:
-    """Where a request's first record stands: its identity across processes."""
     parts = request.parts
     return request.partition, parts[0].offset if len(parts) == 1 else min(part.offset for part in parts)

@@ -29,7 +29,6 @@ class Depq:
         self._turn = 0
 
     def push(self, request: Request) -> None:
-        """Add a request."""
         self._turn += 1
         self._waiting.add((request.deadline, self._turn, request))
 
@@ -55,7 +54,6 @@ class Depq:
         return len(self._waiting)
 
     def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
-        """Forget what `unwanted` picks and return it, by deadline."""
         removed = [item for item in self._waiting if unwanted(item[2])]
         for item in removed:
             self._waiting.remove(item)

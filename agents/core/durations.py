@@ -117,5 +117,4 @@ class RunningEstimate:
 
 
 def estimate_of(profile: Duration | None) -> ProfiledEstimate | RunningEstimate:
-    """What a live stage expects of its batches."""
     return RunningEstimate() if profile is None else ProfiledEstimate(profile)

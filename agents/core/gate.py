@@ -112,7 +112,6 @@ class GateCore(GateGauges):
         return place.spans, egress
 
     def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
-        """Take note of a committed egress record."""
         self._shares[partition].released.recall(offset, request_id, sent, appended)
 
     def remember(self, delivery: Delivery) -> None:
@@ -120,7 +119,6 @@ class GateCore(GateGauges):
         self._shares[delivery.partition].remember(delivery)
 
     def revoke(self, partition: int) -> None:
-        """Let a partition go; what was not committed is its next owner's."""
         share = self._shares.pop(partition, None)
         if share is not None:
             if share.joins is not None:
@@ -152,7 +150,6 @@ class GateCore(GateGauges):
             share.offsets.done(offset)
 
     def advance(self, now: float) -> None:
-        """Decide what has waited too long for its sinks."""
         for share in self._shares.values():
             for verdict, entry in share.expire(now):
                 self._closed(share, verdict, entry)
@@ -176,7 +173,6 @@ class GateCore(GateGauges):
                 self._again(now, share, copy)
 
     def next_wake(self) -> float | None:
-        """When `advance` next has something to do."""
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
         return None if expiry == NEVER else expiry
 
@@ -217,7 +213,6 @@ class GateCore(GateGauges):
             share.released.written(offset, request_id, sent, appended)
 
     def committed(self, partition: int, offset: int) -> None:
-        """Note that this turn's transaction stands."""
         share = self._shares.get(partition)
         if share is not None:
             share.confirm(offset)
@@ -229,7 +224,6 @@ class GateCore(GateGauges):
         return expected
 
     def _hear(self, now: float, share: GateShare, delivery: Delivery) -> None:
-        """Take a report that is the first copy of what it says."""
         joins = share.joins
         if share.released.knows(delivery.request_id, delivery.sent) and not (
             joins is not None and joins.knows(delivery.request_id)
@@ -255,7 +249,6 @@ class GateCore(GateGauges):
             share.speculation.dismiss(delivery.copy)
 
     def _again(self, now: float, share: GateShare, copy: Copy) -> None:
-        """Take what comes again: a report that went back, or one that was kept."""
         assert share.speculation is not None  # it gave the copy
         taken = Taken.FIRST if copy.admitted else share.speculation.readmit(copy)
         if taken is Taken.FIRST:
@@ -264,7 +257,6 @@ class GateCore(GateGauges):
             self._repeated(share, copy.delivery)
 
     def _closed(self, share: GateShare, verdict: Verdict, entry: Entry) -> None:
-        """Decide a query that its join has closed, or first have its reports read again."""
         if not share.refetch.park(verdict, entry):
             self._go_on(share, verdict, entry)
 

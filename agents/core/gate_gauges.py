@@ -25,17 +25,14 @@ class GateGauges:
 
     @property
     def pending(self) -> int:
-        """How many outcomes are decided and not collected."""
         return len(self._decided) + self.held
 
     @property
     def held(self) -> int:
-        """How many of them rest on states that are not durable."""
         return sum(share.held for share in self._shares.values())
 
     @property
     def waiting(self) -> int:
-        """How many queries wait for a sink."""
         return sum(share.waiting for share in self._shares.values())
 
     @property
@@ -49,5 +46,4 @@ class GateGauges:
 
     @property
     def evicted(self) -> int:
-        """How many entries were forgotten for a bound although they mattered."""
         return sum(share.evicted + share.released.evicted for share in self._shares.values())

@@ -32,7 +32,6 @@ class GateShare(Share):
         *,
         settled: bool,
     ) -> None:
-        """`settled`: whether a gate's commit stands."""
         super().__init__(partition, committed, joins)
         self.released = released
         self.settled = settled
@@ -48,12 +47,10 @@ class GateShare(Share):
         return news
 
     def hold(self, release: Release) -> None:
-        """Keep an outcome until it is known whether it stands."""
         self.held += 1
         self._queries[release.request_id] = release
 
     def let_go(self, release: Release) -> None:
-        """Note that it is known."""
         self.held -= 1
         if self._queries.get(release.request_id) is release:
             del self._queries[release.request_id]

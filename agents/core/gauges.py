@@ -44,7 +44,6 @@ class Gauges:
 
     @property
     def depth(self) -> int:
-        """How many requests wait for an instance."""
         return self._batcher.depth
 
     @property
@@ -54,7 +53,6 @@ class Gauges:
 
     @property
     def parked(self) -> int:
-        """How many payloads joined requests wait for, which are read again."""
         return sum(len(share.refetch) for share in self._shares.values())
 
     @property
@@ -64,12 +62,10 @@ class Gauges:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a part."""
         return sum(share.waiting for share in self._shares.values())
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that are ours at present."""
         return tuple(self._shares)
 
     def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
@@ -83,9 +79,7 @@ class Gauges:
 
     @property
     def reports(self) -> bool:
-        """Whether the policy has a state of its own to tell."""
         return self._batcher.reports
 
     def load(self) -> Load:
-        """Count what has come to the queue, gone and stayed so far."""
         return self._batcher.load()

@@ -32,7 +32,6 @@ class TokenProfile:
             raise ValueError(f"chunk {self.chunk}, most {self.most}, kv {self.kv}: at least 1 each")
 
     def step(self, running: int, prefill: int = 0) -> float:
-        """Seconds of one iteration."""
         return self.alpha + self.beta * running + self.gamma * prefill
 
     def prefill(self, prompt: int, running: float = 1) -> float:

@@ -153,17 +153,14 @@ class ContinuousBatcher:
 
     @property
     def queued(self) -> int:
-        """How many wait, those put back included."""
         return len(self._policy) + len(self._held)
 
     @property
     def running(self) -> int:
-        """How many are in the running batch."""
         return len(self._running)
 
     @property
     def tokens(self) -> int:
-        """Tokens that the running ones hold, their prompts as a whole."""
         return self._used
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -176,13 +173,11 @@ class ContinuousBatcher:
             self.total_drops += len(self.drops) - before
 
     def _alike(self) -> int:
-        """How many iterations pass before the first one ends, or the token room is used up."""
         soonest = self._ends[0][0] - self._tick
         room = self._profile.kv - self._used
         return soonest if room == inf else max(1, min(soonest, int(room) // self._decoding))
 
     def _make_room(self) -> None:
-        """Put the latest ones back until every running one can get a token."""
         while len(self._running) > 1 and self._used + len(self._running) > self._profile.kv:
             request = next(reversed(self._running))
             del self._running[request]
@@ -198,7 +193,6 @@ class ContinuousBatcher:
             self.preempted += 1
 
     def _read_on(self) -> float:
-        """Go on reading what is half read; give what room the chunk has left."""
         room = self._profile.chunk
         self._reading = []
         for request in reversed(self._running):  # only the latest can be half read
@@ -213,7 +207,6 @@ class ContinuousBatcher:
         return tokens
 
     def _join(self, now: float, room: float) -> None:
-        """Let waiting ones in while all three bounds allow it."""
         profile = self._profile
         while room > 0 and len(self._running) < profile.most:
             if self._held:

@@ -29,17 +29,11 @@ CHANCE = 0.5
 class Own(Protocol):
     """A stage's estimate of its own work."""
 
-    def seconds(self, request: Request) -> float:
-        """Estimate what is needed from t_e on."""
-        ...
+    def seconds(self, request: Request) -> float: ...
 
-    def first(self, now: float, request: Generation) -> None:
-        """Learn that its first token is out."""
-        ...
+    def first(self, now: float, request: Generation) -> None: ...
 
-    def ended(self, now: float, request: Request) -> None:
-        """Learn that it ended."""
-        ...
+    def ended(self, now: float, request: Request) -> None: ...
 
     def close(self, now: float) -> float:
         """Renew the averages; give what an average request takes, 0 where nothing is known."""
@@ -58,12 +52,10 @@ class Average:
         self.value: float | None = None
 
     def add(self, value: float) -> None:
-        """See a value."""
         self._sum += value
         self._count += 1
 
     def close(self, now: float) -> float | None:
-        """Renew the mean."""
         self._mean.close(now, self._sum, self._count)
         self._sum, self._count = 0.0, 0
         mean, weight = self._mean.mean(now)
@@ -80,18 +72,15 @@ class Recent:
         self._profile = profile
 
     def seconds(self, request: Request) -> float:  # noqa: ARG002 - the protocol's
-        """Expect the average of everybody."""
         return self._profile if self._took.value is None else self._took.value
 
     def first(self, now: float, request: Generation) -> None:
         """Wait for its end."""
 
     def ended(self, now: float, request: Request) -> None:
-        """Take its time into the average."""
         self._took.add(now - request.started)
 
     def close(self, now: float) -> float:
-        """Renew the average."""
         return self._took.close(now) or 0.0
 
 
@@ -103,7 +92,6 @@ class Batched:
         self._seconds = facts.duration(facts.batch)
 
     def seconds(self, request: Request) -> float:  # noqa: ARG002 - the protocol's
-        """Expect a batch of the planned size."""
         return self._seconds
 
     def first(self, now: float, request: Generation) -> None:
@@ -113,7 +101,6 @@ class Batched:
         """The profile does not learn."""
 
     def close(self, now: float) -> float:  # noqa: ARG002 - the protocol's
-        """The same."""
         return self._seconds
 
 
@@ -125,19 +112,16 @@ class Prefill:
         self._inputs = Average(window)
 
     def seconds(self, request: Request) -> float:
-        """Expect what the profile says of this input."""
         assert isinstance(request, Generation)
         return self._profile.prefill(request.prompt)
 
     def first(self, now: float, request: Generation) -> None:  # noqa: ARG002 - the protocol's
-        """Take the length of its input into the average."""
         self._inputs.add(request.prompt)
 
     def ended(self, now: float, request: Request) -> None:
         """What comes after the first token does not count."""
 
     def close(self, now: float) -> float:
-        """Give what the profile says of an input of recent average length."""
         mean = self._inputs.close(now)
         return 0.0 if mean is None else self._profile.prefill(max(1, round(mean)))
 
@@ -160,7 +144,6 @@ class Generate:
         self._pace = Average(window)
 
     def seconds(self, request: Request) -> float:
-        """Expect the time of its length, true or learned."""
         assert isinstance(request, Generation)
         prefill = self._profile.prefill(request.prompt)
         pace = self._profile.step(1) if self._pace.value is None else self._pace.value
@@ -172,7 +155,6 @@ class Generate:
         """Wait for its end."""
 
     def ended(self, now: float, request: Request) -> None:
-        """Learn its length, its time, and how long its tokens took."""
         assert isinstance(request, Generation)
         self._took.add(now - request.started)
         if request.output > 1:
@@ -181,6 +163,5 @@ class Generate:
             self._lengths.observe(request.prompt, request.output)
 
     def close(self, now: float) -> float:
-        """Renew the averages; give what an average one lately took."""
         self._pace.close(now)
         return self._took.close(now) or 0.0

@@ -55,7 +55,6 @@ class LengthsByPrompt:
         self._classes: dict[int, _Counts] = {}
 
     def observe(self, prompt: int, output: int) -> None:
-        """Count one that ended."""
         self._all.add(bucket(output), self._keep)
         known = self._classes.setdefault(bucket(prompt), _Counts())
         known.add(bucket(output), self._keep)
@@ -79,5 +78,4 @@ class LengthsByPrompt:
         return float(2.0**_TOP)
 
     def __len__(self) -> int:
-        """How many classes of prompts were seen."""
         return len(self._classes)

@@ -40,7 +40,6 @@ class Foresight(Fifo):
     def __init__(
         self, view: StageView, own: Own, quantile: float = QUANTILE, window: float = DEFAULT, *, alone: bool = False
     ) -> None:
-        """`alone`: leave the later stages out, which makes it reactive."""
         super().__init__(view)
         self._own = own
         self._seen = Observed(view, window, _DRAWS)
@@ -48,7 +47,6 @@ class Foresight(Fifo):
         self._later = Later() if self._outlook is None else self._outlook.later(view.stage)
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        """Refuse what is estimated to be late."""
         own, later = self._own.seconds(request), self._later
         if starts + own + later.total <= request.deadline:
             self._seen.delays.append(now - request.arrived)
@@ -67,19 +65,15 @@ class Foresight(Fifo):
         )
 
     def first(self, now: float, request: Generation) -> None:
-        """Learn that a first token is out."""
         self._own.first(now, request)
 
     def ended(self, now: float, request: Request) -> None:
-        """Learn that a request ended here."""
         self._own.ended(now, request)
 
     def report(self, now: float, load: Load) -> StageState:
-        """Close the period, and tell what a request lately met here."""
         return self._seen.report(now, replace(load, duration=self._own.close(now)))
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:  # noqa: ARG002
-        """Take the later stages' word."""
         if self._outlook is not None:
             self._outlook.hear(now, states)
             self._later = self._outlook.later(self.view.stage)

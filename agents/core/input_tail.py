@@ -43,9 +43,7 @@ class Placed(Protocol):
     """A record of the input."""
 
     @property
-    def offset(self) -> int:
-        """Where it stands in its partition."""
-        ...
+    def offset(self) -> int: ...
 
 
 R = TypeVar("R", bound=Placed)
@@ -103,18 +101,15 @@ class InputTail(Generic[R]):
         self._partitions[partition].below.extend(remembered)
 
     def next(self, partition: int) -> int:
-        """Where reading goes on."""
         return self._partitions[partition].last + 1
 
     @property
     def full(self) -> bool:
-        """Whether reading has to wait."""
         held = self.held - self.excused
         return held >= self._most_records or self.values + held * self._record_bytes >= self._most_bytes
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that were started."""
         return sorted(self._partitions)
 
     def append(self, partition: int, record: R, size: int) -> bool:
@@ -136,7 +131,6 @@ class InputTail(Generic[R]):
         return True
 
     def trim(self, partition: int, position: int, note: str) -> None:
-        """Note that a version with this position and note has become durable."""
         part = self._partitions.get(partition)
         if part is None or position < part.position:
             return

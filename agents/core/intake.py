@@ -52,7 +52,6 @@ class Intake(Gauges):
         self._durability = durability
 
     def deliver(self, now: float, delivery: Delivery) -> None:
-        """Take one record."""
         share = self._take(delivery)
         if share is not None:
             self._accept(now, share, delivery)
@@ -149,7 +148,6 @@ class Intake(Gauges):
         self._drain()
 
     def _again(self, now: float, share: Share, copy: Copy) -> None:
-        """Take what comes again: a part that went back, or a copy that was kept."""
         delivery, speculation = copy.delivery, share.speculation
         assert speculation is not None  # it gave the copy
         if copy.admitted:
@@ -165,7 +163,6 @@ class Intake(Gauges):
             self._accept(now, share, delivery)
 
     def _work(self, now: float, share: Share, delivery: Delivery) -> Work:
-        """Make a request of one record alone."""
         work = Work.of_record(now, share, delivery)
         self._outbox.unsettled += 1
         if share.speculation is not None:
@@ -180,7 +177,6 @@ class Intake(Gauges):
             self._closed(now, share, verdict, entry)
 
     def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
-        """Go on with a request that its join has closed, or first have its payloads read again."""
         if not share.refetch.park(verdict, entry):
             self._go_on(now, share, verdict, entry)
 
@@ -202,5 +198,4 @@ class Intake(Gauges):
             self._outbox.lose(work, _ENDS[verdict], results[0] if results else losses[0][0])
 
     def _drain(self) -> None:
-        """Collect what the batcher decided."""
         raise NotImplementedError

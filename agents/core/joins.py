@@ -129,7 +129,6 @@ class JoinTable:
         return verdict, entry
 
     def expire(self, now: float) -> list[tuple[Verdict, Entry]]:
-        """Close what has waited too long."""
         closed = []
         expiries = self._expiries
         while expiries and expiries[0][0] <= now:
@@ -151,7 +150,6 @@ class JoinTable:
             self._forget(entry)
 
     def end(self) -> None:
-        """Note that nobody uses the table any more: its partition has gone."""
         for entry in self._waiting.values():
             self._room.free(entry)
 
@@ -165,11 +163,9 @@ class JoinTable:
         return entry
 
     def waits(self, entry: Entry) -> bool:
-        """Whether a request waits for a part."""
         return self._waiting.get(entry.request_id) is entry
 
     def next_expiry(self) -> float:
-        """When `expire` may next have something to do; infinity if nothing waits."""
         return self._expiries[0][0] if self._expiries else NEVER
 
     # What recovery needs ---------------------------------------------------------------------------------------
@@ -203,12 +199,10 @@ class JoinTable:
         return [(e.first, e.last + 1) for e in self._entries.values() if e.request_id not in waiting]
 
     def knows(self, request_id: str) -> bool:
-        """Whether something of this request is remembered."""
         return request_id in self._entries
 
     @property
     def oldest(self) -> int | None:
-        """The lowest offset of what waits for a part."""
         firsts = self._firsts
         while firsts and self._waiting.get(firsts[0][2].request_id) is not firsts[0][2]:
             heapq.heappop(firsts)
@@ -216,7 +210,6 @@ class JoinTable:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a part."""
         return len(self._waiting)
 
     def __len__(self) -> int:
@@ -243,7 +236,6 @@ class JoinTable:
         self._firsts = self._cleared(self._firsts)
 
     def _cleared(self, heap: list[Any]) -> list[Any]:
-        """Give a heap without the requests that closed, now and then."""
         if len(heap) <= 2 * len(self._waiting) + 256:
             return heap
         left = [each for each in heap if self._waiting.get(each[2].request_id) is each[2]]

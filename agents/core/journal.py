@@ -54,77 +54,63 @@ class JournaledStage(StageCore):
     """A stage's core that writes down its calls."""
 
     def __init__(self, *arguments: Any, journal: Callable[[str], object], **options: Any) -> None:
-        """`journal` is given each line; the rest is as for `StageCore`."""
         super().__init__(*arguments, **options)
         self._log = _Lines(journal, self.stage)
         self._numbers: dict[int, int] = {}  # id of an emit that is not acknowledged -> its number
         self._taken = 0
 
     def assign(self, partition: int, committed: int, note: str = "") -> tuple[Span, ...]:
-        """Start on a partition."""
         self._log("assign", partition, committed, note)
         return super().assign(partition, committed, note)
 
     def remember(self, delivery: Delivery) -> None:
-        """Take note of a record below the committed offset."""
         self._log("remember", packed(delivery))
         super().remember(delivery)
 
     def revoke(self, now: float, partition: int) -> None:
-        """Let a partition go."""
         self._log("revoke", now, partition)
         super().revoke(now, partition)
 
     def committed(self, partition: int, offset: int) -> None:
-        """Note a commit."""
         self._log("committed", partition, offset)
         super().committed(partition, offset)
 
     def commits(self) -> dict[int, tuple[int, str]]:
-        """Give what can be committed."""
         commits = super().commits()
         self._log("commits", sorted([p, *place] for p, place in commits.items()))
         return commits
 
     def deliver(self, now: float, delivery: Delivery) -> None:
-        """Take one record."""
         self._log("deliver", now, packed(delivery))
         super().deliver(now, delivery)
 
     def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
-        """Take one record that cannot be used."""
         self._log("fail", now, packed(delivery), reason, text)
         super().fail(now, delivery, reason, text)
 
     def durability_changed(self, now: float) -> None:
-        """Do what follows from what the version logs have learned."""
         self._log("durability_changed", now)
         super().durability_changed(now)
 
     def advance(self, now: float) -> None:
-        """Do what time brings."""
         self._log("advance", now)
         super().advance(now)
 
     def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
-        """Take a batch's results."""
         self._log("complete", now, batch.instance, [packed_result(result) for result in results], executed)
         super().complete(now, batch, results, executed)
 
     def report(self, now: float) -> StageState | None:
-        """Give the policy's state."""
         state = super().report(now)
         self._log("report", now, None if state is None else state_digest(state))
         return state
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Give the policy the states of all stages."""
         told = {stage: [packed_state(state) for state in replicas] for stage, replicas in states.items()}
         self._log("tick", now, told)
         super().tick(now, states)
 
     def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        """Take a payload that was read again."""
         self._log(
             "fetched",
             now,
@@ -134,31 +120,26 @@ class JournaledStage(StageCore):
         super().fetched(now, fetch, payload, loss)
 
     def take_fetches(self) -> list[Fetch]:
-        """Give the records that are to be read again."""
         fetches = super().take_fetches()
         if fetches:
             self._log("fetches", [[fetch.partition, fetch.offset] for fetch in fetches])
         return fetches
 
     def acked(self, emit: Emit) -> None:
-        """Note that the broker has a message."""
         self.acked_all((emit,))
 
     def acked_all(self, emits: Iterable[Emit]) -> None:
-        """Note that the broker has several messages."""
         emits = list(emits)
         self._log("acked", [self._numbers.pop(id(emit)) for emit in emits if id(emit) in self._numbers])
         super().acked_all(emits)
 
     def take_runs(self) -> list[Batch]:
-        """Give the batches to run."""
         runs = super().take_runs()
         if runs:
             self._log("runs", runs_digest(runs))
         return runs
 
     def take_emits(self) -> list[Emit]:
-        """Give the messages to produce."""
         emits = super().take_emits()
         if emits:
             self._log("emits", [emit_digest(emit) for emit in emits])
@@ -172,38 +153,31 @@ class JournaledGate(GateCore):
     """A gate's core that writes down its calls."""
 
     def __init__(self, *arguments: Any, journal: Callable[[str], object], **options: Any) -> None:
-        """`journal` is given each line; the rest is as for `GateCore`."""
         super().__init__(*arguments, **options)
         self._log = _Lines(journal, GATE)
 
     def assign(self, partition: int, committed: int, note: str = "") -> tuple[tuple[Span, ...], int]:
-        """Start on a partition."""
         self._log("assign", partition, committed, note)
         return super().assign(partition, committed, note)
 
     def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
-        """Take note of a committed egress record."""
         self._log("recall", partition, offset, request_id, sent, appended)
         super().recall(partition, offset, request_id, sent, appended)
 
     def remember(self, delivery: Delivery) -> None:
-        """Take note of an input record below the committed offset."""
         self._log("remember", packed(delivery))
         super().remember(delivery)
 
     def revoke(self, partition: int) -> None:
-        """Let a partition go."""
         self._log("revoke", partition)
         super().revoke(partition)
 
     def deliver(self, now: float, delivery: Delivery) -> None:
-        """Take one report."""
         outcome = delivery.payload.outcome
         self._log("deliver", now, packed(delivery), [outcome.kind, outcome.reason])
         super().deliver(now, delivery)
 
     def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        """Take a report that was read again."""
         said = [payload.outcome.kind, payload.outcome.reason]
         self._log(
             "fetched",
@@ -214,52 +188,43 @@ class JournaledGate(GateCore):
         super().fetched(fetch, payload, loss)
 
     def take_fetches(self) -> list[Fetch]:
-        """Give the reports that are to be read again."""
         fetches = super().take_fetches()
         if fetches:
             self._log("fetches", [[fetch.partition, fetch.offset] for fetch in fetches])
         return fetches
 
     def skip(self, partition: int, offset: int) -> None:
-        """Take a record that belongs to no query."""
         self._log("skip", partition, offset)
         super().skip(partition, offset)
 
     def durability_changed(self, now: float) -> None:
-        """Do what follows from what the version logs have learned."""
         self._log("durability_changed", now)
         super().durability_changed(now)
 
     def advance(self, now: float) -> None:
-        """Decide what has waited too long."""
         self._log("advance", now)
         super().advance(now)
 
     def collect(self, now: float, limit: int = 10_000) -> list[Release]:
-        """Give the outcomes that may leave."""
         releases = super().collect(now, limit)
         self._log("collect", now, limit, [release_digest(release) for release in releases])
         return releases
 
     def commits(self) -> dict[int, tuple[int, str]]:
-        """Give what to commit."""
         commits = super().commits()
         self._log("commits", sorted([p, *place] for p, place in commits.items()))
         return commits
 
     def written(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
-        """Note where an egress record lies."""
         self._log("written", partition, offset, request_id, sent, appended)
         super().written(partition, offset, request_id, sent, appended)
 
     def committed(self, partition: int, offset: int) -> None:
-        """Note a commit."""
         self._log("committed", partition, offset)
         super().committed(partition, offset)
 
 
 def packed(delivery: Delivery) -> list[Any]:
-    """Give what a core reads of a delivery."""
     hop = delivery.hop
     return [
         delivery.request_id,
@@ -278,7 +243,6 @@ def packed(delivery: Delivery) -> list[Any]:
 
 
 def packed_result(result: Result) -> list[Any]:
-    """Give what a core reads of a result."""
     if isinstance(result, Ok):
         return [list(result.payloads), result.chosen]
     return [result.reason, result.text]
@@ -295,12 +259,10 @@ def state_digest(state: StageState) -> list[Any]:
 
 
 def runs_digest(runs: list[Batch]) -> list[Any]:
-    """Give what identifies batches."""
     return [[run.instance, [request.request_id for request in run.requests]] for run in runs]
 
 
 def emit_digest(emit: Emit) -> list[Any]:
-    """Give what a message says, but for its payload."""
     hop = emit.hop
     return [
         emit.kind.value,
@@ -315,5 +277,4 @@ def emit_digest(emit: Emit) -> list[Any]:
 
 
 def release_digest(release: Release) -> list[Any]:
-    """Give what an outcome says, but for its values."""
     return [release.request_id, release.partition, release.outcome.kind, release.outcome.reason, release.good]

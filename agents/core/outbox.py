@@ -37,7 +37,6 @@ class Outbox:
         self.resting = 0  # requests that are settled and rest on states that are not durable
 
     def result(self, work: Work, result: Ok) -> None:
-        """Send what an execution gave."""
         payloads = result.payloads
         if not payloads:
             raise ValueError(f"the result for {work.request_id!r} goes nowhere")
@@ -53,7 +52,6 @@ class Outbox:
             emits.append(Emit(kind, destination, hop, path, payload, work, work))
 
     def failure(self, work: Work, result: Failed) -> None:
-        """Send a request's failure, and its parts to the dead letters."""
         loss = Loss(FAILED, result.reason, result.text)
         for part in work.parts:
             self.bury(work, part, loss)
@@ -105,7 +103,6 @@ class Outbox:
             self.resting += 1
 
     def durable(self, work: Work) -> None:
-        """Note that all that a request rests on is durable."""
         if work.acknowledged:
             self._rested(work)
             self.settled(work)

@@ -51,7 +51,6 @@ class GateStats:
     late: int = 0  # predictions after their deadline
 
     def score(self, now: float, release: Release) -> None:
-        """Fill in and count what a release is worth that leaves now."""
         source, outcome = release.source, release.outcome
         release.latency = now - source.sent
         key = (outcome.kind, outcome.reason)

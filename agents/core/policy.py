@@ -32,7 +32,6 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """The rest in words."""
         return self._text
 
     def __repr__(self) -> str:
@@ -200,7 +199,6 @@ class Policy:
     # The order -------------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:
-        """Take a request that has to wait: no forming batch has room."""
         raise NotImplementedError
 
     def pop(self, now: float) -> Request | None:

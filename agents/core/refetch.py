@@ -55,7 +55,6 @@ class PayloadRoom:
             delivery.dropped = True
 
     def free(self, entry: Entry) -> None:
-        """Note that a request waits no longer."""
         self.held -= entry.held
         entry.held = 0
 

@@ -42,7 +42,6 @@ class ReleasedMemory:
     __slots__ = ("_ahead", "_ids", "_limit", "_newest", "_released", "_seconds", "egress_next", "evicted")
 
     def __init__(self, egress: int, seconds: float = RELEASED_SECONDS, limit: int = RELEASED_LIMIT) -> None:
-        """`egress`: where in the egress partition reading starts."""
         self.egress_next = egress  # nothing is written at or above it yet, as far as is known
         self._seconds = seconds
         self._limit = limit
@@ -53,7 +52,6 @@ class ReleasedMemory:
         self.evicted = 0  # forgotten for the limit
 
     def knows(self, request_id: str, sent: float) -> bool:
-        """Whether this query's outcome is decided."""
         decided = self._ids.get(request_id)
         return decided is not None and abs(decided.sent - sent) <= REUSE_SECONDS
 
@@ -79,7 +77,6 @@ class ReleasedMemory:
         self._release(decided, offset, appended)
 
     def recall(self, offset: int, request_id: str, sent: float, appended: float) -> None:
-        """Note an egress record that a predecessor wrote."""
         self._ids[request_id] = decided = _Decided(request_id, sent, appended)
         self._release(decided, offset, appended)
 
@@ -101,7 +98,6 @@ class ReleasedMemory:
 
     @property
     def egress(self) -> int:
-        """From where a successor has to read the egress partition."""
         return self._released[0].egress if self._released else self.egress_next
 
     def __len__(self) -> int:

@@ -58,7 +58,6 @@ class Share:
         self.resting = 0  # requests that wait for nothing but durable states
 
     def speculate(self, durability: Durability) -> None:
-        """Mind what records rest on. Call it before the first record."""
         self.speculation = self.speculation_type(durability, self.memory, self.offsets, self.joins)
 
     def awaits(self, offset: int) -> bool:
@@ -103,11 +102,9 @@ class Share:
         return verdict, entry
 
     def expire(self, now: float) -> list[tuple[Verdict, Entry]]:
-        """Close the requests that have waited too long."""
         return [] if self.joins is None else self.joins.expire(now)
 
     def next_expiry(self) -> float:
-        """When `expire` may next have something to do; infinity if nothing waits."""
         return NEVER if self.joins is None else self.joins.next_expiry()
 
     def remember(self, delivery: Delivery) -> None:
@@ -122,7 +119,6 @@ class Share:
             self.joins.remember(delivery)
 
     def commit(self, egress: int | None = None) -> tuple[int, str]:
-        """Give the offset that may be committed and the note beside it."""
         position = self.offsets.position
         return position, Note(merge(self.spans(), position), egress).encode(position)
 
@@ -151,12 +147,10 @@ class Share:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a part."""
         return 0 if self.joins is None else self.joins.waiting
 
     @property
     def evicted(self) -> int:
-        """How many entries were forgotten for a bound although they mattered."""
         return self.memory.evicted + (self.joins.evicted if self.joins is not None else 0)
 
     def _fresh(self, delivery: Delivery) -> bool:

@@ -99,7 +99,6 @@ class Speculation:
         return True
 
     def readmit(self, copy: Copy) -> Taken:
-        """Say what a copy that deduplication had kept is now."""
         key, hop = copy.key, copy.delivery.hop
         assert key is not None  # only messages between stages are kept by deduplication
         assert hop is not None
@@ -131,7 +130,6 @@ class Speculation:
         return copy.marks
 
     def heard(self, entry: Entry, delivery: Delivery) -> None:
-        """Note that a join has taken a part."""
         case: Case | None = entry.case
         if case is None:
             case = entry.case = Case(entry)
@@ -244,7 +242,6 @@ class Speculation:
         case.heard, case.later, case.entry = [], [], None
 
     def _return(self, copy: Copy, changes: Changes) -> None:
-        """Let a dead record go; let any other come again."""
         copy.case = None
         if copy.dead:
             changes.dead += 1
@@ -254,14 +251,12 @@ class Speculation:
             changes.again.append(copy)
 
     def _waits(self, case: Case, copy: Copy) -> bool:
-        """Whether a record that is kept has still to wait."""
         if copy.admitted:
             return case.open or bool(copy.open)
         return copy.key in self._open
 
     @staticmethod
     def _let_go(case: Case) -> None:
-        """Note that all that a request was decided by is durable."""
         for copy in case.heard:
             copy.let_go()
         case.heard = []
@@ -280,7 +275,6 @@ class Speculation:
 
     @staticmethod
     def _alike(first: Copy, key: Key, marks: tuple[Mark, ...]) -> bool:
-        """Whether a copy with the same fate is known."""
         if first.marks == marks:
             return True
         assert first.case is not None  # as above

@@ -127,7 +127,6 @@ class StageCore(Intake):
         self._drain()
 
     def committed(self, partition: int, offset: int) -> None:
-        """Note that the broker has the commit of `offset`."""
         share = self._shares.get(partition)
         if share is not None:
             share.confirm(offset)
@@ -139,7 +138,6 @@ class StageCore(Intake):
     # Time goes on ----------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:
-        """Do what time alone brings: batching delays, joins that waited too long."""
         self._batcher.advance(now)
         if self._rule is not None:
             for share in self._shares.values():
@@ -181,7 +179,6 @@ class StageCore(Intake):
         self._outbox.acked(emit)
 
     def acked_all(self, emits: Iterable[Emit]) -> None:
-        """Note that the broker has several messages."""
         for emit in emits:
             self._outbox.acked(emit)
 
@@ -208,7 +205,6 @@ class StageCore(Intake):
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Collect what the batcher decided."""
         batcher = self._batcher
         if batcher.starts:
             self._runs += batcher.starts

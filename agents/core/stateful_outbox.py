@@ -53,7 +53,6 @@ class StatefulOutbox(Outbox):
         self._marks: tuple[Mark, ...] = ()  # of the version that is recorded next, once something was sent for it
 
     def result(self, work: Work, result: Ok) -> None:
-        """Send what a computation gave."""
         self._taken.add(id(work))
         self._finish(work)
         super().result(work, result)
@@ -70,14 +69,12 @@ class StatefulOutbox(Outbox):
         self._sent += 1
 
     def lose(self, work: Work, loss: Loss | None, source: Request | Delivery) -> None:
-        """Tell everybody who waits for this request that it ends here."""
         self._finish(work)
         before = work.pending
         super().lose(work, loss, source)
         self._sent += work.pending - before
 
     def acked(self, emit: Emit) -> None:
-        """Note that the broker has a message."""
         if emit.work is not None:
             self.reign.acked(emit.hop.marks[0].version.n)
         super().acked(emit)
@@ -87,11 +84,9 @@ class StatefulOutbox(Outbox):
 
     @property
     def unrecorded(self) -> bool:
-        """Whether something was sent that no version has yet."""
         return bool(self._finished or self._letters)
 
     def take_recorded(self) -> Told:
-        """Give what was sent since the version before; its records are done."""
         taken: list[Record] = []
         dropped: list[Record] = []
         for key, work in self._finished.items():

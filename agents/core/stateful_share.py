@@ -51,7 +51,6 @@ class StatefulShare(Share):
         return Taken.REPEATED
 
     def place(self) -> InputPlace:
-        """Give the coverage as it is now."""
         offsets = self.offsets
         of = (offsets.position, offsets.held - offsets.unfinished, self.committed)
         if self._snapshot is None or of != self._snapshot_of:

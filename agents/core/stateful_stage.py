@@ -132,7 +132,6 @@ class StatefulCore(StageCore):
     # A batch ---------------------------------------------------------------------------------------------------
 
     def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
-        """Not for a stateful stage: `computed`, then `updated`."""
         raise NotImplementedError
 
     def computed(self, now: float, batch: Batch, results: Sequence[Result], executed: float, *, changes: bool) -> None:
@@ -172,7 +171,6 @@ class StatefulCore(StageCore):
         self._drain()
 
     def take_runs(self) -> list[Batch]:
-        """Give the batch to compute now; it is answered by `computed`."""
         runs = []
         for batch in super().take_runs():
             for request in batch.requests:
@@ -223,7 +221,6 @@ class StatefulCore(StageCore):
         self._drain()
 
     def completed(self, now: float, version: Version) -> None:
-        """Note that a version's manifest is acknowledged."""
         self.reign.completed(version)
         self._free(now)
         self._drain()
@@ -241,7 +238,6 @@ class StatefulCore(StageCore):
                 self.reign.updated()
 
     def durability_changed(self, now: float) -> None:
-        """Look at what the logs have learned."""
         super().durability_changed(now)
         if self._of_base and self._base_is_durable():
             self._cover(self._of_base.values())
@@ -271,7 +267,6 @@ class StatefulCore(StageCore):
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was taken is recorded and durable."""
         return self._running is None and not self._out.unrecorded and self.reign.idle and not self._withheld
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -281,7 +276,6 @@ class StatefulCore(StageCore):
         return self.settled and not (self.depth or self._runs) and self.contaminated is None
 
     def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
-        """Take one record that cannot be used as it is."""
         super().fail(now, delivery, reason, text)
         self._drain()
 
@@ -303,7 +297,6 @@ class StatefulCore(StageCore):
         return self._logs.durable(Mark(*self.reign.place, self.reign.base))
 
     def _cover(self, places: Iterable[InputPlace]) -> None:
-        """Tell what a version covers that has become durable."""
         for place in places:
             self._durable[place.partition] = place
             self._shares[place.partition].confirm(place.position)

@@ -40,14 +40,12 @@ class Suspects:
     """The suspects of one member, whatever reign it is in."""
 
     def __init__(self, most: int = MOST) -> None:
-        """`most`: suspects, to be more than any batch has."""
         self._raised: dict[str, int] = {}  # how often a batch with it has raised, oldest first
         self._watch = 0  # queries still to be tried
         self._most = most
         self.deaths = Deaths()  # of the stage's processes; replaced by the owner as it learns of them
 
     def __bool__(self) -> bool:
-        """Whether there is anybody to look at more closely."""
         return bool(self._raised) or self._watch > 0
 
     def raised(self, requests: Sequence[str]) -> bool:
@@ -63,7 +61,6 @@ class Suspects:
         return helps
 
     def apart(self, batch: Batch) -> list[Batch]:
-        """Divide a batch into those that are computed and updated together."""
         lone = [each for each in batch.requests if self._goes_alone(each)]
         if not lone:
             return [batch]
@@ -86,6 +83,5 @@ class Suspects:
         self._watch = WATCHED
 
     def durable(self, requests: Iterable[str]) -> None:
-        """Forget queries: what became of them is durable."""
         for request in requests:
             self._raised.pop(request, None)

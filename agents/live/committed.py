@@ -49,7 +49,6 @@ class GroupOffsets:
         return {place.partition: place.offset for place in places}
 
     def close(self) -> None:
-        """Let go of the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -86,6 +85,5 @@ class Withheld:
         return True
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._plain.close()
         self._stable.close()

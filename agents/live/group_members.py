@@ -80,7 +80,6 @@ async def _describe(client: AIOKafkaClient, group: str) -> list[GroupMember]:
 
 
 def _name(member_id: str) -> str:
-    """What the broker made a member's id of, by adding a UUID."""
     return member_id.rsplit("-", _UUID_PARTS)[0]
 
 

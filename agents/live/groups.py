@@ -25,7 +25,6 @@ def instance_id(pipeline: str, stage: str, replica: int) -> str:
 
 
 def standby_label(stage: str, number: int) -> str:
-    """The name of a process that waits to take a replica's place."""
     return f"{stage}.standby{number}"
 
 

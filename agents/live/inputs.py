@@ -35,12 +35,10 @@ OF_STATES = WaysOut(_STATE, _STATE)  # a shard's position is in its versions, so
 
 
 def of_stage(group: str, topic: str) -> WaysOut:
-    """The ways out for a stateless stage."""
     return WaysOut(_RESET.format(group=group, topic=topic), _ANEW)
 
 
 def of_gate(group: str, topic: str) -> WaysOut:
-    """The ways out for the gate, whose offsets nobody goes by."""
     return WaysOut(*[_RESET.format(group=group, topic=topic)] * 2)
 
 

@@ -44,12 +44,10 @@ class Distribution:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one value."""
         self.counts[bisect.bisect_left(_BOUNDS, seconds)] += 1
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return the cumulative counts by upper bound, as Prometheus wants them."""
         cumulative, rows = 0, []
         for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self.counts, strict=True):
             cumulative += count
@@ -140,7 +138,6 @@ class StageMetrics(Collector):
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metric families."""
         make = _Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received())
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
@@ -233,7 +230,6 @@ class GateMetrics(Collector):
         self.hold: Distribution | None = None  # None where no outcome rests on a state
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metric families."""
         make = _Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the outcomes topic", self.received)
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())

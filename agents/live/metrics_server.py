@@ -35,7 +35,6 @@ class Address(NamedTuple):
 
     @property
     def local(self) -> str:
-        """The host under which the port is reached from this machine."""
         return LOOPBACK if self.host in _EVERYWHERE else self.host
 
 
@@ -75,7 +74,6 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(1.0)

@@ -118,7 +118,6 @@ class Output:
         self._looking_up = self._loop.create_task(self.know(self._known))
 
     def _look_up(self) -> None:
-        """Ask; what cannot be looked up now is asked for with its first message."""
         for topic in self._known:
             try:
                 self._producer.list_topics(topic, _LOOK_UP)
@@ -168,7 +167,6 @@ class Output:
         return True
 
     def _collect(self) -> None:
-        """Serve the delivery reports that have come."""
         self._timer = None
         self._producer.poll(0)
         while self._waiting and self._produce(self._waiting[0]):
@@ -194,7 +192,6 @@ class Output:
         return int(self._producer.flush(timeout))
 
     def close(self) -> None:
-        """Serve no more delivery reports. Call after `flush`."""
         self._closed = True
         for timer in (self._timer, self._knowing):
             if timer is not None:

@@ -52,7 +52,6 @@ class Entry:
         self._write()
 
     def mark_ready(self) -> None:
-        """Say that the process is ready for what it is there for."""
         if not self._fields["ready"]:
             self._fields["ready"] = True
             self._write()
@@ -103,7 +102,6 @@ class Registration:
         return f"partitions {', '.join(map(str, stopped))} are stopped: their input log lost records" if stopped else ""
 
     def close(self) -> None:
-        """Take the entry away, and stop serving."""
         self._entry.close()
         self._server.close()
 

@@ -86,7 +86,6 @@ class SpanReader:
         self._reader = _reader(settings, topic)
 
     def read(self, spans: Mapping[int, Span], within: float) -> Iterator[Any]:
-        """Yield what `read_spans` does."""
         waiting = {partition: span for partition, span in spans.items() if span.start < span.end}
         until = time.monotonic() + within
         self._reader.assign([TopicPartition(self._topic, partition, span.start) for partition, span in waiting.items()])
@@ -123,7 +122,6 @@ class SpanReader:
         return found
 
     def close(self) -> None:
-        """Let the consumer go."""
         self._reader.close()
 
 

@@ -43,7 +43,6 @@ class DurableLag:
         self._oldest = waiting[0][1] if waiting else None
 
     def clear(self) -> None:
-        """Note that there is no reign any more."""
         self._waiting.clear()
         self._oldest = None
 
@@ -71,7 +70,6 @@ class StateFigures:
 
     @property
     def backup_lag(self) -> int:
-        """Durable versions that a backup has not applied yet; of others 0."""
         return max(0, self.durable - self.version()) if self.role == "backup" else 0
 
 

@@ -34,7 +34,6 @@ _MOST_FILES: Final = 100
 
 
 def folder_of(run_dir: Path, pipeline: str, stage: str) -> Path:
-    """Where the files of a stage's processes are."""
     return run_dir / pipeline / "underway" / stage
 
 
@@ -56,7 +55,6 @@ class UnderWay:
         draft.rename(self._path)  # from now on others see it, locked
 
     def begin(self, slot: int, places: Sequence[Place]) -> None:
-        """Note that these records are run now."""
         at = _HEAD.size + slot * self._width
         known = places[: self._most]
         flat = [number for place in known for number in place]
@@ -64,7 +62,6 @@ class UnderWay:
         _COUNT.pack_into(self._map, at, len(known))  # last: until then they do not count
 
     def end(self, slot: int) -> None:
-        """Note that nothing is run any more."""
         _COUNT.pack_into(self._map, _HEAD.size + slot * self._width, 0)
 
     def close(self) -> None:

@@ -31,21 +31,17 @@ class WaitsTold:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to say it again."""
         return self._clock() - self._said[0] >= LOOK_SECONDS
 
     def say(self, partitions: frozenset[int]) -> None:
-        """Say which partitions stand still by right."""
         self._said = (self._clock(), partitions)
 
     @property
     def partitions(self) -> frozenset[int]:
-        """What may be believed now."""
         at, said = self._said
         return said if self._clock() - at <= BELIEVED_SECONDS else frozenset()
 
     def family(self, labels: Sequence[str]) -> Metric:
-        """Give the metric family; `labels` are the values of `names.LABELS`."""
         family = GaugeMetricFamily(
             names.WAITS, "1 where a partition waits for other stages' versions", labels=(*names.LABELS, names.PARTITION)
         )

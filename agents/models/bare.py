@@ -30,7 +30,6 @@ class BareModel:
             self.example = example
 
     def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:
-        """Answer the batch, then let it change the state."""
         outputs = self._machine.compute(batch)
         self._machine.update()
         return outputs

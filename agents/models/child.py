@@ -91,7 +91,6 @@ class ChildModel:
             raise ModelCrashedError(f"{self._place}: its process died while {doing} (exit code {code})") from error
 
     def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:
-        """Run one batch in the child."""
         with self._lock:
             if self._closed:
                 raise ModelCrashedError(f"{self._place}: its process has been stopped")
@@ -128,11 +127,9 @@ class ChildModel:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
         return self._process.pid or 0
 
     def close(self) -> None:
-        """End the process."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._pipe.close()
@@ -143,7 +140,6 @@ class ChildModel:
 
 
 def _serve(pipe: Connection, stage: str, name: str, arguments: dict[str, Any], device: str, torch_threads: int) -> None:
-    """Be the child: load, tell, and answer batches until the parent closes the pipe or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal's Ctrl-C reaches both
     try:
         model = load_model(stage, name, arguments, device)

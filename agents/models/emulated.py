@@ -20,7 +20,6 @@ class EmulatedModel:
         self._duration = duration
 
     def predict(self, batch: list[Inputs]) -> list[dict[str, object]]:
-        """Wait as long as the batch takes; return the inputs."""
         until = time.perf_counter() + self._duration(len(batch))
         while (left := until - time.perf_counter()) > 0:
             time.sleep(left)

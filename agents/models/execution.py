@@ -46,7 +46,6 @@ class Instances(Generic[Job]):
             thread.start()
 
     def submit(self, instance: int, job: Job) -> None:
-        """Run the job on that instance, after what it was given before."""
         self._jobs[instance].put(job)
 
     def _serve(self, index: int) -> None:

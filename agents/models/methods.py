@@ -29,5 +29,4 @@ def check_method(place: str, method: str, function: Any, parameters: tuple[str, 
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it gives something to await, and no result."""
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

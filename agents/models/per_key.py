@@ -33,11 +33,9 @@ class PerKey:
         self._after: dict[str, State] = {}
 
     def initialize(self) -> State:
-        """A new key's state."""
         return self._start()
 
     def key(self, query: Inputs) -> str:
-        """Whose state the query is about."""
         return self._key(query)
 
     def reads(self, query: Inputs) -> bool:
@@ -58,5 +56,4 @@ class PerKey:
         return answers
 
     def update(self, states: Mapping[str, State], batch: Batch, outputs: Results) -> dict[str, State]:  # noqa: ARG002
-        """The states after each key's last query."""
         return {key: self._after[key] for key in states}

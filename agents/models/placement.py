@@ -42,7 +42,6 @@ class Placement:
             self.learn_from(model.initialize())
 
     def learn_from(self, initial: State) -> None:
-        """Look where tensors of an initial state are."""
         tensors = {name: leaf for name, leaf in leaves(initial) if _is_tensor(leaf)}
         self._devices = {name: leaf.device for name, leaf in tensors.items()}
         devices = {leaf.device for leaf in tensors.values() if leaf.ndim}

@@ -47,7 +47,6 @@ def words_of(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """Give the traceback of an error as Python prints it."""
     return error.trace if isinstance(error, ModelRaisedError) else "".join(traceback.format_exception(error))
 
 
@@ -60,7 +59,6 @@ class RaisedLog:
         self._logged: dict[str, tuple[float, int]] = {}  # place -> when it was logged, and how often it raised since
 
     def words(self, error: BaseException, doing: str = "the model") -> str:
-        """Give the error's words, for the outcome, and see to the log."""
         words = words_of(error)
         place, now = _place_of(error, words), self._clock()
         at, since = self._logged.get(place, (now - LOG_SECONDS, 0))

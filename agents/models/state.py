@@ -55,7 +55,6 @@ def copied(state: State) -> dict[Any, Any]:
 
 
 def size(state: State) -> int:
-    """Bytes of the state's arrays and tensors."""
     return flatten(state).nbytes
 
 

@@ -67,13 +67,11 @@ class Learner:
             return module, self._optimize(module.parameters())
 
     def to(self, device: str) -> None:
-        """Build the module and the optimizer anew, on that device."""
         self._device = device
         self._module, self._optimizer = self._make()
         self._state = {}
 
     def initialize(self) -> State:
-        """The module and the optimizer as they are built."""
         if not self._fresh:
             self._module, self._optimizer = self._make()
         self._state = self._own()
@@ -84,7 +82,6 @@ class Learner:
         return self._reads is not None and self._reads(query)
 
     def compute(self, state: State, batch: Batch) -> list[Mapping[str, Any]]:
-        """Answer all, and find the gradients of those that teach."""
         if state is not self._state:
             self._load(state)
         self._optimizer.zero_grad(set_to_none=True)
@@ -94,7 +91,6 @@ class Learner:
         return [next(learnt if teaches else asked) for teaches in teaching]
 
     def update(self, state: State, batch: Batch, outputs: Results) -> State:  # noqa: ARG002 - the contract's
-        """Take the step that the gradients of the last `compute` ask for."""
         if state is not self._state:
             raise ModelError("Learner.update: this is not the state that compute was given; pass the same mapping on")
         self._fresh = False
@@ -124,7 +120,6 @@ class Learner:
         return self._answers(said.detach().cpu(), batch)
 
     def _own(self) -> State:
-        """The tensors themselves, by name; a parameter shares its memory with its entry."""
         state: dict[str, Any] = {f"module.{name}": tensor for name, tensor in self._module.state_dict().items()}
         kept = self._optimizer.state_dict()
         names = self._parameter_names()
@@ -136,12 +131,10 @@ class Learner:
         return state
 
     def _parameter_names(self) -> list[str]:
-        """By the optimizer's numbers."""
         names = {parameter: name for name, parameter in self._module.named_parameters()}
         return [names[each] for group in self._optimizer.param_groups for each in group["params"]]
 
     def _load(self, state: State) -> None:
-        """Copy a state from elsewhere into the module and the optimizer; it stays as it is."""
         told, kept = state.get(GROUPS, ()), self._optimizer.state_dict()
         if len(told) != len(kept["param_groups"]):
             raise ModelError(f"Learner: the state's {GROUPS!r} are {len(told)}, not {len(kept['param_groups'])}")

@@ -29,7 +29,6 @@ class TorchModel:
         self.example = getattr(module, "example", None)
 
     def predict(self, batch: list[Inputs]) -> list[dict[str, Any]]:
-        """Run one batch."""
         own = getattr(self._module, "predict", None)
         with torch.inference_mode():
             if own is not None:

@@ -54,15 +54,12 @@ class Streams:
         self._after: dict[str, dict[str, torch.Tensor]] = {}
 
     def to(self, device: str) -> None:
-        """Move the module; a stream's hidden state is where the module is."""
         self._module, self._device = self._module.to(device), device
 
     def initialize(self) -> State:
-        """A new stream's hidden state."""
         return {name: tensor.to(self._device) for name, tensor in self._start().items()}
 
     def key(self, query: Inputs) -> str:
-        """The stream that the query belongs to."""
         return self._key(query)
 
     def compute(self, states: Mapping[str, State], batch: Batch) -> list[Mapping[str, Any]]:
@@ -78,11 +75,9 @@ class Streams:
         return [results[index] for index in range(len(batch))]
 
     def update(self, states: Mapping[str, State], batch: Batch, outputs: Results) -> dict[str, State]:  # noqa: ARG002
-        """The streams after their last round."""
         return {key: self._after[key] for key in states}
 
     def _rounds(self, batch: Batch) -> list[list[int]]:
-        """The queries' places, such that no round has two of one stream."""
         turns: list[list[int]] = []
         seen: dict[str, int] = {}
         for index, query in enumerate(batch):

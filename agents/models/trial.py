@@ -55,7 +55,6 @@ def verdicts(trials: Sequence[Trial], within: float = 180.0) -> Iterator[Verdict
 
 
 def _run(trials: Sequence[Trial], within: float) -> tuple[list[Verdict | None], str]:
-    """What was found before the process ended, and how it ended where that was too early."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_try_all, args=(theirs, list(trials)), daemon=True, name="trial")
@@ -79,7 +78,6 @@ def _run(trials: Sequence[Trial], within: float) -> tuple[list[Verdict | None], 
 
 
 def _try_all(pipe: Connection, trials: Sequence[Trial]) -> None:
-    """Be the child. What the models print goes to the standard error: the output is the command's."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     for trial in trials:

@@ -140,7 +140,6 @@ def draw(
 
 
 def svg_of(plan: Callable[[Axes], None], size: tuple[float, float] = (6.4, 3.2)) -> str:
-    """Draw one chart of `size` (inches) as an <svg> element."""
     figure, axes = plt.subplots(figsize=size, layout="constrained")
     try:
         plan(axes)

@@ -33,7 +33,6 @@ class Curve:
 
 
 def bars(axes: Axes, curves: list[Curve]) -> None:
-    """Shares of queries dropped and late, a bar for each configuration."""
     labels = [curve.label for curve in curves]
     late = [100 * float((curve.predicted & ~curve.good).mean()) for curve in curves]
     dropped = [100 * float((~curve.predicted).mean()) for curve in curves]
@@ -72,7 +71,6 @@ def over_time(axes: Axes, curves: list[Curve]) -> None:
 
 
 def latencies(axes: Axes, curves: list[Curve], slo: float) -> None:
-    """Share of all queries answered within a time."""
     for number, curve in enumerate(curves[:_LINES]):
         ordered = np.sort(curve.latency[curve.predicted])
         share = 100 * np.arange(1, len(ordered) + 1) / max(1, len(curve.due))
@@ -86,7 +84,6 @@ def latencies(axes: Axes, curves: list[Curve], slo: float) -> None:
 
 
 def together(curves: list[Curve], slo: float) -> Figure:
-    """All three in one figure."""
     height = 3.2 + 0.22 * len(curves)
     figure: Figure
     figure, (first, second, third) = plt.subplots(1, 3, figsize=(17, height), layout="constrained")

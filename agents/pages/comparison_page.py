@@ -38,7 +38,6 @@ class Comparison:
 
 
 def render(page: Comparison) -> str:
-    """The page's text."""
     curves = page.curves
     height = 2.0 + 0.25 * len(curves)
     charts = {
@@ -52,7 +51,6 @@ def render(page: Comparison) -> str:
 
 
 def write(path: Path, page: Comparison) -> None:
-    """Write the page to `path`."""
     path.write_text(render(page), encoding="utf-8")
 
 

@@ -57,5 +57,4 @@ def write(
     visits: Visits | None = None,
     loads: Mapping[str, StageLoad] | None = None,
 ) -> None:
-    """Write the page to `path`."""
     path.write_text(render(report, run, notes, visits, loads), encoding="utf-8")

@@ -26,5 +26,4 @@ class RunSeries:
 
     @property
     def good(self) -> NDArray[np.bool_]:
-        """Predictions within the SLO."""
         return self.prediction & (self.latency <= self.slo)

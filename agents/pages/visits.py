@@ -38,7 +38,6 @@ class Visits:
         return self.take(mine[np.argsort(self.arrived[mine], kind="stable")])
 
     def take(self, which: NDArray[np.int64]) -> Visits:
-        """Some of the visits."""
         columns = (getattr(self, name)[which] for name in ("query", "stage", "arrived", "queued", "waited", "executed"))
         return Visits(self.stages, *columns)
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def compared(found: Study) -> Comparison:
-    """Give the page's content."""
     headings, *rows = table.cells(found)
     return Comparison(
         title=f"{found.pipeline}: what if",

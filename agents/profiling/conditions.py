@@ -97,7 +97,6 @@ def _cpu_name() -> str:
 
 
 def _field(file: Path, name: str) -> str | None:
-    """The value of the first line `name : value` of a file of the system's."""
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -114,7 +113,6 @@ def _release(package: str) -> str | None:
 
 
 def _weights(arguments: dict[str, Any], folder: Path) -> str | None:
-    """A hash of the files that the arguments name."""
     digests = []
     for name, value in sorted(arguments.items()):
         if isinstance(value, str) and 0 < len(value) < 1_024 and "\0" not in value:  # noqa: PLR2004 - longer is no path

@@ -45,7 +45,6 @@ class Memory:
         self._pids = pids
 
     def reset(self) -> None:
-        """Begin anew."""
         if self._cuda is not None:
             self._cuda.reset_peak_memory_stats(self._device)
             return
@@ -56,13 +55,11 @@ class Memory:
                 return  # not Linux, or not allowed: the peak is then that since the process's start
 
     def peak(self) -> int:
-        """Bytes at the highest."""
         if self._cuda is not None:
             return int(self._cuda.max_memory_allocated(self._device))
         return sum(_peak(pid) for pid in self._pids)
 
     def settle(self) -> None:
-        """Wait until a GPU has done what it was given."""
         if self._cuda is not None:
             self._cuda.synchronize(self._device)
 

@@ -99,7 +99,6 @@ class Measuring:
             yield told
 
     def close(self) -> None:
-        """End the process, whatever it does."""
         self._pipe.close()
         self._process.join(1.0)
         if self._process.is_alive():
@@ -170,7 +169,6 @@ def _load(spec: StageSpec) -> Model:
 
 
 def _joined(place: str, functions: UserFunctions, job: Job) -> list[dict[str, Any]]:
-    """The inputs that the stage makes of what its predecessors send."""
     try:
         if len(job.spec.after) > 1:
             return [functions.join(parts) for parts in job.parts or ()]

@@ -48,7 +48,6 @@ class Profiler:
         self._shares: dict[str, list[Share]] = {}  # by stage, what it made of its samples
 
     def sizes(self, stage: StageSpec) -> tuple[int, ...]:
-        """The batch sizes that `profile` measures of a stage."""
         return sizes_up_to(stage.batch_size, self._sizes)
 
     def profile(self, name: str) -> StageProfile:
@@ -83,7 +82,6 @@ class Profiler:
             parts = self._parts(stage)
 
     def _parts(self, stage: StageSpec) -> list[Parts]:
-        """What arrives at a stage, by sample: the user's queries, or the outputs of its predecessors."""
         if not stage.after:
             if self._samples is None:
                 raise UsageError(_no_samples(self._pipeline, stage))

@@ -30,7 +30,6 @@ def sizes_up_to(most: int, chosen: tuple[int, ...] | None = None) -> tuple[int, 
 
 
 def _steps(last: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, 24, ... up to `last`."""
     steps, power = [], 1
     while power <= last:
         steps += [size for size in (power, power + power // 2) if size <= last]

@@ -107,7 +107,6 @@ class _Code:
         return "\n".join(f"# {place[0]}\n{self._statements[place]}" for place in sorted(self._statements))
 
     def add(self, module: str, name: str) -> None:
-        """Add what `name` is in `module`, and all that it uses."""
         open_ = [(module, name)]
         while open_:
             place = open_.pop()
@@ -146,7 +145,6 @@ class _Code:
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement of the top level gives a meaning to."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield statement.name
         return
@@ -170,7 +168,6 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _without_texts(statement: ast.stmt) -> ast.stmt:
-    """The statement, changed to have no docstrings."""
     for node in ast.walk(statement):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and _is_text(node.body[0]):
             node.body = node.body[1:] or [ast.Pass()]

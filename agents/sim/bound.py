@@ -59,7 +59,6 @@ class Server:
 
     @property
     def least(self) -> float:
-        """Seconds within which no request gets through."""
         return min(self.duration(n) for n in range(1, self.batch + 1))
 
 
@@ -72,12 +71,10 @@ class Bound:
 
     @property
     def least(self) -> int:
-        """Requests that any policy drops."""
         return max(self.drops.values(), default=0)
 
     @property
     def rate(self) -> float:
-        """The same as a share of all."""
         return self.least / self.requests if self.requests else 0.0
 
 
@@ -153,7 +150,6 @@ def ways(
 
 
 def _sends(graph: Graph) -> dict[str, tuple[str | None, ...]]:
-    """The successors of each stage; a chooser may also choose to end there."""
     return {
         name: (*successors, None) if graph.is_chooser(name) else tuple(successors)
         for name, successors in graph.successors.items()
@@ -161,7 +157,6 @@ def _sends(graph: Graph) -> dict[str, tuple[str | None, ...]]:
 
 
 def _inevitable(graph: Graph, stage: str) -> bool:
-    """Whether every way from a root to an end passes `stage`."""
     sends = _sends(graph)
     reached: set[str] = set()
     ahead = [name for name in graph.roots if name != stage]

@@ -89,7 +89,6 @@ class Crossroads:
     __slots__ = ("_choices", "_classes", "_predictor", "foresight")
 
     def __init__(self, choosers: Mapping[str, Chooser], count: int, classes: Sequence[str], seed: int) -> None:
-        """`classes`: of each request, or empty."""
         if len(classes) not in (0, count):
             raise UsageError(f"{len(classes)} classes for {count} arrivals; give one each")
         self._classes = classes
@@ -101,7 +100,6 @@ class Crossroads:
             self.foresight = {"predicted": self._predicted, "oracle": self._truth}
 
     def choose(self, stage: str, index: int) -> tuple[str, ...]:
-        """What `stage` chooses for request number `index`; whoever predicts hears of it."""
         choice = self._choices[stage][index]
         self._predictor.observe(self._classes[index] if self._classes else ANY, stage, choice)
         return choice

@@ -97,7 +97,6 @@ class Engine:
     # The loop --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Let every arrival run to its end."""
         heap, end, arrive = self._heap, self._end, self._arrive
         total = len(self._arrivals)
         self._plan_synchronisation()
@@ -116,7 +115,6 @@ class Engine:
                 self._more = index + 1 < total
 
     def _end(self, now: float, station: Station, batch: Batch) -> None:
-        """End a batch: account for it, let its instance go on, hand its results over."""
         if self._observer is not None:
             self._observer.batch(now, station.run.name, batch)
         station.complete(now, batch.instance)
@@ -219,7 +217,6 @@ class Engine:
             self._deliver(now, name, request)
 
     def _hop(self, now: float, name: str, request: Traveller) -> float:
-        """Give, and note, what a request takes into a stage, or through the gate."""
         if not self._transfers:
             return 0.0
         delay = self._hops[name][request.index] if self._hops else self.plan.hop_delay
@@ -227,7 +224,6 @@ class Engine:
         return delay
 
     def _deliver(self, now: float, name: str, request: Traveller) -> None:
-        """Bring one branch's result to a stage; a join may have to wait for the other branches."""
         join = self._joins.get(name)
         if join is not None:
             expected = len(self.plan.graph.expected(name, request.path))
@@ -300,7 +296,6 @@ class Engine:
         self._again(now + self.plan.period, self._synchronise)
 
     def _with_transfers(self, now: float, states: Mapping[str, list[StageState]]) -> dict[str, list[StageState]]:
-        """Let every stage, and the gate, tell how long a hop takes, as the live ones do."""
         ways = {name: transfer.seconds(now) for name, transfer in self._transfers.items()}
         told = {stage: [replace(state, transfer=ways[stage]) for state in each] for stage, each in states.items()}
         return told | {GATE: [StageState(GATE, 0, now, transfer=ways[GATE])]}

@@ -58,11 +58,9 @@ class Observer:
         self.sizes: list[tuple[float, str, int]] = []  # when a stage had how many workers, where they are scaled
 
     def begin(self, stages: Sequence[str]) -> None:
-        """Hear the pipeline's stages, before the first event."""
         self.stages = {name: StageLog() for name in stages}
 
     def batch(self, now: float, stage: str, batch: Batch) -> None:
-        """Hear that a batch ended."""
         log = self.stages[stage]
         every, started, size = self.every, batch.started, len(batch.requests)
         for request in batch.requests:
@@ -84,7 +82,6 @@ class Observer:
         log.dropped.append(now)
 
     def synchronised(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Hear what all replicas told."""
         for stage, told in states.items():
             if told:
                 self.ticks.append(
@@ -99,5 +96,4 @@ class Observer:
                 )
 
     def resized(self, now: float, stage: str, workers: int) -> None:
-        """Hear that a stage has so many workers from now on."""
         self.sizes.append((now, stage, workers))

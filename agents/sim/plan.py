@@ -55,7 +55,6 @@ class Plan:
     scaling: Scaling | None = None
 
     def facts(self) -> dict[str, StageFacts]:
-        """Say what is planned for each stage."""
         return {each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages}
 
     def view(
@@ -99,7 +98,6 @@ def plan_of(
     batches: Mapping[str, int] | None = None,
     scaling: Scaling | None = None,
 ) -> Plan:
-    """Plan the simulation of `pipeline`; see `agents.sim.simulation.simulate` for the arguments."""
     spec, graph = pipeline.spec, pipeline.graph
     if workers is not None and len(workers) != len(spec.stages):
         names = ", ".join(stage.name for stage in spec.stages)
@@ -152,7 +150,6 @@ def _batch(stage: StageSpec, batches: Mapping[str, int]) -> int:
 
 
 def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[int, int]:
-    """Say over how many queues, with how many instances each, a stage's workers are spread."""
     total = stage.workers if workers is None else workers
     if total < 1:
         raise UsageError(f"stage {stage.name}: {total} workers; it needs at least one")

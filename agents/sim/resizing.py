@@ -75,14 +75,12 @@ class Resizing:
         self._turned(now, run)
 
     def _turned(self, now: float, run: StageRun) -> None:
-        """Begin a new round over the workers that are there now, and let everybody know their number."""
         run.next = cycle(run.stations).__next__
         self._facts[run.name] = replace(self._facts[run.name], workers=len(run.stations))
         if self._observer is not None:
             self._observer.resized(now, run.name, len(run.stations))
 
     def _sweep(self, run: StageRun) -> None:
-        """Let retiring workers go that have ended what they had."""
         idle = [station for station in run.retiring if _is_idle(station)]
         for station in idle:
             run.retiring.remove(station)

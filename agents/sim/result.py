@@ -30,12 +30,10 @@ class SimulationResult:
 
     @property
     def good(self) -> int:
-        """Predictions within the SLO."""
         return int(((self.kind == PREDICTION) & (self.finished - self.due <= self.slo)).sum())
 
     @property
     def visits(self) -> int:
-        """How many times a request passed through a stage."""
         return sum(totals.queries for totals in self.stages.values())
 
     def report(self, trace: str, duration: float | None = None) -> Report:

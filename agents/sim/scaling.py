@@ -31,7 +31,6 @@ class Scaling:
     most: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be followed, with UsageError."""
         times = (self.period, self.window, self.use)
         if not (all(0 < each < inf for each in times) and 0 <= self.cold_start < inf and 0 <= self.keep < inf):
             raise UsageError(f"{self}: period, window and use must be above 0, cold_start and keep at least 0")

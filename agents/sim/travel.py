@@ -34,7 +34,6 @@ class Traveller(Request):
         self.path = path
 
     def twin(self) -> Traveller:
-        """Make the same request for another branch."""
         return Traveller(self.index, self.partition, self.sent, self.deadline, self.path)
 
 
@@ -125,5 +124,4 @@ class StageRun:
         return station
 
     def everyone(self) -> list[Station]:
-        """All stations that the stage ever had."""
         return [*self.stations, *self.retiring, *self.gone]

@@ -58,7 +58,6 @@ class Visits:
 
 
 def visits_of(log: StageLog) -> Visits:
-    """Give a stage's log as arrays."""
     arrived, entered, started, ended = (np.array(times) for times in (log.arrived, log.entered, log.started, log.ended))
     return Visits(np.array(log.visits, np.int64), arrived, entered - arrived, started - entered, ended - started)
 

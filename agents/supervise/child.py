@@ -45,7 +45,6 @@ class ChildPlan:
 
     @property
     def name(self) -> str:
-        """The label, else stage and replica."""
         return self.label or f"{self.stage}.{self.replica}"
 
     @property
@@ -71,7 +70,6 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process's id while the child is alive."""
         return self._process.pid if self._process is not None and self.life.state in ALIVE else None
 
     @property
@@ -85,7 +83,6 @@ class Child:
         return self._watch
 
     def step(self, now: float, *, ready: bool) -> None:
-        """Look at the process and do what its life asks for."""
         exit_code = self._process.poll() if self._process is not None else None
         if self._watch is not None and self._watch.rang():
             self._mourn()
@@ -104,7 +101,6 @@ class Child:
         return buried
 
     def stop(self, now: float) -> None:
-        """Ask the process to end, for good."""
         self._do(self.life.stop(now))
 
     def stalled(self, now: float) -> bool:
@@ -161,7 +157,6 @@ class Child:
         return "\n".join(lines[errors[-1] :][:8]) if errors else "".join(lines[-1:])
 
     def describe_end(self) -> str:
-        """How the last process of this child ended."""
         code = self.life.exit_code
         if code is None:
             return "has not run"
@@ -173,7 +168,6 @@ class Child:
         return f"ended with code {code}"
 
     def _bury(self) -> None:
-        """Let go of what belonged to the process that has ended."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         if self._watch is not None:
@@ -183,7 +177,6 @@ class Child:
         self._buried = True
 
     def _mourn(self) -> None:
-        """Have it told that the member's process is dead, at the first sign of it."""
         if self._member:
             self._dead_member, self._member = self._member, ""
 
@@ -246,5 +239,4 @@ def wait_for_a_death(children: Sequence[Child], seconds: float) -> None:
 
 
 def ended(children: Sequence[Child]) -> bool:
-    """Whether none of them will run again."""
     return all(child.life.state in {State.STOPPED, State.FAILED} for child in children)

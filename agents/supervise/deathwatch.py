@@ -41,7 +41,6 @@ class _Mutex:
         self._libc = ctypes.CDLL(None)  # which lets other threads run during a call
 
     def keep(self) -> None:
-        """Have the memory outlive the interpreter, which takes down its objects before the process ends."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
 
     def make(self) -> None:
@@ -84,12 +83,10 @@ class Deathwatch:
         self._thread = threading.Thread(target=self._wait, name="deathwatch", daemon=True)
 
     def begin(self) -> None:
-        """Watch: the child has been started."""
         os.close(self.inherited)
         self._thread.start()
 
     def fileno(self) -> int:
-        """What can be polled for the death."""
         return self._bell
 
     def rang(self) -> bool:

@@ -41,18 +41,15 @@ class Display:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Print what happened, above the table where there is one."""
         self._console.print(text, markup=False)
 
     def ready(self) -> None:
-        """Say that everything is ready: the line that scripts wait for."""
         if self._live is not None and sys.stdout.isatty():
             self.say("ready")
         else:
             print("ready", flush=True)
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show how the processes are."""
         if self._live is not None:
             self._live.update(table(rows, self._title), refresh=True)
         elif not self._quiet and time.monotonic() >= self._next_lines:

@@ -52,11 +52,9 @@ class Figures:
     stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
 
     def count(self, kind: OutcomeKind) -> int:
-        """Outcomes of a kind since the start."""
         return sum(self.outcomes.get(kind, {}).values())
 
     def as_json(self) -> dict[str, Any]:
-        """As a JSON object; what is not known is null."""
         return {key: None if value != value else value for key, value in asdict(self).items()}  # noqa: PLR0124 - NaN
 
 

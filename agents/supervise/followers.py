@@ -25,7 +25,6 @@ def give_way(dead: Child, children: Sequence[Child]) -> None:
 
 
 def hasten_unfollowed(children: Sequence[Child]) -> None:
-    """Have those wait no longer that nobody follows."""
     for child in children:
         if child.plan.role == MEMBER and child.life.died and not _followed(child, children):
             child.life.hasten()

@@ -45,7 +45,6 @@ class Watched:
 
 
 def watched_groups(pipeline: Pipeline) -> dict[str, Watched]:
-    """Every group of a pipeline, by its name without the pipeline's."""
     spec, graph = pipeline.spec, pipeline.graph
     every = tuple(range(spec.partitions))
     found: dict[str, Watched] = {}
@@ -138,7 +137,6 @@ class _Owners(dict[int, int]):
 
     @classmethod
     def alone(cls, watched: Watched) -> _Owners:
-        """Of a group with one process in it, which has everything."""
         owners = cls(())
         if watched.only is not None:
             owners.members.add(watched.only)

@@ -144,7 +144,6 @@ class Lifecycle:
         return Action.NOTHING if event is None else self._take(now, event)
 
     def stop(self, now: float) -> Action:
-        """Ask the child to end for good."""
         return self._take(now, Event.STOP)
 
     def stalled(self, now: float) -> Action:
@@ -190,7 +189,6 @@ class Lifecycle:
         self._established = True
 
     def flaps(self, now: float) -> bool:
-        """Whether it dies again and again, or is given up."""
         return self.state is State.FAILED or self._counting(now) >= FLAPS_FROM
 
     @property
@@ -207,7 +205,6 @@ class Lifecycle:
         return tries if self._policy.give_up is None else min(tries, self._policy.give_up)
 
     def _counting(self, now: float) -> int:
-        """The deaths that the service since the last one has not made good."""
         served = now - self.since if self.state is State.RUNNING else 0.0
         return max(0, self.deaths - int(served / self._policy.forgiven_after))
 

@@ -25,7 +25,6 @@ class KafkaObituaries:
     """Reports of a pipeline's supervisor. Raises BrokerError where the cluster cannot be reached at first."""
 
     def __init__(self, settings: ClientSettings, pipeline: str) -> None:
-        """Connect, so that a report leaves without delay when there is one."""
         self._reporter = Reporter(settings, pipeline)
         self._reporter.connect(_CONNECT_SECONDS)
 
@@ -34,6 +33,5 @@ class KafkaObituaries:
         self._reporter.report(stage, shard, [member], "its supervisor saw it end")
 
     def close(self) -> None:
-        """Let what is under way leave."""
         if not self._reporter.flush(_FLUSH_SECONDS):
             log.warning("not every death could be reported; the members find out by silence")

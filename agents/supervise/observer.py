@@ -43,7 +43,6 @@ class MetricsReader:
         self._before: dict[tuple[str, int], Snapshot] = {}
 
     def read(self, now: float) -> dict[str, Figures]:
-        """Figures by process name, of the processes that answer."""
         found: dict[str, Figures] = {}
         latest: dict[tuple[str, int], Snapshot] = {}
         for entry in entries(self._run_dir, self._pipeline):
@@ -72,7 +71,6 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
     def start(self) -> None:
-        """Start looking."""
         self._thread.start()
 
     def stop(self) -> None:

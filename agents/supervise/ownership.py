@@ -122,7 +122,6 @@ class Ownership:
             self._wishes.append((None, then))
 
     def leave(self) -> None:
-        """Own nothing any more. Call it when all the processes have ended."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -240,7 +239,6 @@ class Ownership:
 
 
 def _machine() -> str:
-    """Where a process id is unique: this machine, since it started, and the namespace of the process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"

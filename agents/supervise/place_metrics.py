@@ -37,7 +37,6 @@ class PlaceMetrics(Collector):
         return f"not serving: {', '.join(missing)}" if missing else ""
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metric families."""
         now = time.monotonic()
         restarts = CounterMetricFamily(
             names.PLACE_RESTARTS_TOTAL.removesuffix("_total"), "Times that it was started again", labels=_LABELS
@@ -54,5 +53,4 @@ class PlaceMetrics(Collector):
         yield flapping
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.close()

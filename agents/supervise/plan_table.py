@@ -45,7 +45,6 @@ class PlanRow:
     transfer: float = 0.0  # that a message takes into its queue; of the gate, through it
 
     def as_json(self) -> dict[str, Any]:
-        """As a JSON object."""
         return asdict(self)
 
 
@@ -101,7 +100,6 @@ def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int 
 
 
 def plan_line(row: PlanRow) -> str:
-    """One replica on one line, for logs and pipes."""
     name, said, queueing, batch, recent, profile, measured, load, order, arrivals, completions, drops, backlog, way = (
         _cells(row)
     )

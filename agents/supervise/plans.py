@@ -34,7 +34,6 @@ def join_holds(pipeline: Pipeline) -> dict[str, float]:
 
 
 def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
-    """All of them; the gate comes last."""
     period = ["--plan-period", str(settings.period)]
     plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
     gate = _command(settings, ["--gate", *period])

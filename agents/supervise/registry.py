@@ -53,7 +53,6 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The label, else stage and replica."""
         return self.label or f"{self.stage}.{self.replica}"
 
     def alive(self) -> bool:
@@ -79,11 +78,9 @@ class ServeEntry:
     host: str = LOOPBACK
 
     def alive(self) -> bool:
-        """Whether the supervisor still runs."""
         return is_alive(self.pid, self.started_unix)
 
     def write(self, run_dir: Path) -> Path:
-        """Write the entry, whole or not at all; returns its path."""
         path = serve_path(run_dir, self.pipeline)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".partial")
@@ -93,12 +90,10 @@ class ServeEntry:
 
     @classmethod
     def read(cls, run_dir: Path, pipeline: str) -> Self | None:
-        """The entry of the pipeline's supervisor, alive or not."""
         return _read(serve_path(run_dir, pipeline), cls)
 
 
 def serve_path(run_dir: Path, pipeline: str) -> Path:
-    """Where a pipeline's supervisor registers."""
     return run_dir / pipeline / _SUPERVISOR
 
 
@@ -119,7 +114,6 @@ def _order(entry: Entry) -> tuple[str, bool, str, bool, int]:
 
 
 def pipelines(run_dir: Path) -> list[str]:
-    """Names of the pipelines that have a folder in the run directory."""
     return sorted(folder.name for folder in run_dir.glob("*/") if any(folder.glob("*.json")))
 
 

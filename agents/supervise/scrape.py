@@ -29,18 +29,15 @@ class Distribution:
 
     @property
     def count(self) -> float:
-        """How many values there were."""
         return self.buckets[-1][1] if self.buckets else 0.0
 
     def since(self, earlier: Distribution) -> Distribution:
-        """What came after an earlier reading of the same histogram."""
         before = dict(earlier.buckets)
         return Distribution(
             tuple((bound, count - before.get(bound, 0.0)) for bound, count in self.buckets), self.total - earlier.total
         )
 
     def mean(self) -> float:
-        """The mean, or NaN where there is no value."""
         return self.total / self.count if self.count else math.nan
 
     def quantile(self, share: float) -> float:
@@ -74,15 +71,12 @@ class Snapshot:
     flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
 
     def value(self, name: str) -> float:
-        """A counter or gauge, 0 where it was not there."""
         return self.counters.get(name, 0.0)
 
     def distribution(self, name: str) -> Distribution:
-        """A histogram, empty where it was not there."""
         return self.distributions.get(name, Distribution())
 
     def outcomes_of(self, kind: str) -> float:
-        """Outcomes of one kind, for whatever reason."""
         return sum(count for (of_kind, _), count in self.outcomes.items() if of_kind == kind)
 
 
@@ -96,7 +90,6 @@ def scrape(entry: Entry | ServeEntry, now: float) -> Snapshot | None:
 
 
 def parse(text: str, at: float) -> Snapshot:
-    """Turn a metrics page into a snapshot."""
     counters: dict[str, float] = {}
     outcomes: defaultdict[tuple[str, str], float] = defaultdict(float)
     dead: defaultdict[str, float] = defaultdict(float)

@@ -151,7 +151,6 @@ class Service:
             )
 
     def _forget_dead(self) -> None:
-        """Take away what processes left behind that were killed with their supervisor."""
         for entry in entries(self._settings.run_dir, self._name):
             if not entry.alive():
                 (self._settings.run_dir / self._name / f"{entry.name}.json").unlink(missing_ok=True)

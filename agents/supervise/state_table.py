@@ -37,12 +37,10 @@ class StateRow:
     capture: float  # mean seconds of a copy since the start; 0 of none
 
     def as_json(self) -> dict[str, Any]:
-        """As a JSON object."""
         return asdict(self)
 
 
 def state_rows(snapshots: Iterable[tuple[str, Snapshot]]) -> list[StateRow]:
-    """The members among the processes, given by their names."""
     return [_row(name, snapshot) for name, snapshot in snapshots if snapshot.role]
 
 
@@ -62,7 +60,6 @@ def _row(name: str, snapshot: Snapshot) -> StateRow:
 
 
 def state_table(rows: Sequence[StateRow]) -> Table:
-    """The table of a terminal."""
     made = Table(title=TITLE, title_justify="left", box=None, pad_edge=False)
     for column in _COLUMNS:
         made.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
@@ -72,7 +69,6 @@ def state_table(rows: Sequence[StateRow]) -> Table:
 
 
 def state_line(row: StateRow) -> str:
-    """One member on one line, for logs and pipes."""
     name, role, epoch, version, durable, lag, behind, written, capture = _cells(row)
     return (
         f"{name}: {role}, epoch {epoch}, version {version}, durable {durable} (lag {lag} ms), backup lag {behind}, "

@@ -73,7 +73,6 @@ class SupervisorSettings:
     holds: Mapping[str, float] = field(default_factory=dict)
 
     def patience(self, stage: str) -> float:
-        """Seconds without progress after which a replica of `stage` is restarted."""
         return self.stall + self.holds.get(stage, 0.0)
 
 
@@ -154,7 +153,6 @@ class Supervisor:
             child.kill()
 
     def rows(self) -> list[Row]:
-        """What each child is at, now."""
         return [
             Row(
                 child.plan.name,
@@ -263,7 +261,6 @@ class Supervisor:
         )
 
     def _tell(self, child: Child, now: float) -> None:
-        """Say what changed about a child since it was last looked at."""
         state = (child.life.state, child.life.restarts)
         before = self._told.get(child.plan.name)
         if state == before:
@@ -302,7 +299,6 @@ class Supervisor:
         )
 
     def _drain(self) -> None:
-        """Wave by wave, so that what the stages still finish is released; each within its grace."""
         for wave in self._waves():
             for child in wave:
                 child.stop(time.monotonic())
@@ -345,7 +341,6 @@ class Supervisor:
 
 
 def _shown(child: Child) -> str:
-    """A child's state in a word; a standby that is ready does not run, it waits."""
     state = child.life.state
     return STANDBY if child.plan.role == STANDBY and state is State.RUNNING else state.value
 

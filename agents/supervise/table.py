@@ -35,12 +35,10 @@ class Row:
 
     @property
     def note(self) -> str:
-        """How often it was started again, where that happened."""
         return f"({self.restarts} restarts)" if self.restarts else ""
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
-    """The table of a terminal."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in _COLUMNS:
         made.add_column(
@@ -54,7 +52,6 @@ def table(rows: Sequence[Row], title: str) -> Table:
 
 
 def line(row: Row) -> str:
-    """One process on one line, for logs and pipes."""
     if row.figures is None:
         return f"{row.name}: {row.state} {row.note}".rstrip()
     rate, queue, batch, latency, p99, done, dropped, failed, repeats = cells(row.figures)

@@ -16,7 +16,6 @@ EVERY_SECONDS: Final = 2.0
 
 
 def targets_path(run_dir: Path, pipeline: str) -> Path:
-    """Name the file, for `file_sd_configs`."""
     return run_dir / pipeline / "prometheus" / "targets.json"
 
 

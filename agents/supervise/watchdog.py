@@ -41,7 +41,6 @@ class GroupSight:
 
     @property
     def lag(self) -> int:
-        """Records that are not committed yet."""
         return sum(max(0, sight.end - sight.committed) for sight in self.partitions.values())
 
 

@@ -35,7 +35,6 @@ class Alternative:
 
     @property
     def label(self) -> str:
-        """What the table calls it beside its policy."""
         words = []
         for dimension, sizes in self.sizes.items():
             mark = "" if dimension == "replicas" else f" {dimension}"

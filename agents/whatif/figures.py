@@ -31,12 +31,10 @@ class Fates:
 
     @property
     def predicted(self) -> NDArray[np.bool_]:
-        """Which ended in a prediction, in time or not."""
         return np.asarray(self.kind == PREDICTION)
 
     @property
     def good(self) -> NDArray[np.bool_]:
-        """Which ended in a prediction in time."""
         return self.predicted & (self.latency <= self.budget)
 
 
@@ -60,7 +58,6 @@ class Figures:
 
     @property
     def gap(self) -> float | None:
-        """Drop rate above the bound."""
         return None if self.bound is None else max(0.0, self.drop_rate - self.bound)
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +83,6 @@ class Figures:
 def figures(
     fates: Fates, drops: Mapping[str, int], batches: Mapping[str, float], bound: float | None = None
 ) -> Figures:
-    """Reckon one row."""
     requests = len(fates.due)
     good = fates.good
     latency = fates.latency[fates.predicted]

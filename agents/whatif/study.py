@@ -63,8 +63,6 @@ class Study:
         return [row for row in (self.recorded, self.predicted, *self.rows) if row is not None]
 
     def as_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-
         def told(row: Row | None) -> dict[str, Any] | None:
             if row is None:
                 return None
@@ -155,7 +153,6 @@ class _Runner:
         self._measured = traffic.measured()
 
     def row(self, pipeline: Pipeline, alternative: Alternative, label: str) -> Row:
-        """Simulate one configuration."""
         traffic = self._traffic
         changed = pipeline if alternative.slo is None else pipeline.for_slo(alternative.slo)
         changed = resized(changed, alternative.sizes)
@@ -196,7 +193,6 @@ class _Runner:
         return figures(fates, drops, batches, least), fates
 
     def _bound(self, pipeline: Pipeline, slo: float, durations: _ByStage) -> float:
-        """The drop rate that no policy can be below on these workers and batches."""
         servers = [
             bound.Server(stage.name, stage.batch_size, stage.workers, durations[stage.name])
             for stage in pipeline.spec.stages
@@ -210,7 +206,6 @@ class _Runner:
         return bound.clairvoyant(traffic.due, servers, pipeline.graph, slo, least, strict=strict).rate
 
     def _durations(self, pipeline: Pipeline) -> dict[str, Callable[[int], float]]:
-        """Seconds of a batch of n, by stage; `UsageError` where neither a profile nor the recording tells."""
         found: dict[str, Callable[[int], float]] = {}
         for stage in pipeline.spec.stages:
             known, seen = pipeline.durations.get(stage.name), self._measured.get(stage.name)
@@ -237,7 +232,6 @@ _ByStage = dict[str, "Callable[[int], float]"]
 
 
 def _recorded(traffic: Traffic) -> Row:
-    """What was recorded, in the same figures."""
     past, counted = traffic.history, traffic.counted
     assert past is not None
     fates = Fates(

@@ -23,7 +23,6 @@ def head(study: Study) -> list[str]:
 
 
 def foot(study: Study) -> list[str]:
-    """What comes after it."""
     lines = [f"drops: by stage, {'/'.join(study.stages)}"]
     if any(row.figures.bound is not None for row in study.all_rows):
         lines.append("gap: points above what no policy could be below, were all known beforehand")
@@ -31,13 +30,11 @@ def foot(study: Study) -> list[str]:
 
 
 def cells(study: Study) -> list[tuple[str, ...]]:
-    """The table's rows as text, headings first."""
     rows = ((row.label, row.policy, *_figures(row.figures, study.stages)) for row in study.all_rows)
     return [_HEADINGS, *rows]
 
 
 def table(study: Study) -> Table:
-    """For a terminal."""
     headings, *rows = cells(study)
     made = Table(box=None, pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
@@ -50,7 +47,6 @@ def table(study: Study) -> Table:
 
 
 def text(study: Study) -> str:
-    """As plain text, in columns."""
     rows = cells(study)
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = []

@@ -55,7 +55,6 @@ class Traffic:
         return np.asarray((self.history.kind != MISSING) & (self.history.kind != FAILED))
 
     def measured(self) -> dict[str, Callable[[int], float]]:
-        """Durations by stage as they were recorded, where enough was."""
         if self.history is None:
             return {}
         found = {name: measured(stage.executed) for name, stage in self.history.stages.items()}
@@ -112,7 +111,6 @@ def _of_recording(
 
 
 def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
-    """The pipeline as the recording holds it, under the policies and sizes that were served."""
     about = recording.about
     text = about.spec.replace("\t", " ") if pipeline.path.suffix == ".json" else about.spec
     try:
@@ -167,7 +165,6 @@ def _torn(recording: Recording) -> list[str]:
 
 
 def _doubts(past: History, name: str) -> list[str]:
-    """What a reader should know of the recording before believing in figures from it."""
     missing = int((past.kind == MISSING).sum())
     failed = int((past.kind == FAILED).sum())
     notes = []

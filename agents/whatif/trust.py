@@ -35,17 +35,14 @@ class Check:
 
     @property
     def difference(self) -> float:
-        """Predicted less recorded."""
         return self.predicted - self.recorded
 
     @property
     def margin(self) -> float:
-        """The difference as a multiple of the tolerance."""
         return abs(self.difference) / self.tolerance
 
     @property
     def text(self) -> str:
-        """In words: within how much."""
         if self.unit == "%":
             return f"{self.name} within {100 * abs(self.difference):.2f} points"
         return f"{self.name} within {1000 * abs(self.difference):.1f} ms"
@@ -60,7 +57,6 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The verdict in one sentence."""
         told = ", ".join(check.text for check in self.checks if not check.name.startswith("drops at"))
         worst = max(
             (check for check in self.checks if check.name.startswith("drops at")),
@@ -71,7 +67,6 @@ class Verdict:
         return f"{self.level}: {told}{stages}; {_ADVICE[self.level]}"
 
     def as_json(self) -> dict[str, Any]:
-        """As a JSON object."""
         checks = {
             check.name: {"recorded": check.recorded, "predicted": check.predicted, "margin": check.margin}
             for check in self.checks
@@ -80,7 +75,6 @@ class Verdict:
 
 
 def judge(recorded: Figures, predicted: Figures) -> Verdict:
-    """Hold the prediction of the recorded configuration to what was recorded."""
     checks = [_share("drop rate", recorded.drop_rate, predicted.drop_rate, 0.2)]
     for name, was, will, least, part in (
         ("p50", recorded.p50, predicted.p50, 0.005, 0.1),

@@ -47,7 +47,6 @@ class SchemaBook:
         return len(self._schemas)
 
     def knows(self, fingerprint: bytes) -> bool:
-        """Whether messages with this fingerprint can be decoded."""
         return fingerprint in self._schemas
 
     def writer(self, fingerprint: bytes) -> WriterSchema | None:

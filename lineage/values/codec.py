@@ -43,7 +43,6 @@ _WORD_HEADER: Final = _HEADERS[WORD]
 
 
 def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """A query as a message's value."""
     left = [limits.max_values]
     record = {
         "inputs": pack_map(query.inputs, limits, left),
@@ -54,7 +53,6 @@ def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def encode_outcome(outcome: Outcome, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """An outcome as a message's value. A very long text is cut."""
     left = [limits.max_values]
     record = {
         "kind": outcome.kind,
@@ -78,7 +76,6 @@ def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> b
 
 
 def encode_word(word: PlanWord, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """A replica's word for the others as a message's value."""
     _check_names(limits, word.stage)
     return _write(WORD, pack_word(word), limits.max_message_bytes)
 
@@ -107,14 +104,12 @@ class Decoder:
         return query
 
     def query(self, message: bytes) -> Query:
-        """The query in `message`."""
         decoded = self.message(message)
         if not isinstance(decoded, Query):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is an outcome, not a query")
         return decoded
 
     def outcome(self, message: bytes) -> Outcome:
-        """The outcome in `message`."""
         decoded = self.message(message)
         if not isinstance(decoded, Outcome):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is a query, not an outcome")
@@ -129,7 +124,6 @@ class Decoder:
         return read_outcome(message)
 
     def message(self, message: bytes) -> Query | Outcome:
-        """The query or outcome in `message`: what a stage's input carries."""
         decoded = self._decode(message, self._limits.max_message_bytes)
         if not isinstance(decoded, (Query, Outcome)):
             what = "dead letter" if isinstance(decoded, DeadLetter) else "replica's word"
@@ -137,14 +131,12 @@ class Decoder:
         return decoded
 
     def dead_letter(self, message: bytes) -> DeadLetter:
-        """The dead letter in `message`."""
         decoded = self._decode(message, self._limits.max_letter_bytes)
         if not isinstance(decoded, DeadLetter):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no dead letter")
         return decoded
 
     def word(self, message: bytes) -> PlanWord:
-        """The replica's word in `message`."""
         decoded = self._decode(message, self._limits.max_message_bytes)
         if not isinstance(decoded, PlanWord):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no replica's word")

@@ -72,7 +72,6 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
 
 
 def contents_of(fields: Fields, limits: Limits) -> Contents:
-    """The contents in a record."""
     if fields["chunk_bytes"] < 1 or min(fields["own_bytes"], *fields["pages"], 0) < 0:
         raise corrupt("a layout has sizes that cannot be")
     if not 0 <= fields["later"] <= len(fields["batches"]):
@@ -209,7 +208,6 @@ def _input(fields: Fields) -> InputPlace:
 
 
 def rows_of(fields: Fields, *columns: str) -> list[tuple[Any, ...]]:
-    """The rows that columns of one length make."""
     try:
         return list(zip(*(fields[column] for column in columns), strict=True))
     except ValueError as error:
@@ -223,5 +221,4 @@ def check_names(limits: Limits, *names: str) -> None:
 
 
 def corrupt(what: str) -> WireError:
-    """The error for what no encoder makes."""
     return WireError(reasons.CORRUPT, what)

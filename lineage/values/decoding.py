@@ -84,7 +84,6 @@ class OwnDecoder:
         self._max_values = limits.max_values
 
     def query(self, buffer: bytes, at: int) -> tuple[Query, int]:
-        """A `spillway.Query` at `at`."""
         left = [self._max_values]
         inputs, at = self._map(buffer, at, 0, left)
         parameters, at = self._map(buffer, at, 0, left)
@@ -92,7 +91,6 @@ class OwnDecoder:
         return Query(inputs, parameters, timings), at
 
     def outcome(self, buffer: bytes, at: int) -> tuple[Outcome, int]:
-        """A `spillway.Outcome` at `at`."""
         kind = _KINDS.get(buffer[at])
         if kind is None:
             raise WireError(reasons.CORRUPT, "an outcome is of an unknown kind")

@@ -54,7 +54,6 @@ def read_value(value: Any, where: str = "inputs") -> Any:
 
 
 def write_outcome(outcome: Outcome, request_id: str, seconds: float) -> bytes:
-    """An outcome as a message's value in JSON."""
     return json.dumps(show_outcome(outcome, request_id, seconds), ensure_ascii=False).encode()
 
 
@@ -81,7 +80,6 @@ def read_outcome(text: bytes) -> Outcome:
 
 
 def show_value(value: Any) -> Any:
-    """Turn a value from an outcome into one that JSON has."""
     if isinstance(value, dict):
         return {name: show_value(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -93,26 +93,21 @@ class ReplicationDecoder:
         self._book = SchemaBook() if book is None else book
 
     def record(self, message: bytes) -> Manifest | Fence | Base | Claim | Beat | Report | Yield:
-        """Whatever stands in a version log, among the claims or the heartbeats."""
         decoded = self._decode(message, SHARD_LIMITS)
         if isinstance(decoded, Contents):
             raise WireError(reasons.UNKNOWN_SCHEMA, "the contents of a version are no record of their own")
         return decoded
 
     def contents(self, message: bytes) -> Contents:
-        """The contents of a version."""
         return self._of(Contents, self._decode(message, CONTENTS_LIMITS))
 
     def manifest(self, message: bytes) -> Manifest:
-        """The manifest in `message`."""
         return self._of(Manifest, self._decode(message, SHARD_LIMITS))
 
     def claim(self, message: bytes) -> Claim:
-        """The claim in `message`."""
         return self._of(Claim, self._decode(message, SHARD_LIMITS))
 
     def beat(self, message: bytes) -> Beat:
-        """The heartbeat in `message`."""
         return self._of(Beat, self._decode(message, SHARD_LIMITS))
 
     @staticmethod

@@ -147,7 +147,6 @@ class _Scan:
                 at = self._walk(items, buffer, at, depth)
 
     def _skip(self, kind: str, count: int, buffer: bytes, at: int) -> int:
-        """Walk over plain items one like the other; most numbers and lengths take a byte."""
         self._steps -= count
         if self._steps < 0:
             raise too_large("the number of values in the message", self._limits.max_values, "max_values")

@@ -135,7 +135,6 @@ def _plain(record: Any, limits: Limits, *names: str) -> Fields:
 
 
 def _judged(fields: Fields, limits: Limits, reason: str = reasons.CORRUPT) -> Fields:
-    """The fields, if their names are short and their numbers, clocks apart, not negative."""
     for name, value in fields.items():
         if isinstance(value, str):
             check_length("a name", value, limits.max_name_bytes)

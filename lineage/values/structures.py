@@ -69,7 +69,6 @@ def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
 
 
 def _pack_other(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
-    """The types that are rare on the hot path, and subclasses of the others."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         if memoryview(value).nbytes > limits.max_string_bytes:
             raise too_large(
@@ -93,7 +92,6 @@ def _pack_items(items: Sequence[Any], limits: Limits, left: list[int], depth: in
 
 
 def _pack_scalar(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
-    """Numpy's scalars, as Python's where nothing is lost, else as tensors of rank 0; subclasses of Python's."""
     if isinstance(value, np.generic):
         plain = value.item() if value.dtype.kind in _PLAIN_KINDS else None
         if isinstance(plain, (bool, float, str, bytes)) or (isinstance(plain, int) and plain <= _LONG_MOST):

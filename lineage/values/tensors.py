@@ -46,7 +46,6 @@ class Bfloat16:
     bits: np.ndarray[Any, np.dtype[np.uint16]]
 
     def float32(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The same numbers, exactly, as float32 (a copy)."""
         return (self.bits.astype(np.uint32) << 16).view(np.float32)
 
     def torch(self) -> torch.Tensor:
@@ -57,7 +56,6 @@ class Bfloat16:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether `value` is one of the tensors that `pack` takes. Imports nothing."""
     if isinstance(value, (np.ndarray, Bfloat16)):
         return True
     # None too where another thread is in the middle of importing torch: then nobody holds a tensor yet.

@@ -101,7 +101,6 @@ def word_of(record: dict[str, Any], limits: Limits) -> PlanWord:
 
 
 def first_word_of(record: dict[str, Any], limits: Limits) -> PlanWord:
-    """The word in a record of the first form."""
     _check(record, limits)
     return PlanWord(**{**record, "waits": _seconds(record["waits"])})
 
@@ -121,7 +120,6 @@ def _packed(numbers: Sequence[float]) -> bytes:
 
 
 def _shares(waits: Sequence[float]) -> tuple[float, bytes]:
-    """The largest wait, and each one's share of it in steps."""
     try:
         longest = max(waits, default=0.0)
         if not longest:

@@ -88,7 +88,6 @@ class _Run:
         self._tell(time.monotonic(), len(self._load.due))
 
     def _wait_until(self, at: float, total: int) -> None:
-        """Make queries ahead while there is time; return when it is due and one is made."""
         while True:
             now = time.monotonic()
             left = at - now

@@ -128,7 +128,6 @@ def _again(query: Recorded, *, budgets: bool) -> Shot:
 
 
 def _in_avro(value: bytes, content_type: bytes | None) -> bytes:
-    """Give a recorded value for a header that is not sent again; what was poison stays poison."""
     if content_type != MIME.encode():
         return value
     try:

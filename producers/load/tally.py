@@ -56,7 +56,6 @@ class LoadResult:
         return {name: _totals(self.stages.get(name, StageSums()), instances[name]) for name in names}
 
     def save(self, file: Path) -> None:
-        """Write the arrays into a numpy .npz file, under their names."""
         np.savez_compressed(
             file, due=self.due, sent=self.sent, finished=self.finished, kind=self.kind, spent=self.spent
         )
@@ -83,11 +82,9 @@ class Tally:
         self._stages: dict[str, StageSums] = {}
 
     def waiter(self, index: int) -> _Query:
-        """Whoever waits for this query's outcome."""
         return _Query(self, index)
 
     def sent(self, index: int, at: float) -> None:
-        """Note when a query left."""
         self._sent[index] = at
 
     def answered(self, index: int, outcome: Outcome, at: float) -> None:
@@ -116,13 +113,11 @@ class Tally:
         self._end()
 
     def failed(self, index: int, error: SpillwayError) -> None:
-        """Hear that no (further) outcome will come."""
         if self._kind[index] == MISSING:
             self._errors[type(error).__name__] += 1
             self._end()
 
     def result(self) -> LoadResult:
-        """What became of them."""
         return LoadResult(
             due=self._due,
             sent=np.array(self._sent) - self.start,

@@ -52,7 +52,6 @@ def arrivals(
 
 
 def is_process(source: str) -> bool:
-    """Whether `source` names an arrival process, not a file."""
     return source.partition(":")[0] in _PROCESSES and ":" in source
 
 

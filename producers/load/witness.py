@@ -20,7 +20,6 @@ class Witness:
     timings: dict[int, list[StageTiming]] = field(default_factory=dict)
 
     def observe(self, index: int, outcome: Outcome) -> None:
-        """Hear of an outcome."""
         if outcome.kind != PREDICTION:
             self.lost_at[index] = outcome.stage
         if index % self.every == 0:

@@ -66,7 +66,6 @@ class Workload(_Frozen):
         return rng.poisson(rates)
 
     def text(self) -> str:
-        """The file's content."""
         rows = (f"{second},{count}\n" for second, count in enumerate(self.counts()))
         return "second,requests\n" + "".join(rows)
 

@@ -105,7 +105,6 @@ def _exactly(file: IO[bytes], length: int) -> bytes:
 
 
 def _long(file: IO[bytes]) -> int:
-    """Avro's long: zigzag, little-endian base 128."""
     value = 0
     for place in range(_LONGEST_VARINT):
         byte = _exactly(file, 1)[0]

@@ -91,7 +91,6 @@ class RecordingWriter:
 
     @property
     def written(self) -> int:
-        """How many messages were written."""
         return sum(self.counts.values())
 
     def tick(self, now: float) -> None:
@@ -109,7 +108,6 @@ class RecordingWriter:
             self._writer.flush()
 
     def close(self) -> None:
-        """End the recording."""
         if self._file is not None:
             self.flush()
             self._file.close()

@@ -112,7 +112,6 @@ class _Reader:
         self._unreadable = 0
 
     def query(self, message: Recorded) -> None:
-        """Take a query; the first of an id counts, as at the root stage."""
         try:
             headers = wire.decode(message.headers, appended_us=int(message.timestamp * 1e6))
         except WireError:
@@ -126,7 +125,6 @@ class _Reader:
         self.came[headers.request_id] = (due, budget if budget > 0 else np.nan, message.partition)
 
     def outcome(self, message: Recorded) -> None:
-        """Take an outcome; the first of an id counts."""
         try:
             headers = wire.decode(message.headers)
             outcome = self._decoder.released(message.value or b"")
@@ -137,7 +135,6 @@ class _Reader:
             self._ended[headers.request_id] = _ended(message.timestamp, outcome, headers.path)
 
     def history(self) -> History:
-        """Put queries and outcomes together."""
         ids = sorted(self.came, key=lambda name: self.came[name][0])
         count = len(ids)
         first = self.came[ids[0]][0]

@@ -66,7 +66,6 @@ class Tap:
             writer.tick(time.monotonic())
 
     def close(self) -> None:
-        """Let go of the connection."""
         self._consumer.close()
 
     def _ends(self, topics: Sequence[str]) -> list[TopicPartition]:

@@ -78,7 +78,6 @@ def _order(placed: list[list[Node]]) -> None:
 
 
 def _spread(placed: list[list[Node]]) -> None:
-    """Centre each layer below the widest."""
     widths = [sum(node.width for node in layer) + _GAP * (len(layer) - 1) for layer in placed]
     for layer, width in zip(placed, widths, strict=True):
         left = (max(widths) - width) // 2

@@ -33,7 +33,6 @@ class _Net:
 
 
 def draw_boxes(layer: list[Node]) -> list[str]:
-    """The boxes of a layer, with the lines that pass it."""
     height = max(len(node.lines) for node in layer) + 2
     canvas = [[" "] * max(node.left + node.width for node in layer) for _ in range(height)]
     for node in layer:
@@ -52,7 +51,6 @@ def draw_boxes(layer: list[Node]) -> list[str]:
 
 
 def draw_lines(above: list[Node], below: list[Node]) -> list[str]:
-    """The lines from one layer to the next."""
     nets = _nets(above)
     _find_ends(nets, above, below)
     strokes: dict[tuple[int, int], int] = {}

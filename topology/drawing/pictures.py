@@ -21,7 +21,6 @@ _LEGEND: Final = "◇ sends a query only to those that it chooses, and ends it t
 
 
 def text(pipeline: Pipeline) -> str:
-    """The graph as lines of text, from the ingress to the egress."""
     rows = layers(*_boxes(pipeline))
     lines: list[str] = []
     for number, layer in enumerate(rows):
@@ -34,7 +33,6 @@ def text(pipeline: Pipeline) -> str:
 
 
 def dot(pipeline: Pipeline) -> str:
-    """The graph in DOT; conditional edges are dashed."""
     spec, graph = pipeline.spec, pipeline.graph
     first, last = _quoted(ingress(spec.name)), _quoted(egress(spec.name))
     lines = [
@@ -57,7 +55,6 @@ def dot(pipeline: Pipeline) -> str:
 
 
 def _boxes(pipeline: Pipeline) -> tuple[list[Node], dict[str, Sequence[str]]]:
-    """All boxes, each after its predecessors, and the predecessors."""
     spec, graph = pipeline.spec, pipeline.graph
     first, last = ingress(spec.name), egress(spec.name)
     boxes = [Node(first, (first,))]
@@ -108,7 +105,6 @@ def _count(number: int, what: str) -> str:
 
 
 def _short(name: str) -> str:
-    """A long name without its middle: both ends tell it from others."""
     half = _LINE // 2
     return name if len(name) <= _LINE else f"{name[: half - 1]}…{name[-half:]}"
 

@@ -82,7 +82,6 @@ class Document:
         self.value: Any = self._convert(node, (), 1)
 
     def place(self, path: Path, *, on_key: bool = False) -> Place:
-        """Where `path` stands, or the nearest thing around it that does."""
         known = path
         while known and known not in self._values:
             known = known[:-1]
@@ -100,7 +99,6 @@ class Document:
         return self.finding_in_file(Problem(self.origins[path], problem.text, problem.on_key))
 
     def finding_in_file(self, problem: Problem) -> Finding:
-        """The problem with its place; its path is the file's own."""
         return Finding(self.file, self.place(problem.path, on_key=problem.on_key), problem.text)
 
     def _convert(self, node: yaml.Node, path: Path, depth: int) -> Any:
@@ -153,7 +151,6 @@ class Document:
         return self._text(text, node, path)
 
     def _text(self, text: str, node: yaml.Node, path: Path) -> str:
-        """`text` with the surrogate pairs of JSON's escapes made characters."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

@@ -60,19 +60,15 @@ class StageFields:
 
     @property
     def name(self) -> str | None:
-        """The stage's name, where it has one that can be used."""
         return None if "name" in self.bad else self.spec.name
 
     def path(self, *steps: str | int) -> Path:
-        """Where a field of this stage stands."""
         return ("stages", self.number, *steps)
 
     def usable(self, *fields: str) -> bool:
-        """Whether all these fields could be read (or were not given)."""
         return self.bad.isdisjoint(fields)
 
     def predecessors(self) -> Iterator[tuple[Path, str]]:
-        """The stages named in `after`, each with its place."""
         for position, name in enumerate(self.spec.after):
             yield self.path("after", position), name
 
@@ -133,7 +129,6 @@ def _stage(number: int, raw: Any, problems: list[Problem]) -> StageFields:
 def _validated(
     model: type[_Model], raw: Mapping[Any, Any], at: Path, problems: list[Problem], stand_ins: Mapping[str, Any]
 ) -> tuple[_Model, set[str]]:
-    """The object with its bad fields left out, and their names."""
     bad: set[str] = set()
     strangers = [key for key in raw if not isinstance(key, str)]
     problems += [
@@ -187,5 +182,4 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
 
 
 def _owner(model: type[BaseModel], steps: Sequence[str | int]) -> type[BaseModel]:
-    """The object that a field of the path `steps` belongs to."""
     return next((_BELOW[step] for step in steps[:-1] if isinstance(step, str) and step in _BELOW), model)

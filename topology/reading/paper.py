@@ -24,7 +24,6 @@ _MODULE: Final = ("name", "id", "pres", "subs", "alpha_ms", "beta_ms", "batch")
 
 
 def is_paper(value: Any) -> bool:
-    """Whether a file's value is of this form."""
     return isinstance(value, dict) and "modules" in value
 
 

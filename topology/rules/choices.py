@@ -60,7 +60,6 @@ def _check_join(join: StageFields, chooser: str, behind: set[str], problems: lis
 
 
 def _check_headers(stages: Stages, edges: Edges, successors: Edges, problems: list[Problem]) -> None:
-    """Choices and losses travel in headers, as names with a separator each."""
     choosers = [name for name, stage in stages.items() if stage.spec.choose is not None]
     lists = {
         "all choices of a request": sum(_length((name, *successors[name])) for name in choosers),

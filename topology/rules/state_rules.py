@@ -86,5 +86,4 @@ def _check_replication(stage: StageFields, problems: list[Problem]) -> None:
 
 
 def _says(stage: StageFields, field: str) -> bool:
-    """Whether a field that could be read says something else than by default."""
     return stage.usable(field) and getattr(stage.spec, field) != StageSpec.model_fields[field].default

@@ -69,7 +69,6 @@ def _check_topics(fields: PipelineFields, stages: Stages, problems: list[Problem
 
 
 def _edges(fields: PipelineFields, stages: Stages, problems: list[Problem]) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """The predecessors of each stage, as far as they exist, and whether that is all of them."""
     certain = len(stages) == len(fields.stages)
     edges = {}
     for stage in fields.stages:
@@ -125,7 +124,6 @@ def _check_joins(stages: Stages, problems: list[Problem]) -> None:
 
 
 def _check_ends(stages: Stages, edges: Edges, problems: list[Problem]) -> None:
-    """What a stage says of those that come after it."""
     successors = dag.reverse(edges)
     for name, stage in stages.items():
         behind = successors[name]

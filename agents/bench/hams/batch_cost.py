@@ -79,7 +79,6 @@ class Bare:
         return core
 
     def deliveries(self, marks: tuple[Mark, ...] = ()) -> list[Delivery]:
-        """The next batch's messages."""
         made = []
         for _ in range(self.size):
             partition = self._sent % _PARTITIONS
@@ -111,7 +110,6 @@ class Bare:
         self.core.acked_all(emits)
 
     def commit(self) -> None:
-        """Commit what can be."""
         for partition, (offset, _) in self.core.commits().items():
             self.core.committed(partition, offset)
 
@@ -150,7 +148,6 @@ class Logged(Bare):
         return core
 
     def round(self) -> dict[str, float]:
-        """One batch and its version."""
         core, logs = self.core, self._logs
         self._n += 1
         upstream = Version(1, self._n)
@@ -194,7 +191,6 @@ class Logged(Bare):
 
 
 def measure_logging(setting: Setting) -> dict[str, Any]:
-    """Every batch size, bare and logged in turn, and the headers' growth."""
     rows = []
     for repeat in range(setting.repeats):
         for size in SIZES:
@@ -221,7 +217,6 @@ def _figures(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, f
 
 
 def _headers() -> list[dict[str, Any]]:
-    """What marks add to a message, early and late in a pipeline's life."""
     rows = []
     for stages in (1, 2, 3):
         names = [f"stage-{number}" for number in range(stages)]

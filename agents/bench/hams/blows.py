@@ -48,7 +48,6 @@ class Blow:
 
     @property
     def load(self) -> tuple[float, float]:
-        """Seconds of load before and after the kill."""
         return max(_LEAST, _FEWEST_BEFORE / self.rate), max(_MOST, _FEWEST_AFTER / self.rate)
 
 

@@ -48,7 +48,6 @@ def measure_catch_up(setting: Setting) -> dict[str, Any]:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """One row."""
     rows, size = result["rows"], result["state_bytes"]
     seconds = [row["seconds"] for row in rows]
     line = [

@@ -52,7 +52,6 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A name for the pipeline, its own."""
         return f"{self.service.name}-{self.mode}-{self.batch}{'-emulated' if self.emulated else ''}"
 
 
@@ -121,17 +120,14 @@ class Sender:
         return result
 
     def close(self) -> None:
-        """Close the exchange."""
         self._exchange.close()
 
 
 def bursts(count: int, size: int, interval: float) -> NDArray[np.float64]:
-    """When each query of `count` bursts is due."""
     return np.repeat(np.arange(count) * interval, size).astype(np.float64)
 
 
 def _interval(sender: Sender, batch: int) -> float:
-    """Twice what a burst takes by itself."""
     result = sender.send(bursts(2, batch, 2.0))
     return max(_APART, 2 * float(np.median(result.finished - result.due)))
 

@@ -81,7 +81,6 @@ class Load:
 
 
 def measure_false_failovers(setting: Setting) -> dict[str, Any]:
-    """Each of some services for as many minutes as are asked for."""
     rows = []
     for name in _NAMES:
         if name not in setting.services:
@@ -134,7 +133,6 @@ def _claims(setting: Setting, pipeline: str) -> list[Claim]:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """One row for each service."""
     rows = [
         [
             SERVICES[row["service"]].title,

@@ -50,7 +50,6 @@ class Overlap:
     """Copies and writes a machine's versions beside it. Use as a context; its end waits until all is written."""
 
     def __init__(self, machine: Machine, primary: Primary, *, every: bool) -> None:
-        """`every`: coalescing is off."""
         self._machine = machine
         self._primary = primary
         self._every = every
@@ -114,7 +113,6 @@ class Overlap:
                 before.release()
 
     def _next(self) -> bool:
-        """Wait for a version to copy; whether there is one."""
         with self._changed:
             self._changed.wait_for(lambda: (self._n > self._copied and not self._updating) or self._closed)
             if self._n == self._copied:
@@ -124,7 +122,6 @@ class Overlap:
 
 
 def measure_large(setting: Setting) -> dict[str, Any]:
-    """The costs, then the runs in turn."""
     service = SERVICES["ol-large"]
     (stage,) = load(service.path).spec.stages
     assert stage.model is not None  # as the file has it
@@ -215,7 +212,6 @@ def _run(machine: Machine, primary: Primary, queries: Sequence[Sequence[Inputs]]
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """The costs, the runs, and what is computed from the costs."""
     costs = result["costs"]
     steps = [
         [name, f"{costs[f'{name}_wall_ms']:.0f}", f"{costs[f'{name}_cpu_ms']:.0f}", _rate(costs, name)]

@@ -87,7 +87,6 @@ def _note(figures: dict[str, dict[str, float]], before: Snapshot, after: Snapsho
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """One row for each service and mode."""
     rows = []
     for name in dict.fromkeys(row["service"] for row in result["rows"]):
         for mode in ("none", "nspb"):

@@ -20,7 +20,6 @@ _BASES = ("none", "nspb", "nspb")  # what each column of `_together` compares wi
 
 
 def measure_latency(setting: Setting) -> dict[str, Any]:
-    """Every service at one batch size, its own code computing."""
     return _measure(setting, "latency", setting.services, (BATCH,))
 
 
@@ -31,7 +30,6 @@ def measure_emulated(setting: Setting) -> dict[str, Any]:
 
 
 def measure_sizes(setting: Setting) -> dict[str, Any]:
-    """Every service at every batch size, its own code computing."""
     return _measure(setting, "sizes", setting.services, setting.sizes)
 
 
@@ -143,7 +141,6 @@ def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
 def _line(
     rows: list[dict[str, Any]], service: str, batch: int, modes: list[str], figure: str, base: str = "none"
 ) -> list[str]:
-    """A figure of the base, and what the other modes come to over it, repeat by repeat."""
     mine = [row for row in rows if row["service"] == service and row["batch"] == batch]
     under = {row["repeat"]: row[figure] for row in mine if row["mode"] == base}
     line = [SERVICES[service].title, str(batch), median_spread([under[key] for key in sorted(under)], "{:.1f}")]
@@ -155,7 +152,6 @@ def _line(
 
 
 def _together(rows: list[dict[str, Any]], modes: list[str]) -> Table:
-    """All services, sizes and repeats in one: each cell is noisy, and they are many."""
     cells: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
         cells.setdefault((row["service"], row["batch"], row["repeat"]), {})[row["mode"]] = row["p50"]

@@ -111,7 +111,6 @@ def _sizes(setting: Setting, pipeline: str) -> dict[str, int]:
 
 
 def _disk(setting: Setting, pipeline: str) -> int:
-    """Bytes of all segments of the shard's two logs, without their indexes."""
     logs = setting.folder / "kafka" / "log"
     files = [file for topic in _names(pipeline) for file in (logs / f"{topic}-0").glob("*.log")]
     return sum(file.stat().st_size for file in files if file.exists())
@@ -122,7 +121,6 @@ def _names(pipeline: str) -> tuple[str, str]:
 
 
 def _read(setting: Setting, pipeline: str) -> dict[str, int]:
-    """What a new reader gets of both logs, from their beginnings to their ends."""
     settings = {"group.id": "bench", "enable.auto.commit": False, "fetch.message.max.bytes": 8 << 20}
     consumer = Consumer({**setting.cluster.confluent(), **settings})
     found = {"read_bytes": 0, "records": 0, "tombstones": 0}

@@ -31,7 +31,6 @@ class PacedModel(_Paced):
     """A stateless model."""
 
     def predict(self, batch: Any) -> Sequence[Mapping[str, Any]]:
-        """Run a batch, in no less than the given time."""
         began = time.monotonic()
         outputs: Sequence[Mapping[str, Any]] = self._model.predict(batch)
         self._wait(began)
@@ -42,18 +41,15 @@ class PacedStateful(_Paced):
     """A stateful model; its `update` takes what it takes."""
 
     def initialize(self) -> Any:
-        """Make the state to start from."""
         return self._model.initialize()
 
     def compute(self, state: Any, batch: Any) -> Sequence[Mapping[str, Any]]:
-        """Answer a batch, in no less than the given time."""
         began = time.monotonic()
         outputs: Sequence[Mapping[str, Any]] = self._model.compute(state, batch)
         self._wait(began)
         return outputs
 
     def update(self, state: Any, batch: Any, outputs: Any) -> Any:
-        """Change the state."""
         return self._model.update(state, batch, outputs)
 
 

@@ -21,7 +21,6 @@ _STEPS = (
 
 
 def computed_table(costs: dict[str, float]) -> Table:
-    """One row a step. `costs`: of `agents.bench.hams.hidden`, in ms for `state_mb`."""
     scale = STATE_MB / costs["state_mb"]
     here = f"for {costs['state_mb']:.0f} MB here"
     sent = 1e3 * STATE_MB / NETWORK_MB_S

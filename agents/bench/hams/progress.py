@@ -18,7 +18,6 @@ class Progress:
     """The rows of each section, in its folder."""
 
     def __init__(self, folder: Path, *, go_on: bool) -> None:
-        """Without `go_on` what was measured before is measured anew."""
         self._folder = folder
         self._go_on = go_on
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def measure_recovery(setting: Setting) -> dict[str, Any]:
-    """Every blow, several times. What was measured before is not again."""
     rows = setting.progress.rows("recovery")
     known = {(row["service"], row["blow"], row["mode"], row["rate"]) for row in rows}
     for blow in blows(setting.services, setting.modes, setting.rate):
@@ -48,7 +47,6 @@ def measure_recovery(setting: Setting) -> dict[str, Any]:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """One row for each blow."""
     rows = [
         [
             SERVICES[row["service"]].title,

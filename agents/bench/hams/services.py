@@ -37,7 +37,6 @@ class Service:
 
     @property
     def path(self) -> Path:
-        """Its pipeline file."""
         return PIPELINES / self.file
 
 
@@ -102,5 +101,4 @@ def replication(mode: str) -> dict[str, Any]:
 
 
 def label(mode: str) -> str:
-    """What tables call a mode."""
     return _LABELS.get(mode, mode)

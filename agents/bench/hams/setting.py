@@ -35,7 +35,6 @@ class Setting:
     _runs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def run(self) -> int:
-        """Give a run its number: no two pipelines have the same name."""
         return next(self._runs)
 
 

@@ -45,7 +45,6 @@ _WITHIN = 300.0  # seconds for one version, or one state to be read
 
 
 def make_state(megabytes: float, tensors: int = 20) -> dict[str, Any]:
-    """A state of random numbers, in equal tensors."""
     random = np.random.default_rng(0)
     each = int(megabytes * 1_000_000 / tensors / 4)
     return {f"layer{number}.weight": random.random(each, np.float32) for number in range(tensors)}
@@ -69,7 +68,6 @@ def change(state: dict[str, Any], share: float, step: int) -> None:
 
 
 def make_topics(settings: ClientSettings, pipeline: str) -> None:
-    """Create what a pipeline with one stateful stage needs, as `serve` does."""
     stage = StageSpec(name=STAGE, model="bench:Model", state="shared")
     ensure(settings, topic_plan(PipelineSpec(name=pipeline, slo=1.0, partitions=1, stages=(stage,))))
 
@@ -93,7 +91,6 @@ class Primary:
         self._writer = StateWriter(settings, pipeline, PLACE, 1, *told, retention=self._retention, retain=retain)
 
     def _found(self, settings: ClientSettings, pipeline: str) -> None:
-        """Append the fence and the base that an epoch begins with."""
         appender = Appender(settings, pipeline, PLACE, self._mailbox.post, self._failed)
         try:
             acked: list[bool] = []
@@ -170,7 +167,6 @@ class Backup:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of chunks that were read."""
         return self._standby.read_bytes
 
     def until_at(self, version: Version) -> Applied:
@@ -186,22 +182,18 @@ class Backup:
         return self._applied[-1]
 
     def records(self, batch: Sequence[Read]) -> None:
-        """Take what was read of the version log."""
         for read in batch:
             if isinstance(read.record, Fence | Base | Manifest) and self._logs.take(PLACE, read.record):
                 self._standby.heard(read.record, self._logs.log(PLACE).history)
         self._standby.durable(self._logs.newest_durable(PLACE))
 
     def caught_up(self, place: Place) -> None:
-        """Read the chunks from now on."""
         self._logs.caught_up(place)
         self._standby.begin()
         self._standby.durable(self._logs.newest_durable(place))
 
     def fell_behind(self, place: Place) -> None:
-        """Note that the reader was away."""
         self._logs.fell_behind(place)
 
     def failed(self, error: SpillwayError) -> None:
-        """Note that a reader has ended."""
         self._failure = error

@@ -29,7 +29,6 @@ def measure_standbys(setting: Setting) -> dict[str, Any]:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """With and without."""
     rows = [
         [
             str(each["standbys"]),

@@ -85,7 +85,6 @@ def _stage(stage: Mapping[str, Any], blow: Blow, hold: Path) -> dict[str, Any]:
 
 @contextmanager
 def under_load(setting: Setting, blow: Blow) -> Iterator[Struck]:
-    """Serve a blow's service, warm."""
     cell = Cell(SERVICES[blow.service], blow.mode, _BATCH)
     hold = setting.folder / "hold"
     file = variant(cell, setting.folder, setting.run(), gather=0.0).path
@@ -172,7 +171,6 @@ class Struck:
         raise SpillwayError(f"{self._name}: no process of stage {stage} is there; see its logs")
 
     def _again(self) -> int:
-        """How many requests the processes have computed again until now."""
         logs = (self._run_dir / self._name / "logs").glob("*.log")
         return sum(int(count) for log in logs for count in _AGAIN.findall(log.read_text(errors="replace")))
 
@@ -195,7 +193,6 @@ class Struck:
         return float(min(found))
 
     def _sent_by(self, stage: str, since: float) -> Iterator[Any]:
-        """All that came, from just before a moment on, where a stage sends to."""
         pipeline, settings = self._pipeline, self._setting.cluster.confluent()
         after = pipeline.graph.successors[stage]
         read = [topics.stage_input(self._name, each) for each in after] or [topics.outcomes(self._name)]

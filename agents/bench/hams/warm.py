@@ -23,7 +23,6 @@ _WITHIN = 30.0
 
 
 def warm(settings: ClientSettings) -> None:
-    """Write chunks to a topic of their own, which is deleted then."""
     admin = AdminClient({**settings.confluent(), "log_level": 2})
     topic = NewTopic(_TOPIC, 1, 1, config={"max.message.bytes": str(STATE_BYTES)})
     admin.create_topics([topic])[_TOPIC].result(_WITHIN)

@@ -59,7 +59,6 @@ class Replicated:
         self.versions: list[dict[str, int]] = []
 
     def step(self, batch: Sequence[Inputs]) -> list[Mapping[str, Any]]:
-        """Compute and update a batch, and note what its version writes."""
         outputs = self._machine.compute(batch)
         touched = self._machine.update()
         state = self._machine.state
@@ -96,7 +95,6 @@ def _recorded(n: int, size: int) -> Batch:
 
 
 def measure_bytes(setting: Setting) -> dict[str, Any]:
-    """Every stateful stage of every service."""
     rows = []
     for name in setting.services:
         service = SERVICES[name]
@@ -137,7 +135,6 @@ def _run(service: Service, groups: int) -> dict[str, list[dict[str, int]]]:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """One row for each stage; medians of its versions."""
     rows = []
     for row in result["rows"]:
         versions = row["versions"]

@@ -40,7 +40,6 @@ def _of(figures: list[Figures]) -> dict[str, Any]:
 
 
 def tables(result: Result) -> list[Table]:
-    """One table for each dispatch."""
     names = {"worker": "a queue per worker", "shared": "one queue per stage"}
     return [_table(result[dispatch], f"lv, {TRACE}, {name}") for dispatch, name in names.items()]
 

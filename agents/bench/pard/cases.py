@@ -89,7 +89,6 @@ class Figures:
 
 
 def real_traces() -> tuple[str, ...]:
-    """Names of the real traces that are here."""
     return tuple(name for name, file in REAL.items() if (SHARED_TRACES / file).is_file())
 
 
@@ -119,7 +118,6 @@ class Setup:
 
 
 def set_up(case: Case) -> Setup:
-    """Make a case's arrivals and size its stages."""
     spec = application(case.app).spec
     batches = {}
     if case.replan:
@@ -137,7 +135,6 @@ def set_up(case: Case) -> Setup:
 
 
 def simulated(case: Case, setup: Setup, observer: Observer | None = None) -> SimulationResult:
-    """Run a case."""
     return simulate(
         application(case.app),
         setup.arrivals,
@@ -154,7 +151,6 @@ def simulated(case: Case, setup: Setup, observer: Observer | None = None) -> Sim
 
 
 def run_case(case: Case) -> Figures:
-    """Run a case and keep its figures."""
     setup = set_up(case)
     before = time.process_time()
     result = simulated(case, setup)
@@ -184,7 +180,6 @@ def run_case(case: Case) -> Figures:
 
 
 def good_of(result: SimulationResult) -> NDArray[np.bool_]:
-    """Say which requests were answered within the SLO."""
     return np.asarray((result.kind == PREDICTION) & (result.finished - result.due <= result.slo))
 
 
@@ -198,7 +193,6 @@ class Runner:
         self._known: dict[Case, Figures] = {}
 
     def run(self, cases: Iterable[Case]) -> dict[Case, Figures]:
-        """Give the figures of all these cases."""
         asked = list(dict.fromkeys(cases))
         new = [case for case in asked if case not in self._known]
         for done, (case, figures) in enumerate(zip(new, self._figures(new), strict=True)):
@@ -214,7 +208,6 @@ class Runner:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """What was run so far."""
         figures = self._known.values()
         return {
             "cases": len(self._known),

@@ -64,7 +64,6 @@ def _view() -> StageView:
 
 
 def _decisions(name: str, count: int) -> dict[str, float]:
-    """Seconds for one push and pop, and for one push, pop and judge, with QUEUE requests waiting."""
     rng = np.random.default_rng(0)
     sent = np.arange(2 * count + QUEUE) / RATE
     deadlines = (sent + 0.5 + 0.1 * rng.standard_normal(len(sent))).tolist()
@@ -89,7 +88,6 @@ def _decisions(name: str, count: int) -> dict[str, float]:
 
 
 def cost_tables(result: Result) -> list[Table]:
-    """Microseconds, and the share of a request's latency over all its stages."""
     rows = []
     for name, each in result["policies"].items():
         share = each["depq"] * result["stages"] / result["latency"]
@@ -116,7 +114,6 @@ def measure_speed(setting: Setting) -> Result:
 
 
 def _speed(policy: str, requests: int) -> dict[str, Any]:
-    """A Poisson stream at 70 % of the capacity of the reference's workers."""
     case = Case("lv", "steady", policy, seconds=1)
     spec = application("lv").spec
     workers = tuple(stage.workers for stage in spec.stages)

@@ -41,7 +41,6 @@ def measure_slo(setting: Setting) -> Result:
 
 
 def slo_tables(result: Result) -> list[Table]:
-    """A row for each SLO."""
     rows = []
     for slo in result["slos"]:
         drops = {each: result["drop"].get(f"{slo} {each}") for each in ALL}
@@ -63,7 +62,6 @@ def slo_tables(result: Result) -> list[Table]:
 
 
 def measure_stress(setting: Setting) -> Result:
-    """Run lv under steady load from half to three times its capacity."""
     seconds = 8 if setting.quick else STRESS_SECONDS
     cases = {
         (load, policy): Case("lv", STEADY, policy, seconds=seconds, load=load)
@@ -86,7 +84,6 @@ def measure_stress(setting: Setting) -> Result:
 
 
 def stress_tables(result: Result) -> list[Table]:
-    """Goodput, and the gap to the optimum, at each load."""
     curves: dict[str, list[dict[str, Any]]] = result["curves"]
     rows = []
     for index, point in enumerate(curves["pard"]):
@@ -157,7 +154,6 @@ TITLES = {
 
 
 def sensitivity_tables(result: Result) -> list[Table]:
-    """A table for each parameter."""
     found = []
     for what, lines in result["curves"].items():
         values = list(next(iter(lines.values())))

@@ -65,7 +65,6 @@ def _cell(figures: list[Figures]) -> dict[str, Any]:
 
 
 def tables(result: Result) -> list[Table]:
-    """Each cell, then who wins."""
     found = []
     for dispatch, name in (("worker", "a queue per worker"), ("shared", "one queue per stage")):
         cells: Cells = result[dispatch]
@@ -92,7 +91,6 @@ def _shown(cell: dict[str, Any], policy: str, what: str, *, rates: bool) -> str:
 
 
 def mean_of(cell: dict[str, Any], policy: str, what: str) -> float:
-    """The mean over the seeds."""
     return statistics.fmean(cell[policy][what])
 
 

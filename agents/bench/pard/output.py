@@ -29,7 +29,6 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def markdown(self) -> str:
-        """The table as Markdown."""
         lines = [f"**{self.title}**", "", _line(self.columns), _line(["---"] * len(self.columns))]
         lines += [_line(row) for row in self.rows]
         for note in self.notes:
@@ -42,7 +41,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """A share as a percentage."""
     return f"{100 * share:.{digits}f}"
 
 
@@ -70,7 +68,6 @@ def ratio(value: float, base: float) -> float | None:
 
 
 def times(value: float | None) -> str:
-    """A ratio as text."""
     if value is None:
         return "-"
     return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"  # noqa: PLR2004

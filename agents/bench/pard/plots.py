@@ -58,7 +58,6 @@ def _legend(axes: Axes) -> None:
 
 
 def draw_matrix(result: Result, folder: Path) -> list[Path]:
-    """Bars of drop and invalid rates for each cell."""
     files: list[Path] = []
     with chart(files, folder, "matrix", rows=2, width=12.0) as axes:
         for each, what in zip(axes, ("drop", "invalid"), strict=True):
@@ -78,7 +77,6 @@ def _bars(axes: Axes, cells: dict[str, Any], what: str) -> None:
 
 
 def draw_windows(result: Result, folder: Path) -> list[Path]:
-    """The worst windows against their width."""
     files: list[Path] = []
     cells = result["cells"]
     widths = [float(width) for width in result["widths"]]
@@ -96,7 +94,6 @@ def draw_windows(result: Result, folder: Path) -> list[Path]:
 
 
 def draw_slo(result: Result, folder: Path) -> list[Path]:
-    """The drop rate against the SLO."""
     files: list[Path] = []
     with chart(files, folder, "slo") as (axes,):
         for policy in ALL:
@@ -110,7 +107,6 @@ def draw_slo(result: Result, folder: Path) -> list[Path]:
 
 
 def draw_stress(result: Result, folder: Path) -> list[Path]:
-    """Goodput against the load."""
     files: list[Path] = []
     curves = result["curves"]
     with chart(files, folder, "stress") as (axes,):
@@ -126,7 +122,6 @@ def draw_stress(result: Result, folder: Path) -> list[Path]:
 
 
 def draw_sensitivity(result: Result, folder: Path) -> list[Path]:
-    """A curve for each line of each parameter."""
     files: list[Path] = []
     curves = result["curves"]
     with chart(files, folder, "sensitivity", rows=2, columns=2) as axes:
@@ -143,7 +138,6 @@ def draw_sensitivity(result: Result, folder: Path) -> list[Path]:
 
 
 def draw_scaling(result: Result, folder: Path) -> list[Path]:
-    """Losses over time while workers are added."""
     files: list[Path] = []
     course = result["course"]
     with chart(files, folder, "scaling", rows=2, width=9.0) as (top, bottom):
@@ -173,7 +167,6 @@ def _share(lost: list[int], requests: list[int], over: int = 5) -> list[float]:
 
 
 def draw_stages(result: Result, folder: Path) -> list[Path]:
-    """Drops per stage, densities of summed waits, and budgets over time."""
     files: list[Path] = []
     names, policies = result["stages"], result["policies"]
     with chart(files, folder, "stages", columns=2) as (left, right):
@@ -235,7 +228,6 @@ def draw_timeline(result: Result, folder: Path) -> list[Path]:
 
 
 def _draw_mu(result: Result, folder: Path, files: list[Path]) -> None:
-    """Mu of the first stage, shaded where the high budgets come first."""
     shown = {policy: run["pressure"] for policy, run in result["runs"].items() if run["pressure"]}
     if not shown:
         return
@@ -252,7 +244,6 @@ def _draw_mu(result: Result, folder: Path, files: list[Path]) -> None:
 
 
 def _draw_ways(result: Result, folder: Path, files: list[Path]) -> None:
-    """Single requests: queue, wait, run in each stage."""
     colors = {"queue": "#d98e04", "wait": "#3b6fb6", "run": "#2a7f62"}
     for policy in ("pard", "spillway"):
         ways = result["runs"].get(policy, {}).get("ways", {})

@@ -33,11 +33,9 @@ class Setting:
     without: tuple[str, ...] = ()  # policies that are left out
 
     def policies(self, names: Iterable[str] = ALL) -> tuple[str, ...]:
-        """Those of `names` that there are, and that are not left out."""
         return tuple(name for name in names if name.partition(":")[0] in POLICIES and name not in self.without)
 
     def some(self, values: Iterable[Any], few: int = 2) -> list[Any]:
-        """All values, or the first few where it has to be quick."""
         return list(values)[: few if self.quick else None]
 
 
@@ -53,12 +51,10 @@ class Section:
 
 
 def no_charts(_result: Result, _folder: Path) -> list[Path]:
-    """Draw nothing."""
     return []
 
 
 def over_seeds(setting: Setting, cases: dict[Any, Case]) -> dict[Any, list[Figures]]:
-    """Run each case with every seed."""
     repeated = {key: [replace(case, seed=seed) for seed in setting.seeds] for key, case in cases.items()}
     found = setting.runner.run(_flat(repeated.values()))
     return {key: [found[case] for case in group] for key, group in repeated.items()}

@@ -83,12 +83,10 @@ def _waits(case: Case) -> dict[str, Any]:
 
 
 def planned(spec: PipelineSpec) -> dict[str, float]:
-    """Seconds of a batch of the planned size, by stage."""
     return {stage.name: stage.emulated.duration(stage.batch_size) for stage in spec.stages if stage.emulated}
 
 
 def tables(result: Result) -> list[Table]:
-    """Shares of drops by stage; waits; budgets."""
     names: list[str] = result["stages"]
     return [_drops(result, names), _wait_table(result, names), _budgets(result, names)]
 

@@ -93,7 +93,6 @@ def switches(course: dict[str, list[float]]) -> int:
 
 
 def tables(result: Result) -> list[Table]:
-    """Mu and switches by stage, and the ways of single requests."""
     rows = []
     for name in SWITCHING:
         run = result["runs"].get(name)

@@ -55,7 +55,6 @@ class Observed:
         self._at: float | None = None
 
     def report(self, now: float, load: Load, *, hbf: bool = False) -> StageState:
-        """Close the period and say what it, and the windows, hold."""
         span = self._view.period if self._at is None else now - self._at
         last, self._last, self._at = self._last, load, now
         arrived, batches = load.arrived - last.arrived, load.batches - last.batches
@@ -88,7 +87,6 @@ class Observed:
         )
 
     def _lengthen(self, arrived: int, span: float) -> None:
-        """Set the window's length where it follows the workload."""
         if self._variation is not None:
             self._variation.see(arrived, span)
             self._mean.length = guided(self._variation.coefficient)
@@ -108,7 +106,6 @@ class Observed:
             new = new[len(part) :]
 
     def _longest(self, now: float) -> float:
-        """Give the longest of the window's buckets."""
         self._worst = [(at, value) for at, value in self._worst if now - at < self._mean.length - 1e-9]
         if self.longest > 0:
             self._worst.append((now, self.longest))

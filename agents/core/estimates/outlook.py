@@ -50,7 +50,6 @@ class Later:
 
     @property
     def total(self) -> float:
-        """L_sub."""
         return self.queueing + self.execution + self.waits + self.transfers
 
 
@@ -79,7 +78,6 @@ class Outlook:
     redrawn: ClassVar[float] = 1.0 - 1e-6  # seconds after which waits are drawn anew
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
-        """`share`: lambda, the quantile of the summed batch waits. `draws`: M."""
         self._facts = view.facts
         self._successors = view.successors
         self._places = {name: place for place, name in enumerate(view.successors)}
@@ -119,7 +117,6 @@ class Outlook:
     # One stage -------------------------------------------------------------------------------------------------
 
     def queueing(self, stage: str) -> float:
-        """Give q: the mean over the replicas, by the requests of each."""
         found = self._queueing.get(stage)
         if found is None:
             states = self._states.get(stage, ())
@@ -179,7 +176,6 @@ class Outlook:
         return Later(queueing, execution, self._waiting(path), path, self.transfers(path))
 
     def _waiting(self, path: tuple[str, ...]) -> float:
-        """w: the quantile of the sum of the batch waits along the path."""
         found = self._waits.get(path)
         if found is None:
             total: NDArray[np.float64] = NONE

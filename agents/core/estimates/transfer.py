@@ -33,11 +33,9 @@ class Transfer:
         self._ways: deque[tuple[float, float]] = deque(maxlen=_MANY)  # when it ended, and how long it was
 
     def hear(self, now: float, seconds: float) -> None:
-        """Take what one message took."""
         self._ways.append((now, min(max(0.0, seconds), _MOST)))
 
     def seconds(self, now: float) -> float:
-        """Give what to expect of one more; 0 where nothing is known."""
         ways = self._ways
         if ways and ways[-1][0] < now - SILENCE:
             ways.clear()

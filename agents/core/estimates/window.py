@@ -26,7 +26,6 @@ class RecentMean:
         self._buckets: deque[tuple[float, float, int]] = deque()  # (closed at, sum, count)
 
     def close(self, now: float, total: float, count: int) -> None:
-        """Close a bucket: `count` values were seen, `total` altogether."""
         buckets = self._buckets
         if count:
             buckets.append((now, total, count))

@@ -67,7 +67,6 @@ def effective(spec: PipelineSpec, instead: str | None = None) -> dict[str, str]:
 
 
 def words_for(spec: PipelineSpec, instead: str | None = None) -> str:
-    """What `effective` gives, in a line for people."""
     settings = effective(spec, instead)
     if len(set(settings.values())) > 1:
         return "policies: " + ", ".join(f"{stage} {setting}" for stage, setting in settings.items())

@@ -63,22 +63,18 @@ class Adaptive(Policy):
 
     @property
     def high_first(self) -> bool:
-        """Whether the largest budgets come first now."""
         return self._high
 
     @property
     def pressure(self) -> Pressure:
-        """Mu and eps, as last worked out."""
         return self._pressure
 
     # The order -------------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:  # noqa: ARG002
-        """Take a request to where its budget puts it."""
         self._waiting.push(request)
 
     def pop(self, now: float) -> Request | None:  # noqa: ARG002
-        """Give the request whose turn it is."""
         return self._waiting.pop_high() if self._high else self._waiting.pop_low()
 
     def fill(
@@ -90,7 +86,6 @@ class Adaptive(Policy):
         super().fill(now, starts, room, batch, drops)
 
     def expire(self, now: float, drops: list[tuple[Request, Refusal]]) -> None:
-        """Drop what is past its deadline."""
         while (request := self._waiting.pop_expired(now)) is not None:
             late = 1000 * (now - request.deadline)
             drops.append((request, Refusal(reasons.EXPIRED, f"{late:.1f} ms past its deadline while it waited")))
@@ -99,13 +94,11 @@ class Adaptive(Policy):
         return len(self._waiting)
 
     def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
-        """Forget what `unwanted` picks."""
         return self._waiting.remove(unwanted)
 
     # What passes between stages --------------------------------------------------------------------------------
 
     def report(self, now: float, load: Load) -> StageState | None:
-        """Tell what this queue saw."""
         return self._seen.report(now, load, hbf=self._high)
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:

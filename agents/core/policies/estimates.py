@@ -18,7 +18,6 @@ class _OtherWaits(Pard):
     __slots__ = ()
 
     def later(self, choices: Path) -> Later:
-        """Give the terms that this variant looks at, along the worst path by them."""
         outlook, stage = self._outlook, self.view.stage
         return max(
             (
@@ -37,7 +36,6 @@ class _OtherWaits(Pard):
         )
 
     def terms(self, later: Later) -> Later:
-        """Give what counts of a path's terms."""
         raise NotImplementedError
 
 
@@ -48,7 +46,6 @@ class Back(_OtherWaits):
     __slots__ = ()
 
     def terms(self, later: Later) -> Later:
-        """Nothing."""
         return Later(path=later.path)
 
 
@@ -59,7 +56,6 @@ class ShortestFuture(_OtherWaits):
     __slots__ = ()
 
     def terms(self, later: Later) -> Later:
-        """No queueing."""
         return replace(later, queueing=0.0)
 
 
@@ -70,7 +66,6 @@ class Lower(_OtherWaits):
     __slots__ = ()
 
     def terms(self, later: Later) -> Later:
-        """All but the batch waits, which are 0."""
         return later
 
 
@@ -81,5 +76,4 @@ class Upper(_OtherWaits):
     __slots__ = ()
 
     def terms(self, later: Later) -> Later:
-        """Batch waits of a whole batch each."""
         return replace(later, waits=later.execution)

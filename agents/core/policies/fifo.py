@@ -24,18 +24,15 @@ class Fifo(Policy):
         self._waiting: deque[Request] = deque()
 
     def push(self, now: float, request: Request) -> None:  # noqa: ARG002
-        """Take a request at the end of the line."""
         self._waiting.append(request)
 
     def pop(self, now: float) -> Request | None:  # noqa: ARG002
-        """Give the one that has waited longest."""
         return self._waiting.popleft() if self._waiting else None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
-        """Forget what `unwanted` picks."""
         removed = [request for request in self._waiting if unwanted(request)]
         if removed:
             self._waiting = deque(request for request in self._waiting if not unwanted(request))
@@ -56,7 +53,6 @@ class Naive(Fifo):
         batch: list[Request],
         drops: list[tuple[Request, Refusal]],  # noqa: ARG002
     ) -> None:
-        """Move the longest waiting ones over, unjudged."""
         waiting = self._waiting
         take = waiting.popleft
         for _ in range(min(room, len(waiting))):
@@ -71,7 +67,6 @@ class Expired(Fifo):
     __slots__ = ()
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:  # noqa: ARG002
-        """Refuse what has expired."""
         if request.deadline < now:
             return Refusal(reasons.EXPIRED, f"{1000 * (now - request.deadline):.1f} ms past its deadline")
         return None

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def _behind(stage: str, refusal: Refusal) -> Refusal:
-    """Say that a request is dropped with one that waits behind it."""
     return Refusal(refusal.reason, f"{stage}: one that waits behind it is refused, and with it all before that one")
 
 
@@ -39,14 +38,12 @@ class _Windowed(Fifo):
         self._duration = planned(view)(view.stage)
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:  # noqa: ARG002
-        """Take the measured duration, where there is one."""
         if load.duration > 0:
             self._duration = load.duration
 
     def fill(
         self, now: float, starts: float, room: int, batch: list[Request], drops: list[tuple[Request, Refusal]]
     ) -> None:
-        """Move the first window of `room` requests that all make it, and drop what waits before it."""
         waiting, judge, take = self._waiting, self.judge, self._waiting.popleft
         window: list[Request] = []
         while len(window) < room and waiting:
@@ -70,7 +67,6 @@ class Nexus(_Windowed):
     __slots__ = ()
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        """Refuse what would end here too late."""
         if starts + self._duration > request.deadline:
             return Shortfall(
                 self.view.stage,
@@ -94,7 +90,6 @@ class NexusSplit(_Windowed):
         self._share = share(view, planned(view))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:  # noqa: ARG002
-        """Refuse what would take longer here than is meant for this stage."""
         most = self._share * (request.deadline - request.sent)
         spent = starts + self._duration - request.arrived
         return over(self.view.stage, spent, most) if spent > most else None

@@ -51,11 +51,9 @@ class ArrivalOrder(Pard):
         self._line: deque[Request] = deque()
 
     def push(self, now: float, request: Request) -> None:  # noqa: ARG002
-        """Take a request at the end of the line."""
         self._line.append(request)
 
     def pop(self, now: float) -> Request | None:  # noqa: ARG002
-        """Give the one that has waited longest."""
         return self._line.popleft() if self._line else None
 
     def expire(self, now: float, drops: list[tuple[Request, Refusal]]) -> None:
@@ -65,7 +63,6 @@ class ArrivalOrder(Pard):
         return len(self._line)
 
     def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
-        """Forget what `unwanted` picks."""
         removed = [request for request in self._line if unwanted(request)]
         self._line = deque(request for request in self._line if not unwanted(request))
         return removed

@@ -57,26 +57,21 @@ class OverloadControl(Fifo):
         return None
 
     def _lot(self, request: Request) -> float:
-        """Draw from [0, 1), the same for a request at every root stage."""
         return crc32(pack("dq", request.sent, self.view.seed)) / 2**32
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        """Let everything in, and note how long it queued."""
         self._seen.delays.append(now - request.arrived)
         self._seen.waits.append(starts - now)
         return None
 
     def report(self, now: float, load: Load) -> StageState | None:
-        """Tell the mean queueing delay."""
         return self._seen.report(now, load)
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:  # noqa: ARG002
-        """See whether any stage is overloaded."""
         self._overloaded = next((name for name, told in states.items() if _queueing(told) > self.threshold), "")
 
     @property
     def threshold(self) -> float:
-        """Seconds of queueing above which a stage is overloaded."""
         return self.parameters.threshold
 
 

@@ -67,13 +67,11 @@ class Pard(Adaptive):
         return self._outlook.later(self.view.stage, choices)
 
     def needs(self, request: Request) -> Later:
-        """Give them for one request."""
         if self._predict is None:
             return self._later
         return self.later({**self._predict(request), **request.path})
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        """Refuse what would end too late."""
         needed = self._needed if self._predict is None else self._duration + self.needs(request).total
         if starts + needed > request.deadline:
             return self._short(now, starts, request)

@@ -32,7 +32,6 @@ class Selection:
         return f"{self.name}:{','.join(self.given)}" if self.given else self.name
 
     def build(self, view: StageView) -> Policy:
-        """Make the policy for one queue."""
         if self.parameters is None:
             return self.kind(view)
         kind = cast("Callable[[StageView, BaseModel], Policy]", self.kind)

@@ -36,7 +36,6 @@ def share(view: StageView, weigh: Callable[[str], float]) -> float:
 def _longest(
     stage: str, edges: Mapping[str, Sequence[str]], weigh: Callable[[str], float], known: dict[str, float]
 ) -> float:
-    """Weigh the heaviest path that follows the edges from `stage`, without that stage."""
     if stage not in known:
         ways = (weigh(each) + _longest(each, edges, weigh, known) for each in edges.get(stage, ()))
         known[stage] = max(ways, default=0.0)
@@ -44,8 +43,6 @@ def _longest(
 
 
 def planned(view: StageView) -> Callable[[str], float]:
-    """Weigh a stage by its full batch, as profiled."""
-
     def weigh(stage: str) -> float:
         facts = view.facts.get(stage)
         return facts.duration(facts.batch) if facts is not None else 0.0
@@ -54,7 +51,6 @@ def planned(view: StageView) -> Callable[[str], float]:
 
 
 def over(stage: str, spent: float, most: float) -> Refusal:
-    """Say that a stage's part of the SLO does not suffice."""
     return Refusal(reasons.OVER_SHARE, f"{stage}: {1000 * spent:.1f} ms of {1000 * most:.1f} ms meant for this stage")
 
 
@@ -69,7 +65,6 @@ class ClipperPlusPlus(Fifo):
         self._share = share(view, planned(view))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:  # noqa: ARG002
-        """Refuse when t_b - t_r > SLO_k."""
         most = self._share * (request.deadline - request.sent)
         if now - request.arrived > most:
             return over(self.view.stage, now - request.arrived, most)
@@ -86,7 +81,6 @@ class _Shared(Adaptive):
         self._share = share(view, planned(view))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        """Refuse what would take longer here than is meant for this stage."""
         most = self._share * (request.deadline - request.sent)
         spent = starts + self._duration - request.arrived
         if spent > most:
@@ -114,7 +108,6 @@ class WorstCase(_Shared):
         self._outlook: Outlook = view.shared.setdefault((Outlook, "worst case"), Outlook(view, 0.0, 1))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        """Judge, and note how long this one takes."""
         refusal = super().judge(now, starts, request)
         if refusal is None:
             took = starts + self._duration - request.arrived
@@ -122,7 +115,6 @@ class WorstCase(_Shared):
         return refusal
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Share the SLO anew."""
         super().tick(now, load, states)
         self._outlook.hear(now, states)
 

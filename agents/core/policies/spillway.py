@@ -121,7 +121,6 @@ class Spillway(Pard):
         self._renew()
 
     def push(self, now: float, request: Request) -> None:
-        """Take a request to where its budget puts it."""
         if not len(self._waiting):
             self._since = now
         self._waiting.push(request)
@@ -141,7 +140,6 @@ class Spillway(Pard):
         super().fill(now, starts, room, batch, drops)
 
     def _choose(self) -> None:
-        """Choose the quantile, by what the last of the line would be late by."""
         if self._late <= 0:
             self._share = self._calm
         else:
@@ -177,7 +175,6 @@ class Spillway(Pard):
         return self._duration * self._alone + later.execution + later.transfers
 
     def _short(self, now: float, starts: float, request: Request) -> Shortfall:
-        """Say what the decision reckoned with."""
         refusal = super()._short(now, starts, request)
         if not len(self._waiting):
             refusal.duration *= self._alone
@@ -188,7 +185,6 @@ class Spillway(Pard):
     # What passes between stages --------------------------------------------------------------------------------
 
     def started(self, now: float, requests: Sequence[Request]) -> None:
-        """Note the delays of a batch that starts."""
         if self._pressed:
             longer = self._longer[min(len(requests), len(self._longer) - 1)]
             if self._full > 0:
@@ -201,13 +197,11 @@ class Spillway(Pard):
         return replace(state, queueing=load.queued * self._each, entered=float(self.view.instances))
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Find the estimate, and whether requests wait anywhere, anew."""
         super().tick(now, load, states)
         self._pressed = any(state.queueing > 0 for stage in states.values() for state in stage)
         self._renew()
 
     def _renew(self) -> None:
-        """Work out what is needed from t_e on, with others waiting and without."""
         of, stage = self._set, self.view.stage
         self._each = self._duration / (self.facts.batch * self.view.instances)
         self._shares = {

@@ -37,7 +37,6 @@ class Delays(Outlook):
     redrawn: ClassVar[float] = 0.0
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
-        """`share`: the quantile where none is asked for."""
         super().__init__(view, share, draws)
         self._expected = {stage: expected(view, stage, draws) for stage in view.facts}
         self._levels: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...], float], Later] = {}
@@ -48,7 +47,6 @@ class Delays(Outlook):
         return self.covering(self._quantile, stage, choices)
 
     def covering(self, share: float, stage: str, choices: Path = ANY) -> Later:
-        """Give the same with this quantile of the delays."""
         key = (stage, tuple(sorted(choices.items())) if choices else (), share)
         found = self._levels.get(key)
         if found is None:
@@ -63,7 +61,6 @@ class Delays(Outlook):
         return Later(queueing, alone, self._delay(path, share), path, self.transfers(path))
 
     def _delay(self, path: tuple[str, ...], share: float) -> float:
-        """Give the quantile of the sum of the delays along the path."""
         sums = self._sums.get(path)
         if sums is None:
             draws = [each for each in map(self._drawn_waits, path) if each is not None]
@@ -76,13 +73,11 @@ class Delays(Outlook):
         self._sums.clear()
 
     def _alone(self, stage: str) -> float:
-        """Seconds of a batch of one; where there is no profile, of any batch."""
         facts = self._facts.get(stage)
         full = facts.duration(facts.batch) if facts is not None else 0.0
         return self.duration(stage) * (facts.duration(1) / full if facts is not None and full > 0 else 1.0)
 
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
-        """Give draws of a stage's delays; for a silent one of those expected."""
         values = self._expected.get(stage)
         if stage not in self._draws and values is not None and self._anything and not self._states.get(stage):
             self._draws[stage] = self._sampler.draw(self._places.get(stage, len(self._places)), values)

@@ -54,7 +54,6 @@ class StageApp(faust.App):  # type: ignore[misc]
 
     @property
     def stage_consumer(self) -> StageConsumer:
-        """The consumer, as what it is here."""
         return self.consumer  # type: ignore[no-any-return]
 
     @property

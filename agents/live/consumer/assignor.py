@@ -28,18 +28,15 @@ class InstanceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     name = "spillway-instances"
 
     def __init__(self, instance: str, reads: Callable[[int], bool] | None = None) -> None:
-        """`reads`: which partitions are assigned at all; the same for all members."""
         self._instance = instance.encode()
         self._reads = reads
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """Say which topics this member reads, and which instance it is."""
         return ConsumerProtocolMemberMetadata(_VERSION, sorted(topics), self._instance)
 
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Give partition i of each topic to member i modulo their number."""
         ordered = sorted(members, key=lambda member: (natural(bytes(members[member].user_data or b"")), member))
         shares: dict[str, dict[str, list[int]]] = {member: {} for member in members}
         for topic in sorted({topic for metadata in members.values() for topic in metadata.subscription}):

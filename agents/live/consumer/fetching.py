@@ -42,7 +42,6 @@ class KeepingClient:
         return getattr(self._client, name)
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
-        """Send as the client does; keep what a fetch brought."""
         response = await self._client.send(node_id, request, **options)
         if type(request).__name__.startswith("FetchRequest"):
             for topic, partitions in response.topics:
@@ -131,7 +130,6 @@ class Drain:
             self._out_of_range(tp, failed._error.args[0][tp])
 
     def _release(self, tp: TopicPartition) -> None:
-        """Let the fetcher fetch this partition again."""
         del self._fetcher._records[tp]
         self._fetcher._notify(self._fetcher._wait_consume_future)
 

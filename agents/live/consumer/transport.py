@@ -62,9 +62,7 @@ class Owner(Protocol):
         """Say what may be committed now, by partition; what has been committed before need not be repeated."""
         ...
 
-    def committed(self, offsets: Mapping[int, Commit]) -> None:
-        """Learn what has been committed."""
-        ...
+    def committed(self, offsets: Mapping[int, Commit]) -> None: ...
 
     async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int]:
         """Take over exactly these partitions; no record of theirs has been delivered in the new epoch yet.
@@ -73,9 +71,7 @@ class Owner(Protocol):
         """
         ...
 
-    def crashed(self, error: BaseException) -> None:
-        """Learn that the consumer cannot go on."""
-        ...
+    def crashed(self, error: BaseException) -> None: ...
 
 
 class StageConsumer(driver.Consumer):  # type: ignore[misc]
@@ -119,7 +115,6 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         self._thread.wake()
 
     def close_flow(self) -> None:
-        """Take nothing more, whatever the group does; commits and heartbeats go on."""
         self._closed_flow = True
         self.stop_flow()
 
@@ -178,19 +173,16 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
             self.owner.crashed(error)
 
     def crashed(self, error: BaseException) -> None:
-        """Tell the owner that nothing will come any more."""
         self.owner.crashed(error)
 
     # -- rebalance -------------------------------------------------------------------------------------------------
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Stop the flow, commit what is done, and let Faust go on."""
         self.stop_flow()
         await self.commit()
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Tell the stage before anything of the new assignment can be delivered."""
         self.stop_flow()
         try:
             self._starts = await self.owner.assigned(frozenset(tp.partition for tp in assigned))
@@ -200,7 +192,6 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Seek to where the owner has said that reading goes on."""
         offsets: Mapping[TP, int] = await super().seek_to_committed()
         told = {
             TP(tp.topic, tp.partition): self._starts[tp.partition] for tp in offsets if tp.partition in self._starts
@@ -215,7 +206,6 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
     # -- commit ----------------------------------------------------------------------------------------------------
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - Faust's signature
-        """Commit what the stage's tracker has released, and nothing else."""
         commits = self.owner.commits()
         mine = {tp.partition: tp for tp in self.assignment()}
         offsets = {partition: commit for partition, commit in commits.items() if partition in mine}

@@ -42,7 +42,6 @@ class UnheardError(OustedError):
 
 
 def fenced(who: str, cause: KafkaError) -> FencedError:
-    """Say that `who` was replaced, and what to look at."""
     return FencedError(
         f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is right "
         "when that gate replaced this one; otherwise two gates were started with the same replica number"
@@ -50,12 +49,10 @@ def fenced(who: str, cause: KafkaError) -> FencedError:
 
 
 def ousted(who: str, cause: KafkaError) -> OustedError:
-    """Say that the group has another member called `who`."""
     return OustedError(f"gate {who} has lost its place in its group: {cause.str()}")
 
 
 def is_fencing(cause: KafkaError) -> bool:
-    """Whether this error says that another instance runs under the same ids."""
     return cause.code() in _FENCED_CODES or "fenced" in cause.str().lower()
 
 

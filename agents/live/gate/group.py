@@ -48,7 +48,6 @@ def member_settings(settings: ClientSettings, pipeline: str, replica: int) -> di
 
 
 def member(settings: ClientSettings, pipeline: str, replica: int) -> Consumer:
-    """A consumer that can join the gates' group."""
     return Consumer(member_settings(settings, pipeline, replica), logger=log)
 
 

@@ -113,7 +113,6 @@ class _Sight:
         self._outputs = outputs
 
     def persisting(self) -> frozenset[Hang]:
-        """What hangs at every look."""
         hanging = self._look()
         sure = time.monotonic() + _SURE_SECONDS
         while hanging and time.monotonic() < sure:

@@ -103,7 +103,6 @@ class Gate:
         means.metrics.held = lambda: self._core.pending + self._core.waiting
 
     def start(self) -> None:
-        """Fence every predecessor of the same name, then join the group."""
         self._writer.open(_WRITE_SECONDS)
         self._join()
 
@@ -136,7 +135,6 @@ class Gate:
         return f"no round has ended for {since:.0f} s" if since > ROUND_SECONDS else ""
 
     def round(self) -> None:
-        """Take what is there, and write what it comes to."""
         self._heed_room()
         messages = self._next()
         now = self._clock()
@@ -157,7 +155,6 @@ class Gate:
     # Reading ---------------------------------------------------------------------------------------------------
 
     def _next(self) -> list[Any]:
-        """Wait for a message; take those along that have been fetched already."""
         held = self._states is not None and self._core.held > 0
         first = self._consumer.poll(_HOLDING_POLL_SECONDS if held else _POLL_SECONDS)
         if first is None:
@@ -213,7 +210,6 @@ class Gate:
             self._core.skip(taken.raw.partition, taken.raw.offset)
 
     def _read_again(self, now: float) -> None:
-        """Have back the payloads of reports that waited for others without them."""
         fetches = self._core.take_fetches()
         for fetch, message in self._memory.read_again(fetches, _AGAIN_SECONDS) if fetches else ():
             payload, loss = self._wire.again(fetch, message)
@@ -221,7 +217,6 @@ class Gate:
             self._core.fetched(fetch, payload, loss)
 
     def _out_of_range(self, message: Any) -> None:
-        """Read a partition on, or leave it stopped: the log does not have its position any more."""
         partition, position = message.partition(), message.offset()
         if partition not in self._standing:
             return  # revoked while it was in hand
@@ -239,7 +234,6 @@ class Gate:
     # Writing ---------------------------------------------------------------------------------------------------
 
     def _write(self, releases: Sequence[Release]) -> None:
-        """Write everything in one transaction, or begin again from what is committed if it was aborted."""
         self._committed_at = time.monotonic()
         commits = self._core.commits()
         written = {release.partition for release in releases}
@@ -300,7 +294,6 @@ class Gate:
     # Partitions come and go ------------------------------------------------------------------------------------
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take over partitions: nothing of them is read before their memory is."""
         begun = time.monotonic()
         places = self._load([partition.partition for partition in partitions])
         consumer.incremental_assign(places)

@@ -131,7 +131,6 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
 
 
 def _states(config: GateProcessConfig) -> GateStates | None:
-    """The version logs, where the pipeline has any."""
     spec = config.pipeline.spec
     return GateStates(config.settings, spec.name, spec.places) if spec.places else None
 
@@ -147,7 +146,6 @@ class _Membership:
         return gate_group.member(self._config.settings, self._config.pipeline.spec.name, self._config.replica)
 
     def work(self, gate: Gate, stopping: Callable[[], bool]) -> None:
-        """Run `gate` until `stopping()`, through any number of oustings that no successor has caused."""
         while True:
             try:
                 gate.run(stopping)
@@ -215,7 +213,6 @@ def build(
 
 
 def transactional_writer(config: GateProcessConfig) -> TransactionalWriter:
-    """The writer that makes a gate exact."""
     return TransactionalWriter(
         config.settings.confluent(),
         instance_id(config.pipeline.spec.name, GATE, config.replica),
@@ -224,5 +221,4 @@ def transactional_writer(config: GateProcessConfig) -> TransactionalWriter:
 
 
 def limits_of(pipeline: Pipeline) -> Limits:
-    """The bounds on this pipeline's messages."""
     return merge(pipeline.spec.limits)

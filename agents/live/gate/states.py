@@ -29,7 +29,6 @@ class GateStates:
     """The version logs of a pipeline, as its gate has heard them."""
 
     def __init__(self, settings: ClientSettings, pipeline: str, places: Iterable[Place], **reading: Any) -> None:
-        """Begin to read. `reading`: as for a `LogReader`."""
         self._mailbox = Mailbox()
         self._changed = False
         self._failure: SpillwayError | None = None
@@ -37,7 +36,6 @@ class GateStates:
 
     @property
     def logs(self) -> Logs:
-        """What is durable and what is dead."""
         return self._feed.logs
 
     def news(self) -> bool:
@@ -62,7 +60,6 @@ class GateStates:
         self._await(lambda: bool(reached), within)
 
     def close(self) -> None:
-        """Read no more."""
         self._feed.close()
 
     def _await(self, done: Callable[[], bool], within: float) -> None:

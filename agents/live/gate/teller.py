@@ -45,7 +45,6 @@ class Teller:
         )
 
     def tell(self, now: float) -> None:
-        """Say the word if it is time to."""
         if now - self._said < self._period:
             return
         span, self._said = min(now - self._said, self._period), now
@@ -58,5 +57,4 @@ class Teller:
         self._producer.poll(0)
 
     def close(self) -> None:
-        """Forget what is unsaid."""
         self._producer.purge()

@@ -150,13 +150,11 @@ class TransactionalWriter:
         return bool(listed) and not self._nodes <= listed
 
     def _note_nodes(self) -> None:
-        """Learn which nodes there are by now: one that came back since may go again."""
         if time.monotonic() >= self._look_at:
             self._nodes = self._listed() or self._nodes
             self._look_at = time.monotonic() + _LOOK_SECONDS
 
     def _listed(self) -> frozenset[int]:
-        """The nodes that the cluster has now; none where nobody answers."""
         try:
             return frozenset(self._producer.list_topics(_OFFSETS, _LIST_SECONDS).brokers)
         except KafkaException:

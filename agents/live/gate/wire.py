@@ -93,7 +93,6 @@ class Wire:
         self._relearn = relearn
 
     def read(self, message: Any) -> Delivery | Poison:
-        """Decode a message from the outcomes topic."""
         return self._read(message, values=True)
 
     def again(self, fetch: Fetch, message: Any) -> tuple[Carried, Loss | None]:
@@ -149,7 +148,6 @@ class Wire:
         return write_outcome(_failed(too_much), release.request_id, seconds)
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
-        """Value and headers of the dead letter for a message."""
         request_id = poison.stand_in.request_id if poison.stand_in is not None else ""
         value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits)
         return value, [*letter_headers(GATE, poison.reason, poison.text, request_id)]

@@ -51,5 +51,4 @@ def _misfits(wanted: Mapping[str, Entry], given: Mapping[str, Entry]) -> list[st
 
 
 def described(entry: Entry) -> str:
-    """What an entry is, in words: `torch float32 [3, 4]`, `value`."""
     return f"{entry.kind} {entry.dtype} {list(entry.shape)}" if entry.dtype else entry.kind

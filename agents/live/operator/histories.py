@@ -52,7 +52,6 @@ class Kept:
 
     @property
     def version(self) -> Version:
-        """Which one it is."""
         return self.manifest.version
 
 
@@ -70,7 +69,6 @@ class Histories:
 
     @property
     def partitions(self) -> list[Partition]:
-        """Where the logs lie."""
         return [*self._places, (self._control, 0)]
 
     def take(self, message: Any) -> tuple[Claim | Record, bool] | None:
@@ -86,7 +84,6 @@ class Histories:
             raise CheckpointError(f"{read.where}: {error}") from error
 
     def reached(self, ended: Iterable[Partition]) -> None:
-        """Note partitions that were read to their ends."""
         for partition in ended:
             if partition in self._places:
                 self.logs.caught_up(self._places[partition])

@@ -50,22 +50,18 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """How it is named: `partition/offset` of the topic of dead letters."""
         return f"{self.partition}/{self.offset}"
 
     @property
     def headers(self) -> _Pairs:
-        """Those of the record in it."""
         return [(name.decode("utf-8", "replace"), value) for name, value in self.content.headers]
 
     @property
     def request_id(self) -> str:
-        """Whose query it is; empty where nobody can tell."""
         return wire.identify(self.headers)
 
     @property
     def attempt(self) -> int:
-        """How often its query was asked by then."""
         return attempt_of(self.headers)
 
 
@@ -185,7 +181,6 @@ class Letters:
 
 
 def attempt_of(pairs: Iterable[tuple[str, bytes | None]]) -> int:
-    """How often the query with these headers was asked."""
     said = _text(pairs, ATTEMPT)
     return int(said) if said.isdigit() else 1
 

@@ -61,7 +61,6 @@ class Partitions:
         return found
 
     def to_the_end(self) -> Iterator[Any]:
-        """Every record up to the ends."""
         heard = time.monotonic()
         while self.unread:
             messages = self.read()
@@ -73,7 +72,6 @@ class Partitions:
             yield from messages
 
     def close(self) -> None:
-        """Let the consumer go."""
         self._reader.close()
 
     def __enter__(self) -> Self:

@@ -62,7 +62,6 @@ class _Look:
                     return self.heard
 
     def close(self) -> None:
-        """Let the cluster go."""
         self._producer.flush(1)
         self._partitions.close()
 
@@ -74,7 +73,6 @@ class _Look:
         self._producer.poll(0)
 
     def _take(self, watch: Watch, message: Any) -> bool:
-        """Take a record; whether the question is answered."""
         try:
             beat = self._decoder.beat(message.value() or b"")
         except WireError:  # of another release, or none: nobody can say whose it is

@@ -69,7 +69,6 @@ class Reign:
         self._passed = self.histories.logs.accept(place) if past_damage else []
 
     def begin(self) -> Load:
-        """Become the shard's primary; what the reign starts from."""
         action = self._member.wanted()
         until = time.monotonic() + PATIENCE
         while not isinstance(action, Load):
@@ -104,7 +103,6 @@ class Reign:
         self._acknowledged()
 
     def close(self) -> None:
-        """Let the cluster go."""
         self._producer.flush(1)
         self._partitions.close()
 
@@ -122,7 +120,6 @@ class Reign:
         self._acknowledged()
 
     def _next(self, until: float, what: str) -> Action | None:
-        """Read on; what has to be done next."""
         if time.monotonic() > until:
             raise BrokerError(f"{what} did not come back on {self._versions} or {self._control} in time")
         actions = [action for message in self._partitions.read() if (action := self._take(message)) is not None]

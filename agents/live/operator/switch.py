@@ -138,7 +138,6 @@ class Switch:
             self._fence = record
 
     def close(self) -> None:
-        """Let the cluster go."""
         self._producer.flush(1)
         self._partitions.close()
 

@@ -68,11 +68,9 @@ class PlanFeed:
         self._thread = threading.Thread(target=self._run, name="plan-feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """Stop reading."""
         self._stop.set()
         self._thread.join(timeout)
 

@@ -82,7 +82,6 @@ class Planner:
     # What comes ------------------------------------------------------------------------------------------------
 
     def hear(self, words: Sequence[Word]) -> None:
-        """Take what has come on the topic."""
         now = self._clock()
         for key, value in words:
             if value is None:
@@ -118,7 +117,6 @@ class Planner:
             self.merge(tick)
 
     def say(self, output: Output) -> None:
-        """Tell the others this replica's state."""
         now = self._clock()
         state = self._state(now)
         try:
@@ -139,7 +137,6 @@ class Planner:
         output.send(self._topic, 0, self._key, said, [], self, vital=False)
 
     def merge(self, tick: Tick) -> None:
-        """Give the policy what is known of all."""
         now = self._clock()
         for heard in self.board.heard(now):
             if (heard.state.stage, heard.state.replica) != (self._view.stage, self._view.replica) and not heard.silent:
@@ -147,7 +144,6 @@ class Planner:
         tick(now, self.board.states(now))
 
     def farewell(self, output: Output) -> None:
-        """Say that this replica stops for good."""
         output.send(self._topic, 0, self._key, None, [], self, vital=False)
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -160,7 +156,6 @@ class Planner:
         return replace(state, transfer=self._metrics.transfer.seconds(now))
 
     def _duration(self, state: StageState) -> float:
-        """Seconds that the others expect of a batch here: as measured, or as in the profile."""
         facts = self._view.facts.get(state.stage)
         return state.duration or (facts.duration(facts.batch) if facts is not None else 0.0)
 
@@ -181,7 +176,6 @@ class Planner:
 
 
 def key_of(stage: str, replica: int) -> bytes:
-    """The key of a replica's words."""
     return f"{stage}.{replica}".encode()
 
 

@@ -30,7 +30,6 @@ class Alarm:
         self._timer = self._loop.call_at(due, self._due)
 
     def cancel(self) -> None:
-        """Ring no more, until the next `within`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -57,7 +57,6 @@ class BatchWork:
         limits: Limits,
         guard: Guard | None = None,
     ) -> None:
-        """`guard` finds out which queries end or hang the process."""
         self.guard = guard or Guard()
         self._stage = stage
         self._models = models
@@ -101,7 +100,6 @@ class BatchWork:
         return Inputs(joined, first.parameters, request.request_id, key)
 
     def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
-        """Return an output, or a Failed, for each: those that processes may have died of by themselves."""
         guard = self.guard
         cares = [guard.care(request) for request in requests] if guard.deaths else []
         if not any(care is not Care.NONE for care in cares):
@@ -128,7 +126,6 @@ class BatchWork:
         return self._predict(instance, [request], [inputs])[0]
 
     def _predict(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
-        """Return an output, or a Failed, for each of the inputs."""
         failure = Failed(reasons.MODEL_RAISED, "")
         try:
             with self.guard.running(instance, requests):

@@ -31,7 +31,6 @@ def look_through_rarely() -> None:
 
 
 def as_failure(error: BaseException | None) -> SpillwayError:
-    """What a process ends with, as an error that says what failed."""
     if isinstance(error, SpillwayError):
         return error
     if isinstance(error, KafkaError):
@@ -40,7 +39,6 @@ def as_failure(error: BaseException | None) -> SpillwayError:
 
 
 def transacted(config: StageProcessConfig) -> bool:
-    """Whether a stage's input is written in transactions."""
     return writes_transactions(config.pipeline.spec, config.pipeline.graph.predecessors[config.stage])
 
 

@@ -39,7 +39,6 @@ class StageProcessConfig:
 
     @property
     def spec(self) -> StageSpec:
-        """The stage's own part of the pipeline."""
         return self.pipeline.spec.stage(self.stage)
 
     def taking(self, replica: int) -> Self:

@@ -208,7 +208,6 @@ class StageDriver:
     # What the core asks for -----------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Start the core's batches, send its messages, and see to its next wake-up."""
         core, instances, output = self._core, self._instances, self._output
         if instances is None or output is None:
             return
@@ -239,7 +238,6 @@ class StageDriver:
         self._pump()
 
     def executed(self, batch: Batch, done: Executed) -> None:
-        """Take what a model instance made of a batch."""
         now = self._clock()
         self._tally.executed(now, batch, done)
         self._core.complete(now, batch, done.results, done.seconds)
@@ -247,7 +245,6 @@ class StageDriver:
         self._metrics.handoff.observe(self._loop.time() - done.ended)
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Give the policy what is known of all stages."""
         self._core.tick(now, states)
         self._pump()
 
@@ -257,7 +254,6 @@ class StageDriver:
         self._pump()
 
     def stored(self, emits: Sequence[Emit]) -> None:
-        """Learn that the broker has these messages."""
         self._core.acked_all(emits)
         self._pump()
 
@@ -271,7 +267,6 @@ class StageDriver:
         return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:
-        """Tell the core what the broker has."""
         for partition, commit in offsets.items():
             self._core.committed(partition, commit.offset)
             self._committed[partition] = max(commit.offset, self._committed.get(partition, 0))
@@ -327,7 +322,6 @@ class StageDriver:
             self.crashed(error)
 
     def crashed(self, error: BaseException) -> None:
-        """End the process: it cannot go on without losing or repeating something."""
         if not self.failed.done():
             self.failed.set_exception(error)
 
@@ -343,7 +337,6 @@ class StageDriver:
     # Stopping -------------------------------------------------------------------------------------------------------
 
     def stop_taking(self) -> None:
-        """Take no further records; what has been taken goes on."""
         self._stopping = True
         self._early.clear()
         self._room.set()

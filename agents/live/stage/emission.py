@@ -77,7 +77,6 @@ class Emission:
         return topic
 
     def _loss(self, emit: Emit, source: Request | Delivery) -> bytes:
-        """Encode a loss of this stage's own, or pass on the one that another stage told."""
         loss = emit.loss
         if loss is None:
             passed: Carried = emit.payload

@@ -19,7 +19,6 @@ class Bound:
         self._begun = False
 
     def begin(self) -> None:
-        """The first call counts."""
         if self._begun:
             return
         self._begun = True

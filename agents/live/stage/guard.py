@@ -73,17 +73,14 @@ class Guard:
     # What runs -------------------------------------------------------------------------------------------------
 
     def running(self, slot: int, requests: Sequence[Request]) -> _Running:
-        """A context in which a model runs these requests."""
         return _Running(self, slot, requests, timed=True)
 
     def entered(self, run: _Running) -> None:
-        """Note that a model begins."""
         if self._under_way is not None and run.timed:
             self._under_way.begin(run.slot, [place_of(request) for request in run.requests])
         self._running[run.slot] = run
 
     def left(self, run: _Running) -> None:
-        """Note that it is through."""
         self._running[run.slot] = None
         if self._under_way is not None and run.timed:
             self._under_way.end(run.slot)
@@ -130,12 +127,10 @@ class Guard:
             self.deaths = Deaths(of_the_dead(self._folder, committed))
 
     def care(self, request: Request) -> Care:
-        """Say how a request is to be run."""
         return self.deaths.care(request) if self.deaths else Care.NONE
 
     @property
     def tries(self) -> bool:
-        """Whether a request can be run in a child process."""
         return self._spare is not None
 
     def alone(self, slot: int, trials: Sequence[tuple[Request, Inputs]]) -> list[Any]:
@@ -173,7 +168,6 @@ class Guard:
         return Failed(reasons.MODEL_DIED, f"{place_text(request)}: {before}{why}{way}")
 
     def close(self) -> None:
-        """Note nothing more. What is under way stays noted."""
         if self._timer is not None:
             self._timer.cancel()
         if self._under_way is not None:
@@ -209,7 +203,6 @@ def _one_of(results: Any) -> Any:
 
 
 def place_text(request: Request) -> str:
-    """Where a request's first record stands, for a person."""
     partition, offset = place_of(request)
     return f"{request.parts[0].payload.record.topic}[{partition}] offset {offset}"
 

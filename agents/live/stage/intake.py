@@ -201,7 +201,6 @@ class Intake:
 
 
 def _class_of(decoded: headers.Headers) -> str:
-    """What the sender calls requests of this sort; what is no text counts as nothing said."""
     said = next((value for name, value in decoded.extra if name == headers.CLASS), b"")
     try:
         return said[:_MAX_CLASS_BYTES].decode()

@@ -35,7 +35,6 @@ class Memory:
     """Reads what was known of partitions of one topic."""
 
     def __init__(self, topic: str, settings: dict[str, Any], intake: Intake) -> None:
-        """`settings` are confluent-kafka's."""
         self._topic = topic
         self._settings = settings
         self._intake = intake

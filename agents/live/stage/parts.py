@@ -87,7 +87,6 @@ def build_guard(spec: StageSpec, folder: Path, torch_threads: int) -> Guard:
 
 
 def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits: Limits, guard: Guard) -> BatchWork:
-    """Put the models and the author's functions together."""
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
     signature = stage_signature(spec, models)
@@ -105,7 +104,6 @@ def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits:
 
 
 def stage_signature(spec: StageSpec, models: list[Model]) -> Signature | None:
-    """Take the signature of the spec, else the model's own."""
     inputs = spec.inputs or getattr(models[0], "input_signature", None)
     return Signature(inputs) if inputs else None
 

@@ -179,7 +179,6 @@ class StageProcess:
         return self._states.logs
 
     async def _read_logs(self) -> None:
-        """Read the version logs to the ends that they have from now on, where there are any."""
         if self._states is not None:
             read = asyncio.Event()
             self._states.read_to_ends(read.set)
@@ -189,7 +188,6 @@ class StageProcess:
         return topics.onward(self._name, self._config.pipeline.graph.successors[self._config.stage])
 
     async def _start(self, app: StageApp) -> None:
-        """Join the group, when everything that is known of states before is known here."""
         while self._states is not None and not self._states.ready:  # noqa: ASYNC110 - once, for some milliseconds
             await asyncio.sleep(POLL)
         await app.start()

@@ -32,7 +32,6 @@ class Rereading:
     """Reads records of one topic again, as a core asks for them."""
 
     def __init__(self, topic: str, settings: dict[str, Any], intake: Intake) -> None:
-        """`settings` are confluent-kafka's."""
         self._topic = topic
         self._settings = settings
         self._intake = intake
@@ -49,7 +48,6 @@ class Rereading:
         self._fetched, self._crashed = fetched, crashed
 
     def ask(self, fetches: Iterable[Fetch]) -> None:
-        """Read these records again."""
         self._asked.extend(fetches)
         if self._asked and self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._run())

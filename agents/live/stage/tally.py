@@ -26,11 +26,9 @@ class Tally:
         self._refused: object = None  # the request whose loss was counted last: it may be told to several joins
 
     def observes(self, observed: Observed | None) -> None:
-        """Tell another one from now on: that of a new reign."""
         self._observed = observed
 
     def executed(self, now: float, batch: Batch, done: Executed) -> None:
-        """Count a batch that has ended at `now`."""
         metrics, observed, seconds = self._metrics, self._observed, done.seconds
         metrics.batches += 1
         metrics.batched += len(batch.requests)
@@ -49,7 +47,6 @@ class Tally:
                 observed.waits.append(waited)
 
     def emitted(self, now: float, emit: Emit) -> None:
-        """Count a message that is sent at `now`."""
         metrics = self._metrics
         metrics.emitted += 1
         if metrics.marks is not None:

@@ -133,7 +133,6 @@ class Built:
         )
 
     def _with(self, model: StatefulModel, decoder: Decoder) -> Means:
-        """What the member has, whoever reigns."""
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
         signature = stage_signature(spec, [model])  # type: ignore[list-item] # it asks for the model's own alone
@@ -185,7 +184,6 @@ class Built:
     # In order --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read the logs."""
         config, post = self._config, self._loop.call_soon_threadsafe
         self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
         self._reader = LogReader(
@@ -228,7 +226,6 @@ class Built:
         self._telling = self._loop.call_later(LOOK_SECONDS, self._tell)
 
     def _take_over(self, epoch: int, then: Callable[[], None]) -> None:
-        """Abort what the primary of an epoch has open, off the loop."""
         if not epoch:
             then()
             return
@@ -245,7 +242,6 @@ class Built:
         self._taking_over = self._loop.create_task(run())
 
     def _feed(self, records: list[ConsumerRecord]) -> None:
-        """Give what is read to the reign that there is; a backup rehearses with it."""
         if self.member.roles.role is Role.PRIMARY:
             self._rehearsal.skip()
         else:
@@ -257,7 +253,6 @@ class Built:
             self.member.primary.fetched(fetch, payload, loss)
 
     def _changed(self) -> None:
-        """Tell the others, and the metrics, how this member stands."""
         roles, primary = self.member.roles, self.member.primary
         version = self._copies.applied if primary is None else Version(primary.core.epoch, primary.core.reign.state_n)
         standing = Standing(roles.role.value, max(roles.member.epoch, roles.epoch), version)
@@ -266,7 +261,6 @@ class Built:
         self._figures.durable = self._logs.newest_durable(self._place).n
 
     def _version_n(self) -> int:
-        """The version that this member's state is at; asked when somebody reads the metrics."""
         primary = self.member.primary
         return self._copies.applied.n if primary is None else primary.core.reign.state_n
 
@@ -283,7 +277,6 @@ class Built:
         return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
 
     def _read_to_ends(self, then: Callable[[], object]) -> None:
-        """Call when all version logs were read to the ends that they have from now on."""
         left = set(self._config.pipeline.spec.places)
 
         def reached(place: Place) -> None:
@@ -295,17 +288,14 @@ class Built:
             self._reader.read_to_end(place, partial(reached, place))
 
     def begin(self) -> None:
-        """Take part: everything that a promotion needs is there."""
         self.member.turns.begin()
 
     @property
     def settled(self) -> bool:
-        """Whether everything that was taken is durable; a backup has taken nothing."""
         primary = self.member.primary
         return primary is None or (primary.core.settled and not primary.core.depth and not len(primary.feed))
 
     def end_reign(self) -> None:
-        """Stop what a reign does."""
         self.speaker.end(farewell=True)
         if self.member.primary is not None:
             self.member.turns.silence()  # nothing is sent any more, so nobody asks for it
@@ -324,7 +314,6 @@ class Built:
         self._means.work.guard.close()
 
     def crashed(self, error: BaseException) -> None:
-        """End the process: it cannot go on without losing or repeating something."""
         if not self.failed.done():
             self.failed.set_exception(error)
 

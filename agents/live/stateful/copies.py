@@ -75,7 +75,6 @@ class Copies:
     # What is read ----------------------------------------------------------------------------------------------
 
     def heard(self, read: Read, *, counts: bool) -> None:
-        """Note a record of the shard's version log."""
         record = read.record
         if not counts or not isinstance(record, (Fence, Base, Manifest)):
             return
@@ -112,7 +111,6 @@ class Copies:
             await self._has_applied.wait()
 
     def follow(self) -> None:
-        """Follow the log, with what is known of it."""
         if self._reader is not None:
             return
         reader = self._reader = self._newest = self._make(self._applied, self._missing)
@@ -135,7 +133,6 @@ class Copies:
         self._changed()
 
     def _missing(self, version: Version) -> None:
-        """Find out whether chunks were compacted, as a newer version is durable, or are damaged."""
         epoch = self._logs.log(self._place).epoch
         self._read_to_ends(partial(self._looked, self._newest, version, epoch))
 
@@ -178,11 +175,9 @@ class Copies:
 
     @property
     def named(self) -> frozenset[ChunkKey]:
-        """Those of them that its base needs."""
         return self.given.named if self.given is not None else frozenset()
 
     def close(self) -> None:
-        """Follow nothing more."""
         if self._reader is not None:
             self._reader.close()
 

@@ -73,7 +73,6 @@ class Feed:
             self._loop.call_soon(self._deliver_some)
 
     def stop(self) -> None:
-        """Deliver nothing more."""
         self._stopped = True
         self._queue.clear()
 

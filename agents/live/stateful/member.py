@@ -88,13 +88,11 @@ class ShardMember:
         self.changed = asyncio.Event()  # the role, or what is durable
 
     def join(self, turns: RoleDriver, states: States, shard_input: ShardInput) -> None:
-        """Say what belongs to the member. Call it before anything is read."""
         self.turns, self.roles, self._states, self._input = turns, turns.core, states, shard_input
 
     # The logs (`Listener`) -------------------------------------------------------------------------------------
 
     def records(self, batch: Sequence[Read]) -> None:
-        """Take what was read."""
         if self._broken:
             return
         for read in batch:
@@ -115,7 +113,6 @@ class ShardMember:
             self.retention.tombstoned(read.key)
 
     def caught_up(self, place: Place) -> None:
-        """Note that a log was read to its end."""
         if place != CONTROL:
             self.roles.logs.caught_up(place)
         self._unread.discard(place)
@@ -125,20 +122,17 @@ class ShardMember:
         self._look()
 
     def fell_behind(self, place: Place) -> None:
-        """Note that a log may have gaps where it is read next."""
         self._unread.add(place)
         self.turns.was_away()
         if place != CONTROL:
             self.roles.logs.fell_behind(place)
 
     def failed(self, error: SpillwayError) -> None:
-        """End: without its logs no member can judge anything."""
         if not self._broken:
             self._broken = True
             self._crashed(error)
 
     async def read(self) -> None:
-        """Wait until all logs were read to where they ended at first."""
         await self._read.wait()
 
     def _look(self) -> None:
@@ -173,7 +167,6 @@ class ShardMember:
     # Roles (`Acts`) --------------------------------------------------------------------------------------------
 
     def load(self, epoch: int, version: Version) -> None:
-        """Begin the reign of an epoch."""
         self._loading = asyncio.get_running_loop().create_task(self._load(epoch, version))
 
     async def _load(self, epoch: int, version: Version) -> None:
@@ -193,7 +186,6 @@ class ShardMember:
             self._crashed(error)
 
     def stand_down(self) -> None:
-        """End the reign, or the beginning of one, and follow the log."""
         if self.end():
             self._states.follow()
         self._has_changed()
@@ -211,14 +203,12 @@ class ShardMember:
         return primary is not None or loading is not None
 
     def emit_again(self) -> None:
-        """Send what has waited."""
         if self.primary is not None:
             self.primary.may_emit_again()
 
     # What else comes -------------------------------------------------------------------------------------------
 
     def feed(self, records: list[ConsumerRecord]) -> None:
-        """Take what was read of the input."""
         if self.primary is not None:
             self.primary.feed.add(records)
 

@@ -108,7 +108,6 @@ class Primary:
             )
 
     def stored(self, tokens: Sequence[Sent]) -> None:
-        """Learn that the broker has these messages of this reign."""
         if self._closed:
             return
         emits = [token.emit for token in tokens if token.emit is not None]
@@ -129,7 +128,6 @@ class Primary:
         return self.core.durable_places
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Give the policy what is known of all stages."""
         if not self._closed:
             self.core.tick(now, states)
             self.pump()
@@ -147,7 +145,6 @@ class Primary:
     # What the core asks for ------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Do what the core asks for, and see to its next wake-up."""
         if self._closed:
             return
         core, means = self.core, self._means
@@ -267,7 +264,6 @@ class Primary:
         self.pump()
 
     def completed(self, version: Version) -> None:
-        """Note that a version's manifest is acknowledged."""
         if not self._closed:
             self.core.completed(self._means.clock(), version)
             self.pump()
@@ -275,7 +271,6 @@ class Primary:
     # Messages --------------------------------------------------------------------------------------------------
 
     def may_emit_again(self) -> None:
-        """Send what has waited for the right to emit."""
         unsent, self._unsent = self._unsent, []
         self._send(unsent)
 
@@ -299,7 +294,6 @@ class Primary:
             means.output.send(*message, Sent(self, emit))
 
     def _contained(self, emits: Iterable[Emit]) -> tuple[Contained, ...]:
-        """The messages that a manifest contains; those that are sent later are the same, to the bit."""
         contained = []
         for emit in emits:
             if id(emit) not in self._made:

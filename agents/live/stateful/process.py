@@ -83,7 +83,6 @@ class MemberProcess:
     """The parts of a member's process, and the order in which they start and stop."""
 
     def __init__(self, config: StageProcessConfig, model: StatefulModel, schemas: SchemaLog) -> None:
-        """`schemas` is open. Call in a running loop."""
         self._config = config
         self._model = model
         self._schemas = schemas
@@ -154,7 +153,6 @@ class MemberProcess:
                 task.cancel()
 
     async def _start(self, app: StageApp, built: Built) -> None:
-        """Read the logs, and what is durable; then the input, and take part."""
         built.start()
         await built.member.read()
         await built.prepare()
@@ -163,7 +161,6 @@ class MemberProcess:
         built.begin()
 
     async def _drain(self, app: StageApp, built: Built) -> bool:
-        """Let what was taken become durable, within the bound, and have a backup take over."""
         self._bound.begin()
         until = time.monotonic() + self._config.drain
         built.member.stop_taking()

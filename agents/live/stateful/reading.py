@@ -81,7 +81,6 @@ class ShardInput:
     # What comes ------------------------------------------------------------------------------------------------
 
     async def take(self, chunk: Chunk) -> None:
-        """Take a chunk's records, as far as there is room."""
         for partition, records in chunk.parts:
             ready = self._ready.get(partition)
             if ready is not None and not ready.done():
@@ -97,7 +96,6 @@ class ShardInput:
                 self._feed(fresh)
 
     def stop_taking(self) -> None:
-        """Take no further records."""
         self._stopping = True
         self._room.set()
 
@@ -132,17 +130,14 @@ class ShardInput:
     # What a promotion needs ------------------------------------------------------------------------------------
 
     async def started(self) -> None:
-        """Wait until all partitions of the shard were started."""
         await self._started.wait()
 
     @property
     def partitions(self) -> list[int]:
-        """The shard's partitions."""
         return self._tail.partitions
 
     @property
     def held(self) -> int:
-        """Records at or above the durable positions."""
         return self._tail.held
 
     @property
@@ -191,7 +186,6 @@ class ShardInput:
         }
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:
-        """Note what the broker has."""
         for partition, commit in offsets.items():
             self._told[partition] = max(commit.offset, self._told.get(partition, 0))
             self._metrics.committed[partition] = commit.offset
@@ -213,7 +207,6 @@ class ShardInput:
         return starts
 
     async def _start(self, place: InputPlace, *, stopped: bool) -> None:
-        """Read again what memory needs below a durable position, while the group's heartbeats go on."""
         if stopped:
             return
         try:
@@ -229,7 +222,6 @@ class ShardInput:
         self._started.set()
 
     def crashed(self, error: BaseException) -> None:
-        """End the member: its consumer cannot go on."""
         self._end(error)
 
     # Inside ----------------------------------------------------------------------------------------------------

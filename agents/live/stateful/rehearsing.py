@@ -56,7 +56,6 @@ class Rehearsal:
                 return
 
     def skip(self) -> None:
-        """Rehearse nothing any more: the model computes in earnest."""
         self._over = True
         self._open.clear()
 

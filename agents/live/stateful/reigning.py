@@ -50,7 +50,6 @@ class Reigns:
     def __init__(
         self, config: StageProcessConfig, name: str, place: Place, model: StatefulModel, logs: Logs, means: Means
     ) -> None:
-        """`name`: of this process among the shard's members."""
         self._config = config
         self._name = name
         self._place = place
@@ -186,7 +185,6 @@ class Reigns:
         return make
 
     def _connect_ahead(self) -> None:
-        """Make the next reign's connection, off the loop; a transaction's cannot be: it fences the one before."""
         if not self._mode.transacts and self._spare is None:
             self._loop.run_in_executor(None, self._connect)
 

@@ -81,12 +81,10 @@ class RoleDriver:
         return may
 
     def begin(self) -> None:
-        """Take part from now on."""
         self.core.begin(self._loop.time())
         self._do()
 
     def want(self, why: str) -> None:
-        """Try to become primary, or as one to begin a new reign."""
         self.core.want(self._loop.time(), why)
         self._do()
 
@@ -102,14 +100,12 @@ class RoleDriver:
         return asked
 
     def silence(self) -> None:
-        """End the right to emit: nothing is sent any more."""
         self.core.silence()
         self._do()
 
     # What is read ----------------------------------------------------------------------------------------------
 
     def take(self, read: Read) -> bool:
-        """Take a record of a log; say whether it counts."""
         core, record, now = self.core, read.record, self._loop.time()
         if record is None:
             if read.place != CONTROL:
@@ -130,19 +126,16 @@ class RoleDriver:
         return counts
 
     def was_away(self) -> None:
-        """Note that logs may have been compacted where they are read next."""
         self.core.was_away()
         self._do()
 
     def caught_up(self) -> None:
-        """Note that all logs were read to where they ended."""
         self.core.caught_up(self._loop.time())
         self._do()
 
     # What is heard (`agents.live.states.beats.Hearer`) -----------------------------------------------------------
 
     def sent(self, at: float, sequence: int) -> None:
-        """Note that an own beat is about to be handed over."""
         self.core.beat_sent(at, sequence)
 
     def heard(self, beat: Beat, at: float) -> None:
@@ -151,13 +144,11 @@ class RoleDriver:
         self._do()
 
     def reported(self, report: Report) -> None:
-        """Note that processes were found dead."""
         if (report.stage, report.shard) == self.core.place:
             self.core.reported(self._loop.time(), report.members)
             self._do()
 
     def failed(self, error: SpillwayError) -> None:
-        """End: a member without beats loses its lease, and hears nobody."""
         self._crashed(error)
 
     # What follows ----------------------------------------------------------------------------------------------

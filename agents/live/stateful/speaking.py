@@ -35,12 +35,10 @@ class Speaker:
         self._speaking: asyncio.Task[None] | None = None
 
     def hear(self, words: Sequence[Word]) -> None:
-        """Take what others say."""
         if self._planner is not None:
             self._planner.hear(words)
 
     def begin(self, primary: Primary) -> None:
-        """Speak for a reign."""
         self.end()
         means, pipeline = self._means, self._config.pipeline
         planner = self._planner = Planner(

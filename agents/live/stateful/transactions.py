@@ -69,7 +69,6 @@ class TransactionalSending:
         self._call(lambda: self._producer.init_transactions(_SLICE), "begin")
 
     def begin(self) -> None:
-        """Open a transaction."""
         self._call(self._producer.begin_transaction, "begin")
         self._open = True
         later, self._later = self._later, []
@@ -112,7 +111,6 @@ class TransactionalSending:
         self._open = False
 
     def serve(self, seconds: float = 0.005) -> None:
-        """Serve what was acknowledged."""
         self._producer.poll(seconds)
 
     def _delivered(self, size: int, error: KafkaError | None, message: Any) -> None:

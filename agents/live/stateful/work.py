@@ -80,7 +80,6 @@ class StatefulWork(BatchWork):
         return Computed([result for result in results if result is not None], seconds, ended, machine.pending, guilty)
 
     def update(self, machine: Machine, batch: Batch) -> Updated:
-        """Let the batch change the state."""
         began = time.perf_counter()
         try:
             with self.guard.running(0, batch.requests):

@@ -109,7 +109,6 @@ class VersionWriter:
         return 0 if writer is None else writer.acked_bytes
 
     def write(self, order: Write[Captured], outputs: tuple[Output, ...]) -> None:
-        """Write a version's chunks."""
         manifest = Manifest(
             order.version, self._history().links, order.requires, self._claimant, at_us=time.time_ns() // 1000
         )
@@ -125,7 +124,6 @@ class VersionWriter:
         self._tell(lambda writer: writer.write(copy, manifest, **pieces))
 
     def seal(self, version: Version) -> None:
-        """Let a version's manifest be appended when its chunks are acknowledged."""
         self._tell(lambda writer: writer.outputs_acked(version))
 
     def durable(self, version: Version) -> None:
@@ -142,7 +140,6 @@ class VersionWriter:
             self._tell(lambda writer: writer.durable(version, history))
 
     def close(self) -> None:
-        """Write nothing more."""
         self._closed = True
         self._waiting.clear()
         if self._tidying is not None:

@@ -103,7 +103,6 @@ class Beats:
         *,
         every: float = BEAT_SECONDS,
     ) -> None:
-        """`member`: the name of this process, unique to it."""
         self._settings = settings
         self._topic = beat_topic(pipeline)
         self._place, self._member, self._hearer = place, member, hearer
@@ -117,7 +116,6 @@ class Beats:
         self._sender.start()
 
     def close(self) -> None:
-        """Beat no more."""
         for worker in (self._sender, self._receiver):
             worker.stop()
         for worker in (self._sender, self._receiver):
@@ -212,7 +210,6 @@ class Reporter:
             raise BrokerError(f"cannot look for {self._topic}: {error.args[0].str()}; is the cluster up?") from error
 
     def report(self, stage: str, shard: int, members: Sequence[str], reason: str = "") -> None:
-        """Report members by their names; does not wait."""
         report = Report(stage, shard, tuple(members), int(time.time() * _MICROSECONDS), reason)
         self._mouth.say(_key((stage, shard)) + b"/", encode(report))
 

@@ -83,7 +83,6 @@ def hold(name: str, file: Path | None) -> None:
 
 
 def at(name: str) -> None:
-    """Come by a point."""
     if _armed is not None:
         _armed.come_by(name)
     if _held is not None:

@@ -66,12 +66,10 @@ class Read(NamedTuple):
 
     @property
     def raw_key(self) -> bytes:
-        """Its key as it stands."""
         return self.key.encode(errors=_ENCODING)
 
     @property
     def where(self) -> str:
-        """Its place, in words."""
         return _where(self.topic, self.place[1], self.offset)
 
 
@@ -151,7 +149,6 @@ def _at(message: Any) -> str:
 
 
 def _is_ours(name: str, place: Place) -> bool:
-    """Whether a key is one that the log's own records may stand under."""
     return (_OF_CONTROL if place == CONTROL else _OF_VERSIONS).fullmatch(name) is not None
 
 

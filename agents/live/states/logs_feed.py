@@ -51,7 +51,6 @@ class LogsFeed:
 
     @property
     def ready(self) -> bool:
-        """Whether all logs were read to where they ended when reading began."""
         return not self._unread
 
     def read_to_ends(self, then: Callable[[], object]) -> None:
@@ -67,11 +66,9 @@ class LogsFeed:
             self._reader.read_to_end(place, partial(reached, place))
 
     def close(self) -> None:
-        """Read no more."""
         self._reader.close()
 
     def records(self, batch: Sequence[Read]) -> None:
-        """Take what was read (`Listener`)."""
         if self._broken:
             return
         for read in batch:
@@ -86,19 +83,16 @@ class LogsFeed:
         self._on_change()
 
     def caught_up(self, place: Place) -> None:
-        """Note it (`Listener`)."""
         if not self._broken:
             self._unread.discard(place)
             self.logs.caught_up(place)
             self._on_change()
 
     def fell_behind(self, place: Place) -> None:
-        """Note it (`Listener`)."""
         self.logs.fell_behind(place)
         self._unread.add(place)
 
     def failed(self, error: SpillwayError) -> None:
-        """Judge nothing more: what was judged stands (`Listener`)."""
         if not self._broken:
             self._broken = True
             self._on_failed(error)

@@ -72,7 +72,6 @@ class PartitionReading:
         return self._reader.consumer
 
     def rewind(self) -> None:
-        """Read from the start (again)."""
         self._reader.assign([TopicPartition(topic, partition, self._start) for topic, partition in self._slots])
 
     def poll(self, seconds: float, at_once: int = AT_ONCE) -> tuple[list[Any], dict[Slot, int]]:
@@ -109,7 +108,6 @@ class PartitionReading:
         self._reader.heed(quiet, within)
 
     def close(self) -> None:
-        """Let the consumer go."""
         self._reader.close()
 
     def _watermarks(self, slot: Slot) -> Any:
@@ -128,7 +126,6 @@ class PartitionReading:
         return answer
 
     def _refresh(self, topic: str) -> None:
-        """Learn the leaders anew: after a restart librdkafka else asks with the leader epochs of before."""
         try:
             self.consumer.list_topics(topic, timeout=self._given.seconds)
         except KafkaException as error:

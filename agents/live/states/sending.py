@@ -77,7 +77,6 @@ class Sending:
 
     @property
     def full(self) -> bool:
-        """Whether to wait before more is sent."""
         return self._bytes >= self._room
 
     def send(

@@ -114,7 +114,6 @@ class StandbyReader:
             self._jobs.put(partial(self._standby.based, history))
 
     def begin(self) -> None:
-        """Read the chunks: the version log was caught up with."""
         self._begun.set()
 
     def durable(self, version: Version) -> None:
@@ -145,7 +144,6 @@ class StandbyReader:
             reading.close()
 
     def _round(self, reading: PartitionReading) -> bool:
-        """Do what there is to do; say whether the copy was handed over."""
         while not self._jobs.empty():
             self._jobs.get()()
         self._read(reading)

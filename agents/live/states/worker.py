@@ -36,19 +36,15 @@ class Worker:
 
     @property
     def stopped(self) -> bool:
-        """Whether to end."""
         return self._stop.is_set()
 
     def start(self) -> None:
-        """Begin to run."""
         self._thread.start()
 
     def pause(self, seconds: float) -> bool:
-        """Sleep, but not when it is time to end; whether it is."""
         return self._stop.wait(seconds)
 
     def stop(self) -> None:
-        """Say that it is time to end."""
         self._stop.set()
 
     def join(self) -> None:
@@ -57,7 +53,6 @@ class Worker:
             self._thread.join()
 
     def tell(self, callback: Callable[..., object], *args: Any) -> None:
-        """Have a callback of the owner called."""
         if self._stop.is_set():
             return
         try:

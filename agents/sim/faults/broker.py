@@ -81,7 +81,6 @@ class Broker:
     # Logs ------------------------------------------------------------------------------------------------------
 
     def append(self, place: Place, record: Record) -> int:
-        """Append a record; its offset."""
         record.offset = self._ends.get(place, 0)
         record.appended = self._clock()
         self._ends[place] = record.offset + 1
@@ -99,7 +98,6 @@ class Broker:
                 yield record
 
     def end(self, place: Place) -> int:
-        """Give the offset that the next record gets."""
         return self._ends.get(place, 0)
 
     def bounds(self, place: Place) -> Bounds:
@@ -107,7 +105,6 @@ class Broker:
         return Bounds(self._starts.get(place, 0), self.end(place))
 
     def delete_before(self, place: Place, offset: int) -> None:
-        """Delete the beginning of a log, as retention does."""
         self._starts[place] = max(offset, self._starts.get(place, 0))
         self.logs[place] = [record for record in self.logs.get(place, []) if record.offset >= offset]
 
@@ -125,11 +122,9 @@ class Broker:
         return self.committed(group, partition)
 
     def owner(self, group: str, partition: int) -> int | None:
-        """Give whose commits count."""
         return self._owners.get((group, partition))
 
     def committed(self, group: str, partition: int) -> tuple[int, str]:
-        """Give the committed offset and its note."""
         return self._committed.get((group, partition), (0, ""))
 
     def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
@@ -151,25 +146,21 @@ class Broker:
         return made
 
     def produce(self, producer: Producer, place: Place, record: Record) -> int:
-        """Append a record to the producer's transaction."""
         self._check(producer)
         record.standing = Standing.OPEN
         producer.open.append((place, record))
         return self.append(place, record)
 
     def finish(self, producer: Producer, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
-        """Commit the producer's transaction with input offsets in it."""
         self._check(producer)
         self.commit(group, member, offsets)
         self._settle(producer, Standing.COMMITTED)
 
     def abort(self, producer: Producer) -> None:
-        """Abort the producer's transaction."""
         self._check(producer)
         self._settle(producer, Standing.ABORTED)
 
     def is_open(self, place: Place) -> bool:
-        """Whether a record of a transaction that is under way stands there."""
         return any(where == place for producer in self._producers.values() for where, _ in producer.open)
 
     def time_out(self, place: Place) -> None:
@@ -193,7 +184,6 @@ class Broker:
 
 
 def _index(log: list[Record], start: int) -> int:
-    """Find the first record at or above `start`; offsets rise with the index, with few gaps."""
     low, high = 0, min(len(log), start)
     while low < high:
         middle = (low + high) // 2

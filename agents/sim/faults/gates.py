@@ -51,12 +51,10 @@ class GateProcess(Process):
         self.poll(partition)
 
     def revoke(self, partition: int) -> None:
-        """Let a partition go."""
         if self.positions.pop(partition, None) is not None:
             self.core.revoke(partition)
 
     def poll(self, partition: int) -> None:
-        """Take what is there."""
         for record in self.world.broker.read((OUTCOMES, partition), self.positions.get(partition, 0)):
             if partition not in self.positions:
                 return
@@ -108,7 +106,6 @@ class GateProcess(Process):
             self.core.committed(partition, offset)
 
     def _start_over(self) -> None:
-        """After an abort: nothing that this core decided since its last commit stands."""
         self._writing = False
         self._fresh_core()
         for partition in tuple(self.positions):
@@ -118,6 +115,5 @@ class GateProcess(Process):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here."""
         core = self.core
         return not (core.pending or core.waiting or self._writing or any(o for o, _ in core.commits().values()))

@@ -25,7 +25,6 @@ class Report:
 
 
 def delivery_of(partition: int, record: Record) -> Delivery:
-    """Give a record as a stage's core takes it."""
     hop = record.hop
     return Delivery(
         record.request_id, partition, record.offset, record.sent, record.deadline,
@@ -34,14 +33,12 @@ def delivery_of(partition: int, record: Record) -> Delivery:
 
 
 def report_of(partition: int, record: Record) -> Delivery:
-    """Give a record as the gate's core takes it."""
     delivery = delivery_of(partition, record)
     delivery.payload = Report(record.body)
     return delivery
 
 
 def message_of(emit: Emit, stage: str) -> tuple[Place, Record]:
-    """Give what a core sends, and where to."""
     if emit.kind is EmitKind.DEAD_LETTER:
         topic, body = DEAD_LETTERS, None
     elif emit.kind is EmitKind.RESULT or (emit.loss is None and emit.payload is not None):

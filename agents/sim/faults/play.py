@@ -37,7 +37,6 @@ class Play(World):
         self._fading: list[Process] = []  # replaced, and not at their end yet
 
     def committed(self, stage: str, replica: int, core: object) -> None:
-        """Look for faults that wait for a commit of this process."""
         process = self.processes.get((stage, replica))
         if process is None or process.core is not core or not process.alive or process.standing is not None:
             return
@@ -50,7 +49,6 @@ class Play(World):
     # The run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> FaultRun:
-        """Run until nothing is left to do."""
         scenario = self.scenario
         self._start_processes()
         self._schedule_queries()
@@ -160,7 +158,6 @@ class Play(World):
         self._fading.remove(process)
 
     def _rebalance(self, fault: Fault) -> None:
-        """Move one partition of this replica to the next one that lives."""
         mine = self._members[_key(fault)]
         others = [r for s, r in self._members if s == fault.stage and r != fault.replica]
         if not mine or not others:
@@ -211,5 +208,4 @@ def _key(fault: Fault) -> tuple[str, int]:
 
 
 def run(scenario: Scenario, seed: int) -> FaultRun:
-    """Run `scenario` with all that chance decides drawn from `seed`."""
     return Play(scenario, seed).run()

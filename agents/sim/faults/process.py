@@ -42,37 +42,29 @@ class Process:
         """Hear that a version log may have been compacted where it is read next."""
 
     def assign(self, partition: int) -> None:
-        """Take a partition over."""
         raise NotImplementedError
 
     def revoke(self, partition: int) -> None:
-        """Let a partition go."""
         raise NotImplementedError
 
     def poll(self, partition: int) -> None:
-        """Take what is there to read."""
         raise NotImplementedError
 
     def commit(self) -> None:
-        """Commit what is done."""
         raise NotImplementedError
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here."""
         raise NotImplementedError
 
     def poll_all(self) -> None:
-        """Take what is there on every partition."""
         for partition in tuple(self.positions):
             self.poll(partition)
 
     def stand_still(self) -> None:
-        """Stop, as under SIGSTOP: whatever comes waits."""
         self.standing = []
 
     def go_on(self) -> None:
-        """Continue, with what has come meanwhile first."""
         waiting, self.standing = self.standing or [], None
         for what in waiting:
             if self.alive:
@@ -85,7 +77,6 @@ class Process:
         self.die()
 
     def die(self) -> None:
-        """End now, without another word."""
         self.alive = False
         self.standing = None
 

@@ -62,7 +62,6 @@ class StageProcess(Process):
     # Records ---------------------------------------------------------------------------------------------------
 
     def poll(self, partition: int) -> None:
-        """Take what is there, as far as there is room."""
         position = self.positions.get(partition)
         if position is None:
             return
@@ -143,7 +142,6 @@ class StageProcess(Process):
         self.poll_all()
 
     def commit(self) -> None:
-        """Commit what is done; learn of it a moment later."""
         offsets = self.core.commits()
         if not offsets:
             return
@@ -168,6 +166,5 @@ class StageProcess(Process):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here."""
         core = self.core
         return not (core.unsettled or core.waiting or core.commits() or any(self._sent.values()))

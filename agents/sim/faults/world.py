@@ -44,29 +44,23 @@ class World(ABC):
         """Hear that the broker has a commit of the process that holds `core`."""
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Do something at a time."""
         heapq.heappush(self.events, (when, next(self._serial), what))
 
     def latency(self) -> float:
-        """Draw a network delay: short, now and then long."""
         return self.random.uniform(0.02, 0.2) if self.random.random() < _SLOW else self.random.uniform(0.0005, 0.005)
 
     @staticmethod
     def duration(size: int, /) -> float:
-        """Say what a batch takes."""
         return 0.004 + 0.001 * size
 
     def next_incarnation(self) -> int:
-        """Give a new process its number."""
         return next(self._incarnations)
 
     def tenure(self, stage: str, partition: int, committed: int) -> int:
-        """Record an assignment."""
         number = len(self.result.tenures)
         self.result.tenures[number] = Tenure(stage, partition, number, committed)
         return number
 
     def executed(self, stage: str, request: Request, tenure: int) -> None:
-        """Record an execution."""
         first = min(part.offset for part in request.parts)
         self.result.executions.append(Execution(stage, request.request_id, request.partition, first, tenure))

@@ -74,7 +74,6 @@ class ConversationSpec(_Frozen):
         return Conversations(self._arrivals(count, rate, rng), prompt, output)
 
     def _arrivals(self, count: int, rate: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Spread unit-rate Poisson arrivals over the integral of the wandering rate."""
         steps = int(2 * count / rate / _TICK) + 10
         keep = float(np.exp(-_TICK / self.memory))
         sigma = float(np.sqrt(np.log1p(self.variation**2)))

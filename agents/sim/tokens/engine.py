@@ -51,7 +51,6 @@ class TokenEngine:
         self._sums = {stage.name: StageSums() for stage in plan.stages}
 
     def run(self) -> TokenResult:
-        """Let every query run to its end."""
         heap = self._heap
         self.plan(self._plan.period, self._synchronise)
         root = self._plan.stages[0].name
@@ -76,19 +75,16 @@ class TokenEngine:
     # What stations ask ------------------------------------------------------------------------------------------
 
     def plan(self, at: float, action: Callable[[float], None]) -> None:
-        """Let `action` happen at `at`."""
         self._serial += 1
         heappush(self._heap, (at, self._serial, action))
 
     def first(self, now: float, stage: str, request: Visit) -> None:
-        """Note a first token: the outcome, where the stage says so."""
         kind = self._stages[stage].kind
         if isinstance(kind, Generator) and kind.until_first:
             self._finished[request.index] = now
             self._sums[stage].note(request, now)
 
     def ended(self, now: float, stage: str, request: Visit) -> None:
-        """Charge what it took, and send it on."""
         self._charged[request.index] += request.charged
         kind = self._stages[stage].kind
         if not (isinstance(kind, Generator) and kind.until_first):
@@ -99,7 +95,6 @@ class TokenEngine:
             self._deliver(now, successor, request.index)
 
     def dropped(self, now: float, stage: str, request: Visit, refusal: Refusal) -> None:  # noqa: ARG002
-        """Note where it was dropped first."""
         self._sums[stage].dropped += 1
         if not self._lost[request.index]:
             self._lost[request.index] = stage

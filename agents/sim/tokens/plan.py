@@ -31,7 +31,6 @@ class Generator:
     typical: tuple[int, int, int] = (1, 1, 1)  # prompt, output and sequences beside, of the offline profile
 
     def duration(self, _count: int) -> float:
-        """Seconds of a typical request, by the offline profile."""
         prompt, output, beside = self.typical
         return self.profile.prefill(prompt, beside) + (output - 1) * self.profile.step(beside)
 
@@ -46,7 +45,6 @@ class Batches:
     instances: int = 1
 
     def duration(self, count: int) -> float:
-        """Seconds of a batch of `count`."""
         return self.alpha + self.beta * count
 
 
@@ -58,7 +56,6 @@ class Threads:
     profile: float  # seconds that are expected before any was served
 
     def duration(self, _count: int) -> float:
-        """Seconds that are expected."""
         return self.profile
 
 
@@ -96,7 +93,6 @@ class TokenPlan:
             raise UsageError(f"SLO {self.slo} and period {self.period} must be above 0")
 
     def view(self, stage: TokenStage) -> StageView:
-        """Say where the policy of `stage` stands."""
         facts = {each.name: _facts(each) for each in self.stages}
         return StageView(stage=stage.name, slo=self.slo, facts=facts, successors=self.successors, period=self.period)
 

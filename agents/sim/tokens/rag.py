@@ -52,7 +52,6 @@ POLICIES = {
 
 
 def rag_plan(slo: float = SLO) -> TokenPlan:
-    """The four stages."""
     return TokenPlan(
         (
             TokenStage("rewrite", Generator(LLAMA, typical=(_PROMPT, round(_ANSWER * REWRITE_SHARE), _BESIDE))),
@@ -67,7 +66,6 @@ def rag_plan(slo: float = SLO) -> TokenPlan:
 
 
 def rag_queries(conversations: Conversations, seed: int) -> Queries:
-    """Say what each query needs at each stage."""
     rng = np.random.default_rng((seed, 7))
     count = len(conversations.due)
     rewritten = np.maximum(1, np.rint(REWRITE_SHARE * conversations.output)).astype(np.int64)

@@ -29,7 +29,6 @@ class StageSums:
     busy: float = 0.0  # of the accelerator, or of all threads
 
     def note(self, request: Visit, now: float) -> None:
-        """Add one that was served."""
         self.served += 1
         self.queued += request.entered - request.arrived
         self.waited += request.started - request.entered
@@ -59,22 +58,18 @@ class TokenResult:
         lost: list[str],
         stages: Mapping[str, StageSums],
     ) -> TokenResult:
-        """Make one from what the engine kept."""
         return cls(policy, slo, due, np.array(finished), np.array(charged), lost, stages)
 
     @property
     def good(self) -> NDArray[np.bool_]:
-        """Whose outcome was there by the deadline."""
         return self.finished <= self.due + self.slo
 
     @property
     def drop_rate(self) -> float:
-        """Share of queries that were dropped, or late, which counts as dropped."""
         return float(1.0 - self.good.mean())
 
     @property
     def late_rate(self) -> float:
-        """Share of queries that were served to the end for nothing."""
         return float((~self.good & ~np.isnan(self.finished)).mean())
 
     @property

@@ -37,21 +37,13 @@ class Visit(Generation):
 class World(Protocol):
     """What a station needs of the engine."""
 
-    def plan(self, at: float, action: Callable[[float], None]) -> None:
-        """Let `action` happen at `at`."""
-        ...
+    def plan(self, at: float, action: Callable[[float], None]) -> None: ...
 
-    def first(self, now: float, stage: str, request: Visit) -> None:
-        """A first token is out."""
-        ...
+    def first(self, now: float, stage: str, request: Visit) -> None: ...
 
-    def ended(self, now: float, stage: str, request: Visit) -> None:
-        """A request is done here; what it was charged stands in it."""
-        ...
+    def ended(self, now: float, stage: str, request: Visit) -> None: ...
 
-    def dropped(self, now: float, stage: str, request: Visit, refusal: Refusal) -> None:
-        """A request was refused."""
-        ...
+    def dropped(self, now: float, stage: str, request: Visit, refusal: Refusal) -> None: ...
 
 
 class GeneratorStation:
@@ -67,7 +59,6 @@ class GeneratorStation:
         self._planned = 0  # the latest plan counts; earlier ones were interrupted
 
     def push(self, now: float, request: Visit) -> None:
-        """Take a request; it joins when the iteration that runs now ends."""
         self.batcher.push(now, request)
         self._spread(now)
         runs = self._runs
@@ -80,7 +71,6 @@ class GeneratorStation:
                 self._plan_end(max(now, runs.started + done * runs.seconds))
 
     def load(self) -> Load:
-        """What came, went and stayed."""
         return self.batcher.load()
 
     def _begin(self, now: float) -> None:
@@ -121,12 +111,10 @@ class BatchStation:
         self._batcher = Batcher(policy, kind.batch, 0.0, kind.instances, kind.duration)
 
     def push(self, now: float, request: Visit) -> None:
-        """Take a request."""
         self._batcher.push(now, request)
         self._settle(now)
 
     def load(self) -> Load:
-        """What came, went and stayed."""
         return self._batcher.load()
 
     def _settle(self, now: float) -> None:
@@ -169,7 +157,6 @@ class ThreadStation:
         self._serve(now)
 
     def load(self) -> Load:
-        """What came, went and stayed."""
         return Load(
             arrived=self._arrived,
             dropped=self._dropped,

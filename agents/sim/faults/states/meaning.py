@@ -51,7 +51,6 @@ class Meaning:
         self.said: defaultdict[tuple[str, str], list[tuple[str, Record]]] = defaultdict(list)
 
     def judge(self) -> list[str]:
-        """Give all problems."""
         for topic, record in self._live():
             if record.source is not None:
                 self.said[record.source.stage, record.request_id].append((topic, record))
@@ -76,7 +75,6 @@ class Meaning:
     # What a message is made of ---------------------------------------------------------------------------------
 
     def heard(self, stage: str, inputs: Iterable[Record]) -> Heard:
-        """Read the records of a request as a stage does."""
         heard = Heard({}, set(), {})
         for record in inputs:
             sender = record.hop.stage if record.hop is not None else ""
@@ -155,7 +153,6 @@ class Meaning:
         self.problems.append(f"(h) {request}: {stage} says nothing of it to {min(missing)}")
 
     def _answered(self, stage: str) -> None:
-        """Look whether a stage says something of each request that it has enough parts of."""
         heard: defaultdict[str, list[Record]] = defaultdict(list)
         topic = self.provenance.topic_of(stage)
         for partition in range(self.scenario.partitions):
@@ -199,7 +196,6 @@ class Meaning:
 
 
 def _verdict(rule: Rule, expected: Iterable[str], heard: Heard) -> str:
-    """Say what a join's rule makes of what was heard."""
     complete = heard.lost.union(heard.results).issuperset(expected)
     if rule.mode == "any":
         return _READY if heard.results else _LOST if complete else _WAITING

@@ -62,7 +62,6 @@ class Judge:
         self.values: dict[tuple[Mark, str], str] = {}  # what a live version gives a request
 
     def judge(self) -> list[str]:
-        """Give all problems."""
         if self.run.damaged:
             return self._lost_aloud()
         if not self._read_logs():
@@ -95,7 +94,6 @@ class Judge:
     # The recovered history -------------------------------------------------------------------------------------
 
     def _read_logs(self) -> bool:
-        """Read what compaction leaves at last, as a member that begins then."""
         broker = self.play.broker
         for place in self.places:
             broker.compact(versions_of(place), broker.end(versions_of(place)))
@@ -116,7 +114,6 @@ class Judge:
         return True
 
     def _read_batches(self) -> None:
-        """Find what is recorded in live versions, and compare it with all manifests that there ever were."""
         for place in self.places:
             for n in range(1, self.logs.newest_durable(place).n + 1):
                 mark = self._at(place, n)
@@ -137,7 +134,6 @@ class Judge:
                         self.problems.append(f"(f) {known} is recorded in two ways")
 
     def _at(self, place: Place, n: int) -> Mark | None:
-        """Give the live version of that number."""
         links = self.logs.log(place).history.links
         for (epoch, base), (_, end) in zip(links, [*links[1:], (0, Version(0, 1 << 60))], strict=True):
             if base.n < n <= end.n:
@@ -178,7 +174,6 @@ class Judge:
     # (c) -------------------------------------------------------------------------------------------------------
 
     def _history(self, place: Place) -> None:
-        """Go along the versions of a shard."""
         stage, keys = place[0], self.play.scenario.keys_of(place[0])
         made, end = self.run.made, self.logs.newest_durable(place)
         digest = (state := model.State()).digest
@@ -206,7 +201,6 @@ class Judge:
                 return
 
     def _items(self, place: Place, batch: Batch) -> list[model.Item] | None:
-        """Give a batch's requests from the input's log, as the model saw them."""
         items: list[tuple[str, list[tuple[str, str]]]] = []
         for one in batch.taken:
             record = self.provenance.at((self.provenance.topic_of(place[0]), one.partition), one.offset)
@@ -221,7 +215,6 @@ class Judge:
         return [model.Item(request, tuple(sorted(parts))) for request, parts in items]
 
     def _is_live(self, place: Place, batch: Batch) -> bool:
-        """Look whether what a version has recorded, what was dropped included, rests on live versions alone."""
         topic = self.provenance.topic_of(place[0])
         for one in (*batch.taken, *batch.dropped):
             record = self.provenance.at((topic, one.partition), one.offset)
@@ -264,7 +257,6 @@ class Judge:
     # (d) and (f) -----------------------------------------------------------------------------------------------
 
     def _messages(self) -> None:
-        """Compare all live messages of the same request from the same sender to the same receiver."""
         said: dict[tuple[str, str, str], Any] = {}
         for (topic, _), records in self.play.broker.whole.items():
             if topic not in self.topology.edges and topic != OUTCOMES:
@@ -310,5 +302,4 @@ def _value(body: Any) -> Any:
 
 
 def problems(play: Play) -> list[str]:
-    """Judge a run."""
     return Judge(play).judge()

@@ -53,7 +53,6 @@ class Play(StateWorld):
     # The run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Play:
-        """Run until nothing is left to do."""
         scenario, events = self.scenario, self.events
         for fault in scenario.faults:
             self._schedule(fault)
@@ -160,7 +159,6 @@ class Play(StateWorld):
             self._strike_later(at, partial(self._strike_one, fault))
 
     def _switch(self, place: Place) -> None:
-        """Ask for another primary of a shard, as an operator does."""
         epoch = max((process.epoch for process in self._primaries(place)), default=0)
         if epoch:
             self.result.struck.append(f"switch of {place[0]}")
@@ -176,7 +174,6 @@ class Play(StateWorld):
         self.at(at, come)
 
     def _strike_one(self, fault: Fault) -> None:
-        """Find whom a fault strikes now, by stage and role."""
         found = [
             (slot, process)
             for slot, process in self.processes.items()
@@ -194,7 +191,6 @@ class Play(StateWorld):
         )
 
     def _come_to(self, process: Process, point: str) -> None:
-        """Look whether the process is to be struck where it is."""
         for fault in self._waiting:
             if fault.point != point or fault.stage != process.stage:
                 continue
@@ -236,7 +232,6 @@ class Play(StateWorld):
         self._strike_later(self.now + seconds, lambda: self._start(slot))
 
     def ended(self, process: Process) -> None:
-        """Start a process again that has ended by itself."""
         for slot, one in self.processes.items():
             if one is process:
                 self._replace(slot, one, 0.1)
@@ -247,7 +242,6 @@ class Play(StateWorld):
                 process.after(0.0, partial(process.reported, (dead.name,)))
 
     def _awake(self, process: Living) -> None:
-        """Let a process go on; one that was replaced learns it a moment later."""
         if not process.alive:
             return
         process.attempt(process.go_on)
@@ -266,7 +260,6 @@ class Play(StateWorld):
     # Inputs are damaged ----------------------------------------------------------------------------------------
 
     def _damage(self, fault: Fault) -> None:
-        """Have an input lose what its reader needs, or has done already."""
         partition = self.random.randrange(self.scenario.partitions)
         place = (OUTCOMES if fault.stage == GATE else self._topic(fault.stage)), partition
         needed = self._needed(fault.stage, partition)
@@ -310,7 +303,6 @@ class Play(StateWorld):
             self._move(stage, partition, self.random.choice(others))
 
     def _rebalance(self, stage: str) -> None:
-        """Move one partition to another replica."""
         partition, there = self.random.choice([one[1:] for one in self.groups.all() if one[0] == stage])
         others = [one for one in range(self.scenario.replicas) if one != there and self._works(stage, one)]
         if others:
@@ -340,7 +332,6 @@ class Play(StateWorld):
             process.assign(partition)
 
     def is_replaced(self, process: Process) -> bool:
-        """Whether another process has this one's place."""
         return self.processes[process.stage, -1, process.replica] is not process
 
     # The end ---------------------------------------------------------------------------------------------------
@@ -349,7 +340,6 @@ class Play(StateWorld):
         return all(process.alive and process.idle for process in self.processes.values()) and self._governed()
 
     def _governed(self) -> bool:
-        """Whether every shard has a primary, and everybody has judged everything."""
         places = self.shards_of(self.scenario.topology.states)
         return all(any(True for _ in self._primaries(place)) for place in places) and all(
             partition in self.processes[stage, -1, replica].has
@@ -380,5 +370,4 @@ class Play(StateWorld):
 
 
 def run(scenario: Scenario, seed: int) -> Play:
-    """Run `scenario` with all that chance decides drawn from `seed`."""
     return Play(scenario, seed).run()

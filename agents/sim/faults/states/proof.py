@@ -32,7 +32,6 @@ class Proof:
     events: int = 0
 
     def add(self, other: Proof) -> None:
-        """Take in what came of others."""
         self.schedules += other.schedules
         self.failed |= other.failed
         for mine, theirs in (

@@ -44,7 +44,6 @@ class Provenance:
         return self._offsets[place].get(offset)
 
     def topic_of(self, stage: str) -> str:
-        """Give what a stage reads."""
         return stage if self._play.graph.predecessors[stage] else INGRESS
 
     def inputs(self, source: Source) -> list[Record]:

@@ -26,11 +26,9 @@ class BareProcess(StatelessProcess):
         super().__init__(world, stage, replica)
 
     def _load(self, partition: int, committed: int, note: str) -> None:  # noqa: ARG002 (as others do)
-        """Take over a partition, from its beginning on."""
         super()._load(partition, 0, "")
 
     def value(self, item: model.Item) -> str:
-        """Give what the model makes of a request, and change the state."""
         nonce = 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
         value = model.compute(self.stage, self.state, item, nonce)
         self.state = model.update(self.stage, self.state, [item], nonce)

@@ -45,14 +45,12 @@ class GateProcess(Replica):
         self.begin()
 
     def _open(self) -> None:
-        """Begin with a new core, and a producer that fences the one before."""
         scenario, graph = self.world.scenario, self.world.graph
         durability = self.logs if self.places else None
         self.producer = self.world.broker.producer(f"{GATE}.{self.replica}")
         self.core: GateCore = scenario.guards.gate(graph, sinks=scenario.topology.sinks, durability=durability)
 
     def remember(self, partition: int, committed: int, note: str) -> None:
-        """Read again what was released and what the note names."""
         broker = self.world.broker
         self._standing[partition] = committed, note
         spans, egress = self.core.assign(partition, committed, note)
@@ -63,7 +61,6 @@ class GateProcess(Replica):
                 self.core.remember(report_of(partition, record))
 
     def _load(self, partition: int, committed: int, note: str) -> None:
-        """Wait for what an owner before has open."""
         if self.world.broker.is_open((EGRESS, partition)):
             self.after(_OPEN_SECONDS, partial(self.world.broker.time_out, (EGRESS, partition)))
             self.after(2 * _OPEN_SECONDS, partial(self._load, partition, committed, note))
@@ -71,20 +68,17 @@ class GateProcess(Replica):
             super()._load(partition, committed, note)
 
     def forget(self, partition: int) -> None:
-        """Let a partition go."""
         self.core.revoke(partition)
         self._standing.pop(partition, None)
         self.after(0.0, self._go_on)  # what was held of it has left room
 
     def let_go(self, partition: int, then: Callable[[], None]) -> None:
-        """Let a partition go, between two transactions."""
         if self._writing:
             self._leaving.append((partition, then))
         else:
             super().let_go(partition, then)
 
     def poll(self, partition: int) -> None:
-        """Take what is there, as far as there is room."""
         if partition not in self.positions or self.lacks(partition, self.positions[partition]):
             return
         for record in self.world.broker.read((OUTCOMES, partition), self.positions[partition]):
@@ -197,14 +191,12 @@ class GateProcess(Replica):
         self.begin()
 
     def ousted(self) -> None:
-        """Learn that partitions have moved on."""
         if self._writing and not self.world.is_replaced(self):
             return  # the transaction tells
         super().ousted()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here."""
         core, broker = self.core, self.world.broker
         if (
             self._coming

@@ -38,15 +38,12 @@ class Living(Process):
 
     @property
     def now(self) -> float:
-        """The time by this process's clock."""
         return self.world.now + self._ahead
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:
-        """Do something later, as far as it gets."""
         super().after(seconds, lambda: self.attempt(what))
 
     def attempt(self, what: Callable[[], None]) -> None:
-        """Do something; the process may die of it."""
         try:
             what()
         except KilledError:
@@ -62,13 +59,11 @@ class Living(Process):
             raise KilledError
 
     def stand_still(self) -> None:
-        """Stop, as under SIGSTOP."""
         super().stand_still()
         self.since = self.world.now
         self.wire.stopped()
 
     def go_on(self) -> None:
-        """Continue, with what it was about to do and to send."""
         waiting, self.standing = self.standing or [], None
         self.wire.goes_on()
         for what in waiting:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def deliver(core: Any, stage: str, now: float, delivery: Delivery, poison: float) -> None:
-    """Give a core a record, or a refusal of it."""
     if poison and not delivery.lost and unreadable(stage, delivery.predecessor, delivery.request_id, poison):
         core.fail(now, delivery, reasons.BAD_INPUT, "scripted")
     else:
@@ -41,7 +40,6 @@ def again(record: Record) -> Record:
 
 
 def item_of(request: Request) -> Item:
-    """Give a request as the model sees it."""
     parts = sorted(request.parts, key=lambda part: part.predecessor)
     return Item(request.request_id, tuple((part.predecessor, part.payload) for part in parts))
 

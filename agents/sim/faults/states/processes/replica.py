@@ -30,7 +30,6 @@ class Replica(Living):
         self._full: set[int] = set()  # of which something waits for room
 
     def begin(self) -> None:
-        """Take the partitions that the group gives this replica."""
         for partition in self.world.groups.of(self.stage, self.replica):
             self.assign(partition)
 
@@ -50,7 +49,6 @@ class Replica(Living):
             self.follower.read_to_ends(load)
 
     def _load(self, partition: int, committed: int, note: str) -> None:
-        """Rebuild what is known of a partition, and read on from its committed offset."""
         if partition in self._coming and not self.lacks(partition, committed or None):
             self._coming.discard(partition)
             self.remember(partition, committed, note)
@@ -65,22 +63,18 @@ class Replica(Living):
         return True
 
     def remember(self, partition: int, committed: int, note: str) -> None:
-        """Have the core start on a partition."""
         raise NotImplementedError
 
     def revoke(self, partition: int) -> None:
-        """Let a partition go."""
         self._coming.discard(partition)
         self._full.discard(partition)
         if self.positions.pop(partition, None) is not None:
             self.forget(partition)
 
     def forget(self, partition: int) -> None:
-        """Have the core let a partition go."""
         raise NotImplementedError
 
     def let_go(self, partition: int, then: Callable[[], None]) -> None:
-        """Let a partition go as soon as may be."""
         self.revoke(partition)
         then()
 
@@ -99,5 +93,4 @@ class Replica(Living):
 
     @property
     def has(self) -> set[int]:
-        """The partitions that it reads."""
         return set(self.positions)

@@ -53,20 +53,17 @@ class StatelessProcess(Replica):
         self.begin()
 
     def remember(self, partition: int, committed: int, note: str) -> None:
-        """Read again what the note of a partition names."""
         for start, end in self.core.assign(partition, committed, note):
             for record in self.world.broker.read((self.topic, partition), start, end):
                 self.core.remember(delivery_of(partition, record))
 
     def forget(self, partition: int) -> None:
-        """Let a partition go."""
         self.core.revoke(self.now, partition)
         self.after(0.0, self._pump)  # what was held of it has left room
 
     # What comes ------------------------------------------------------------------------------------------------
 
     def poll(self, partition: int) -> None:
-        """Take what is there, as far as there is room."""
         position = self.positions.get(partition)
         if position is None or self.lacks(partition, position):
             return
@@ -127,7 +124,6 @@ class StatelessProcess(Replica):
         return result_of(self.world, self.stage, self.value(item_of(request)))
 
     def value(self, item: Item) -> str:
-        """Give what the model makes of a request."""
         return hashed(self.stage, item)
 
     def _acked(self, emit: Emit) -> None:
@@ -136,7 +132,6 @@ class StatelessProcess(Replica):
         self._pump()
 
     def commit(self) -> None:
-        """Commit what is done; learn of it a moment later."""
         offsets = self.core.commits()
         if not offsets or self.world.answering(self.world.now) > self.world.now:
             return
@@ -153,12 +148,10 @@ class StatelessProcess(Replica):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here."""
         return self.only_joins and not self.core.waiting
 
     @property
     def only_joins(self) -> bool:
-        """Whether nothing is under way here but requests that wait for parts."""
         core, broker = self.core, self.world.broker
         if self._coming or core.unsettled or core.commits() or not self.wire.is_quiet():
             return False

@@ -141,7 +141,6 @@ def _bad_day(random: Random, topology: Topology, where: Where) -> list[Fault]:
 
 
 def _to_one(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
-    """Tell what else happens to one shard."""
     stage, at, back, shard = where
     if story == "all members":
         return [
@@ -156,7 +155,6 @@ def _to_one(story: str, random: Random, topology: Topology, where: Where) -> lis
 
 
 def _beside(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
-    """Tell what happens to others than members."""
     _, at, back, shard = where
     if story == "log is late":
         reader = random.choice((*topology.edges, GATE))

@@ -70,7 +70,6 @@ def stretched(scenario: Scenario, random: Random) -> Scenario:
 
 
 def drawn_faults(random: Random, topology: Topology, shards: int) -> list[Fault]:
-    """Draw what goes wrong around the members."""
     pairs = _repeating(topology)
     if pairs and random.random() < _REPEATS:
         return _again_while_slow(random, *random.choice(pairs), random.uniform(0.05, 0.3))
@@ -90,7 +89,6 @@ def drawn_faults(random: Random, topology: Topology, shards: int) -> list[Fault]
 
 
 def _single(random: Random, story: str, topology: Topology, others: list[str]) -> list[Fault]:
-    """Draw what has to do with nothing else; nothing, mostly."""
     if story == "moves":
         many = random.randint(1, 4)
         return [Fault(Kind.MOVE, random.choice(others), at=random.uniform(0.0, 1.0)) for _ in range(many)]
@@ -133,7 +131,6 @@ def _comes_back(random: Random, topology: Topology, stage: str, at: float) -> li
 
 
 def _again(random: Random, topology: Topology, shard: int, at: float) -> list[Fault]:
-    """Have a stage repeat what it has sent, and who reads it begin anew a moment later."""
     pairs = [(sender, reader) for reader, after in topology.edges.items() for sender in after]
     senders = {sender for sender, _ in pairs}
     pairs += [(name, GATE) for name in topology.edges if name not in senders]

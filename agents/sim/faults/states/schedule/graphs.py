@@ -65,7 +65,6 @@ def _edges(random: Random, count: int) -> Edges:
 
 
 def _choices(random: Random, edges: Edges) -> Choices:
-    """Draw who chooses between its successors, and what."""
     choices: Choices = {}
     for name, successors in dag.reverse(edges).items():
         if not successors or random.random() > 0.4 or not may_choose(edges, (*choices, name)):  # noqa: PLR2004 (a share)

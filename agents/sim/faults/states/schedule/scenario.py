@@ -131,16 +131,13 @@ class Scenario:
 
     @property
     def lease(self) -> Lease:
-        """The members' lease."""
         return Lease(1.0 * self.stretch, 0.25 * self.stretch, 0.2 * self.stretch)
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """What a stage's core has of them."""
         return {"queue_limit": self.queue_limit}
 
     def shards_of(self, stage: str) -> int:
-        """Give how many shards a stateful stage has."""
         return self.topology.shards.get(stage, self.shards)
 
     def keys_of(self, stage: str) -> int:

@@ -38,7 +38,6 @@ class Topology:
     keyed: tuple[str, ...] = ()  # of `states`, those with a state for each key
 
     def graph(self) -> Graph:
-        """Give who sends to whom."""
         stages = tuple(
             StageSpec(
                 name=name,

@@ -27,5 +27,4 @@ class Host(Living):
         raise NotImplementedError
 
     def may_emit(self) -> bool:
-        """Whether messages may leave now."""
         raise NotImplementedError

@@ -65,7 +65,6 @@ class MemberProcess(Host):
 
     @property
     def core(self) -> Any:
-        """The primary's, if this is one."""
         return None if self.primary is None else self.primary.core
 
     # What is read ----------------------------------------------------------------------------------------------
@@ -108,7 +107,6 @@ class MemberProcess(Host):
         self._do()
 
     def _changed(self) -> None:
-        """Look at what the logs, or the state topic, have brought."""
         if self.primary is None and self.standby.apply(self.place, self.follower.logs):
             self.world.result.count("applied")
             self.point("apply")
@@ -154,7 +152,6 @@ class MemberProcess(Host):
         self._do()
 
     def reported(self, names: tuple[str, ...]) -> None:
-        """Hear from a supervisor that processes are dead."""
         self.roles.reported(self.world.now, names)
         self._do()
 
@@ -164,7 +161,6 @@ class MemberProcess(Host):
         self._do()
 
     def may_emit(self) -> bool:
-        """Whether messages may leave now."""
         may = self.roles.may_emit(self.world.now)
         self._do()
         return may
@@ -265,7 +261,6 @@ class MemberProcess(Host):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way here."""
         quiet = self.wire.is_quiet(beats_of(self.place)) and self.follower.read_up() and self.ready
         if not (quiet and self.input.read_up):
             return False

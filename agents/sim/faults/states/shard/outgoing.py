@@ -32,11 +32,9 @@ class Outgoing:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
         while self._waiting and not self.closed and self._process.may_emit():
             self._waiting.popleft()()
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for the right to be sent."""
         return bool(self._waiting)

@@ -75,7 +75,6 @@ class Primary:
         world.result.count("reigns")
 
     def begin(self) -> None:
-        """Take the inputs from the base's coverage on."""
         inputs: tuple[InputPlace, ...] = ()
         if self.entry is not None:
             inputs = self.entry.contents.inputs
@@ -84,7 +83,6 @@ class Primary:
         self.logs_changed()
 
     def _resend(self) -> None:
-        """Send again what the base's manifest contains."""
         assert self.entry is not None  # the caller has looked
         outputs = self.entry.contents.outputs
         self.reign.resend(len(outputs))
@@ -98,7 +96,6 @@ class Primary:
         self._pump()
 
     def drop(self) -> None:
-        """End the reign: nothing of it is done any more."""
         self.dropped = self.outgoing.closed = True
         self.feed.stop()
         self.process.input.excuse(0)
@@ -106,13 +103,11 @@ class Primary:
     # What comes ------------------------------------------------------------------------------------------------
 
     def take(self, reads: list[Read]) -> None:
-        """Take what was read of the input."""
         if not self.dropped:
             self.feed.add(reads)
             self._pump()
 
     def logs_changed(self) -> None:
-        """Look at what the logs have learned."""
         if self.dropped:
             return
         self.core.durability_changed(self.process.now)
@@ -138,7 +133,6 @@ class Primary:
             self._do()
 
     def _do(self) -> None:
-        """Do what the core asks for."""
         self._note_drops()
         core, random = self.core, self.world.random
         for batch in core.take_runs():
@@ -192,12 +186,10 @@ class Primary:
         self._pump()
 
     def _recorded(self, record: Callable[..., None], batch: Recorded, *rest: object) -> None:
-        """Listen to what the core records."""
         self.world.result.batches[Mark(*self.place, self.reign.next)] = batch
         record(batch, *rest)
 
     def _note_drops(self) -> None:
-        """Note the versions that the core has recorded by itself: they have drops alone."""
         while self._noted < self.reign.recorded:
             self._noted += 1
             mark = Mark(*self.place, Version(self.epoch, self._noted))
@@ -217,7 +209,6 @@ class Primary:
         self._pump()
 
     def completed(self, version: Version) -> None:
-        """Note that a version's manifest is acknowledged."""
         self.core.completed(self.process.now, version)
         self._pump()
 
@@ -229,7 +220,6 @@ class Primary:
     # What is sent ----------------------------------------------------------------------------------------------
 
     def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
-        """Send a record, if and when the lease allows it."""
         self.outgoing.send(((place, record),), acked, takes)
 
     def commit(self) -> None:

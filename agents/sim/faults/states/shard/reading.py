@@ -39,7 +39,6 @@ class Read(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Where it stands in its partition."""
         return self.record.offset
 
 
@@ -47,7 +46,6 @@ class ShardInput:
     """The input of one shard, as this member has read it."""
 
     def __init__(self, process: Living, place: Place, feed: Callable[[list[Read]], None]) -> None:
-        """`feed` is given what is read."""
         world, scenario = process.world, process.world.scenario
         self._process, self._world, self._feed = process, world, feed
         self.topic = place[0] if world.graph.predecessors[place[0]] else INGRESS
@@ -82,7 +80,6 @@ class ShardInput:
                 yield delivery_of(partition, record)
 
     def poll(self, partition: int) -> None:
-        """Take what is there, as far as there is room."""
         broker, tail, scenario = self._world.broker, self._tail, self._world.scenario
         if partition in self._lost or self._world.lacks(self._process, (self.topic, partition), tail.next(partition)):
             self._lost.add(partition)
@@ -141,7 +138,6 @@ class ShardInput:
         return sorted(reads, key=lambda read: read.record.appended)
 
     def position(self, partition: int) -> int:
-        """Give the durable position, as far as this member knows."""
         return self._at(partition).position if partition in self.partitions else 0
 
     @property
@@ -151,7 +147,6 @@ class ShardInput:
 
     @property
     def read_up(self) -> bool:
-        """Whether nothing is left to read."""
         broker = self._world.broker
         return self.started and all(
             next(broker.read((self.topic, partition), self._tail.next(partition)), None) is None
@@ -173,11 +168,9 @@ class Feed:
         self._taking = False
 
     def add(self, reads: Iterable[Read]) -> None:
-        """Take what was read."""
         self._queue.extend(reads)
 
     def deliver(self) -> bool:
-        """Give the core what it has room for; whether there was something."""
         if self._taking or not self._queue:
             return False
         world = self._process.world
@@ -193,7 +186,6 @@ class Feed:
         return len(self._queue) < before
 
     def stop(self) -> None:
-        """Deliver nothing more."""
         self._queue.clear()
 
     def __len__(self) -> int:

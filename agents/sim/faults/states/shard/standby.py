@@ -38,7 +38,6 @@ class Standby:
         self.retention = Retention()
 
     def read_state(self, record: Record) -> None:
-        """Take a record of the state topic."""
         key: Any = record.request_id  # of a keyed record, its key
         if record.body is None:
             self.chunks.pop(key, None)
@@ -46,7 +45,6 @@ class Standby:
             self.chunks[key] = record.body
 
     def read_version(self, record: Record, *, counts: bool) -> None:
-        """Take a record of the version log."""
         if record.body is None:
             self.retention.tombstoned(record.request_id)
             return

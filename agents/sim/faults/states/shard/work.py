@@ -28,7 +28,6 @@ class Done(NamedTuple):
 
 
 def computed(world: StateWorld, place: Place, state: model.State, batch: Batch) -> Done:
-    """Compute a batch, which makes the next version of the state."""
     stage, scenario = place[0], world.scenario
     nonce = 0 if scenario.deterministic else world.random.getrandbits(32)
     keys = scenario.keys_of(stage)

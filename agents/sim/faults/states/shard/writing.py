@@ -65,7 +65,6 @@ class Writer:
         self._chunks: list[tuple[Place, Record]] = []
 
     def begin(self, order: Write[Any]) -> None:
-        """Write a version's chunks."""
         primary, mode = self.primary, self.world.scenario.mode
         self._order, self._sealed, self._chunks = order, False, []
         self.world.result.count("written")
@@ -92,7 +91,6 @@ class Writer:
         self._look()
 
     def sealed(self) -> None:
-        """Note that all that has to be is acknowledged."""
         self._sealed = True
         self.primary.process.point("outputs.after")
         self._look()

@@ -57,7 +57,6 @@ class Follower:
         return all(following.current for following in self._followings.values())
 
     def _keep_up(self, place: Place, period: float) -> None:
-        """Ask where a log ends, now and then, also where nothing comes."""
         self.poll(place)
         self._process.after(period, partial(self._keep_up, place, period))
 
@@ -110,7 +109,6 @@ class Follower:
             self._process.after(0.0, partial(self.poll, place))
 
     def read_up(self) -> bool:
-        """Whether nothing is left to read."""
         broker = self._world.broker
         return self.current and all(
             next(broker.read(versions_of(place), position), None) is None for place, position in self.positions.items()

@@ -20,17 +20,13 @@ class Groups:
         self._owners = {(stage, partition): partition % replicas for stage in stages for partition in range(partitions)}
 
     def of(self, stage: str, replica: int) -> list[int]:
-        """Give the partitions of one replica."""
         return [partition for (name, partition), owner in self._owners.items() if (name, owner) == (stage, replica)]
 
     def owner(self, stage: str, partition: int) -> int:
-        """Give the replica that has a partition."""
         return self._owners[stage, partition]
 
     def move(self, stage: str, partition: int, to: int) -> None:
-        """Give a partition to another replica."""
         self._owners[stage, partition] = to
 
     def all(self) -> Iterable[tuple[str, int, int]]:
-        """Give every partition of every stage with its replica."""
         return [(stage, partition, replica) for (stage, partition), replica in self._owners.items()]

@@ -74,5 +74,4 @@ class StateRun:
     events: int = 0
 
     def count(self, what: str) -> None:
-        """Count something that happened."""
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -19,7 +19,6 @@ _READS = 5  # of so many requests one changes nothing
 
 
 def hashed(*what: object) -> str:
-    """Give a short digest."""
     return blake2b(repr(what).encode(), digest_size=8).hexdigest()
 
 
@@ -37,7 +36,6 @@ class State(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Its digest."""
         return hashed(self.parts)
 
 
@@ -47,7 +45,6 @@ def key_of(request: str, keys: int) -> str:
 
 
 def changes(stage: str, item: Item) -> bool:
-    """Whether a request changes the state."""
     return crc32(f"{stage} {item.request}".encode()) % _READS != 0
 
 
@@ -60,7 +57,6 @@ def compute(stage: str, state: State, item: Item, nonce: int, keys: int = 0) -> 
 
 
 def update(stage: str, state: State, items: Iterable[Item], nonce: int, keys: int = 0) -> State:
-    """Give the state after a batch."""
     parts = list(state.parts)
     for item in items:
         if changes(stage, item):

@@ -60,7 +60,6 @@ class StateWorld:
     # Time ------------------------------------------------------------------------------------------------------
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Do something at a time."""
         heapq.heappush(self.events, (when, next(self._serial), what))
 
     def latency(self) -> float:
@@ -70,14 +69,12 @@ class StateWorld:
         return self.answering(self.now + delay) - self.now if self._away else delay
 
     def answering(self, when: float) -> float:
-        """Give the first moment from `when` on at which the broker answers."""
         for start, end in self._away:
             if start <= when < end:
                 return end + 0.003 * self.random.random()
         return when
 
     def away(self, start: float, end: float) -> None:
-        """Let the broker be away from one moment to another."""
         self._away.append((start, end))
         self._away.sort()
 
@@ -87,7 +84,6 @@ class StateWorld:
 
     @staticmethod
     def duration(size: int, /) -> float:
-        """Say what a batch takes."""
         return 0.006 + 0.002 * size
 
     # Readers ---------------------------------------------------------------------------------------------------
@@ -100,7 +96,6 @@ class StateWorld:
         readers.append(_Reader(process, place, poll))
 
     def wake(self, place: Place) -> None:
-        """Tell the readers of a place."""
         for reader in self._readers.get(place, ()):
             if reader.process.alive and not reader.due:
                 reader.due = True
@@ -126,15 +121,12 @@ class StateWorld:
     # Shards and what is made in them ---------------------------------------------------------------------------
 
     def shards_of(self, stages: Iterable[str]) -> list[Place]:
-        """Give all shards of these stages."""
         return [(stage, shard) for stage in stages for shard in range(self.scenario.shards_of(stage))]
 
     def places_for(self, place: Place) -> list[Place]:
-        """Give the shards whose logs a member of a shard reads."""
         return [place, *self.shards_of(self.graph.rests_on(place[0]))]
 
     def made(self, mark: Mark, made: Made) -> None:
-        """Note a version that was made."""
         if mark in self.result.made:
             self.result.problems.append(f"{mark} was made twice")
         self.result.made[mark] = made
@@ -149,15 +141,12 @@ class StateWorld:
     # Processes ---------------------------------------------------------------------------------------------------
 
     def next_incarnation(self) -> int:
-        """Give a new process its number."""
         return next(self._incarnations)
 
     def is_replaced(self, process: Process) -> bool:
-        """Whether another process has this one's place."""
         raise NotImplementedError
 
     def ended(self, process: Process) -> None:
-        """Hear that a process has ended by itself; somebody starts it again."""
         raise NotImplementedError
 
     def tenure(self, stage: str, partition: int, committed: int) -> int:  # noqa: ARG002 (as `World` has it)

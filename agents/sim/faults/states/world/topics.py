@@ -22,12 +22,10 @@ VERSIONS, STATE, BEATS = ".versions", ".state", ".beat"
 
 
 def versions_of(place: Place) -> Place:
-    """Give where a shard's version log is."""
     return place[0] + VERSIONS, place[1]
 
 
 def state_of(place: Place) -> Place:
-    """Give where a shard's chunks are."""
     return place[0] + STATE, place[1]
 
 
@@ -37,7 +35,6 @@ def beats_of(place: Place) -> Place:
 
 
 def keyed(key: Any, body: Any) -> Record:
-    """Make a record of a compacted topic."""
     return Record(key, body, 0.0, 0.0)
 
 
@@ -52,14 +49,12 @@ class StateBroker(Broker):
         self.compacted = 0  # records that went
 
     def append(self, place: Place, record: Record) -> int:
-        """Append a record; its offset."""
         self.whole.setdefault(place, []).append(record)
         if not (place == CONTROL or place[0].endswith((VERSIONS, STATE, BEATS)) or place[0] == EGRESS):
             self._ends[place] = self._ends.get(place, 0) + self._gap()
         return super().append(place, record)
 
     def compact(self, place: Place, before: int) -> None:
-        """Clean what lies below that offset: a segment may end anywhere."""
         log = self.logs.get(place, [])
         old = bisect_left(log, before, key=lambda record: record.offset)
         newest = {record.request_id: record for record in log[:old]}

@@ -85,7 +85,6 @@ class Wire:
                     flight.flown += 1
 
     def goes_on(self) -> None:
-        """Note that the process goes on: now the rest leaves."""
         for lane, flights in self._lanes.items():
             for flight in flights:
                 if flight.frozen:
@@ -93,12 +92,10 @@ class Wire:
                     self._fly(lane, flight, 0.0)
 
     def died(self) -> None:
-        """Note that the process is dead."""
         for flights in self._lanes.values():
             kept = self._world.random.randint(0, len(flights))
             for index, flight in enumerate(flights):
                 flight.lost = index >= kept or flight.frozen
 
     def is_quiet(self, *but: Place) -> bool:
-        """Whether nothing is under way, but to these places."""
         return not any(flights for lane, flights in self._lanes.items() if lane not in but)
