@@ -85,10 +85,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
 @click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
-@click.option("--deathwatch", type=int, hidden=True, help="The descriptor that tells its parent of its death.")
-def serve(
-    pipeline: Path, stage: str | None, parent: int | None, deathwatch: int | None, *, gate: bool, **options: Any
-) -> int:
+def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, **options: Any) -> int:
     """Serve a pipeline on this machine until it is stopped.
 
     Starts a process for each replica of each stage, and the gate; restarts what dies, for ever, with delays that grow
@@ -107,10 +104,6 @@ def serve(
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
-    if deathwatch is not None:
-        from agents.supervise.deathwatch import be_watched  # noqa: PLC0415 - likewise
-
-        be_watched(deathwatch)
     from agents.cli.pipelines import load_fresh  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
