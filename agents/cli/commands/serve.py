@@ -104,7 +104,7 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
-    from agents.cli.pipelines import load_fresh  # noqa: PLC0415 - after follow_parent: it takes its time
+    from agents.cli.pipelines import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
     if stage is not None and gate:
@@ -112,14 +112,14 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
     if stage is None and not gate:
         from agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
-        loaded = load_fresh(pipeline)
+        loaded = load_warned(pipeline)
         require_policies(loaded, options["policy"])
         if options["journal"] is not None:
             _refuse_journal(loaded, loaded.graph.order)
         return _supervise(loaded, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     log.to_stderr()
-    loaded = load_fresh(pipeline) if parent is None else load(pipeline)  # a parent has looked
+    loaded = load_warned(pipeline) if parent is None else load(pipeline)  # a parent has looked
     run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
     if parent is not None:  # which owns what its children run
         return run()
