@@ -1,5 +1,5 @@
 # Two commands do everything on a machine with Python 3.11+, make and a package registry:
-#   make demo    environment, broker, training, a bursty replay over four real models, a report
+#   make demo    environment, then `spillway demo pard`: broker, training, a bursty replay over four real models, a report
 #   make test    environment, lint, types, import contract, unit, integration and acceptance tests
 # And, not for every day:
 #   make torture two hundred runs of pipelines with states in which processes, links and brokers fail
@@ -37,7 +37,7 @@ endif
 	@touch $@
 
 demo: env
-	$(BIN)/python -m examples.plates.demo
+	$(BIN)/spillway demo pard
 
 # Two workers with a broker each: most of an integration test is waiting for leases, sessions and starts.
 test: env lint
