@@ -1,5 +1,5 @@
 # On a machine with Python 3.11+, make and a package registry:
-#   make demo    environment, broker, training, a bursty replay over four real models, a report
+#   make demo    environment, then `spillway demo pard`: broker, training, a bursty replay over four real models, a report
 #   make check   environment, then lint, types and import contract beside the unit tests
 #   make test    the same with integration and acceptance tests: what must pass
 #   make nightly all tests, the long ones too, ten thousand schedules of faults in virtual time, and the torture:
@@ -37,7 +37,7 @@ endif
 	@touch $@
 
 demo: env
-	$(BIN)/python -m examples.plates.demo
+	$(BIN)/spillway demo pard
 
 # Lint runs beside the tests that are named, and says its word after them; either one's failure is a failure.
 define beside_lint
