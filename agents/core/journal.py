@@ -97,7 +97,7 @@ class JournaledStage(StageCore):
         super().advance(now)
 
     def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
-        self._log("complete", now, batch.instance, [packed_result(result) for result in results], executed)
+        self._log("complete", now, batch.worker, [packed_result(result) for result in results], executed)
         super().complete(now, batch, results, executed)
 
     def report(self, now: float) -> StageState | None:
@@ -259,7 +259,7 @@ def state_digest(state: StageState) -> list[Any]:
 
 
 def runs_digest(runs: list[Batch]) -> list[Any]:
-    return [[run.instance, [request.request_id for request in run.requests]] for run in runs]
+    return [[run.worker, [request.request_id for request in run.requests]] for run in runs]
 
 
 def emit_digest(emit: Emit) -> list[Any]:

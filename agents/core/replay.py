@@ -88,7 +88,7 @@ class _StageReplay(_Replay):
         core: StageCore = self.core
         if call == "runs":
             runs = core.take_runs()
-            self._running |= {run.instance: run for run in runs}
+            self._running |= {run.worker: run for run in runs}
             return arguments[0], runs_digest(runs)
         if call == "emits":
             emits = core.take_emits()

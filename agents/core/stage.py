@@ -159,7 +159,7 @@ class StageCore(Intake):
         """Take the results of a batch, one for each of its requests in their order; it ran for `executed` s."""
         if len(results) != len(batch.requests):
             raise ValueError(f"{len(batch.requests)} requests, {len(results)} results")
-        self._batcher.complete(now, batch.instance, executed)
+        self._batcher.complete(now, batch.worker, executed)
         outbox = self._outbox
         for request, result in zip(batch.requests, results, strict=True):
             assert isinstance(request, Work)  # the core pushed it

@@ -212,7 +212,7 @@ class StageDriver:
         if instances is None or output is None:
             return
         for batch in core.take_runs():
-            instances.submit(batch.instance, batch)
+            instances.submit(batch.worker, batch)
         for emit in core.take_emits():
             self._tally.emitted(self._clock(), emit)
             try:

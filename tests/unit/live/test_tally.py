@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from agents.core.actions import DROPPED, Emit, EmitKind, Loss
-from agents.core.instances import Batch
+from agents.core.workers import Batch
 from agents.core.request import Request
 from agents.live.metrics import StageMetrics
 from agents.live.stage.batch_work import Executed
