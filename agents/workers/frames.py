@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
@@ -72,6 +73,10 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
             return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
         if isinstance(value, np.generic):
             return value.item()
+        if hasattr(value, "__array__"):  # a torch tensor
+            return other(np.asarray(value))
+        if isinstance(value, Mapping):
+            return dict(value)
         raise FrameError(f"a {type(value).__name__} cannot travel between a stage and its worker")
 
     try:
