@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agents.core.workers import IDLE, Batch, Worker
 from agents.core.policy import Load, Policy, Refusal, StageState
+from agents.core.workers import IDLE, Batch, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -198,7 +198,12 @@ class StageCore(Intake):
         return gone
 
     def lose(
-        self, now: float, worker: int, results: Sequence[Result | None] = (), blamed: Collection[int] = (), why: str = ""
+        self,
+        now: float,
+        worker: int,
+        results: Sequence[Result | None] = (),
+        blamed: Collection[int] = (),
+        why: str = "",
     ) -> None:
         """Take note that a worker is gone, with the batch that it ran, if it ran one.
 

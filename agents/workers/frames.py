@@ -5,10 +5,10 @@
              the kind's own fields
     tensor = its elements, little-endian, in C order, without padding
 
-A value in a header is msgpack's null, bool, int (64 bits), float, string, bytes, array or map with string keys; a tensor
-is the extension type 1 with its index as u32. Sizes are checked before anything is allocated: a header by its length,
-tensors by their dtypes and shapes, all of them together. This module needs numpy and msgpack alone, so that a worker can
-have an interpreter of its own.
+A value in a header is msgpack's null, bool, int (64 bits), float, string, bytes, array or map with string keys; a
+tensor is the extension type 1 with its index as u32. Sizes are checked before anything is allocated: a header by its
+length, tensors by their dtypes and shapes, all of them together. This module needs numpy and msgpack alone, so that a
+worker can have an interpreter of its own.
 """
 
 from __future__ import annotations
@@ -88,9 +88,11 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
         raise FrameError(f"a header of {len(packed)} bytes is over the limit of {HEADER_BYTES}")
     size = sum(tensor.nbytes for tensor in tensors)
     if size > TENSOR_BYTES or len(tensors) > MOST_TENSORS:
-        raise FrameError(f"{len(tensors)} tensors of {size} bytes are over the limits of {MOST_TENSORS}, {TENSOR_BYTES}")
+        raise FrameError(
+            f"{len(tensors)} tensors of {size} bytes are over the limits of {MOST_TENSORS}, {TENSOR_BYTES}"
+        )
     buffers: list[bytes | memoryview] = [_LENGTH.pack(len(packed)) + packed]
-    buffers += [memoryview(tensor).cast("B") for tensor in tensors if tensor.nbytes]
+    buffers += [memoryview(tensor.data).cast("B") for tensor in tensors if tensor.nbytes]
     return buffers
 
 
@@ -104,6 +106,11 @@ class FrameReader:
         self._header_bytes = header_bytes
         self._tensor_bytes = tensor_bytes
         self._frames: list[dict[str, Any]] = []
+        self._pending: deque[memoryview] = deque()
+        self._filled = 0  # bytes of the first of these
+        self._length = bytearray(_LENGTH.size)
+        self._header: bytearray | None = None
+        self._fields: dict[str, Any] | None = None
         self._expect_length()
 
     def wanted(self) -> memoryview:

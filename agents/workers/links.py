@@ -82,7 +82,7 @@ class Links:
         self._todo: deque[Callable[[], None]] = deque()
         self._selector = selectors.DefaultSelector()
         self._waker, self._woken = socket.socketpair()
-        self._woken.setblocking(False)
+        self._woken.settimeout(0.0)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._sent = 0
         self._closing = False
@@ -98,7 +98,7 @@ class Links:
 
     def adopt(self, worker: int, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         """Speak to a worker over a connected socket."""
-        connection.setblocking(False)
+        connection.settimeout(0.0)
         self.call(lambda: self._add(_Link(worker, connection, process, time.monotonic())))
 
     def send(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:

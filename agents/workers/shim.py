@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 try:
     from agents.workers import frames
 except ModuleNotFoundError:  # run as a file by an interpreter that has no Spillway
-    import frames  # type: ignore[no-redef]
+    import frames  # type: ignore[no-redef,import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +83,9 @@ def serve(
     except Exception as error:  # noqa: BLE001 - user code; the front says it
         stream.send({"kind": frames.FAILED, "text": (words or _words)(error)})
         return
-    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stream.send, args=({"kind": frames.DRAIN},)).start())
+    signal.signal(
+        signal.SIGTERM, lambda *_: threading.Thread(target=stream.send, args=({"kind": frames.DRAIN},)).start()
+    )
     stream.send({"kind": frames.HELLO, "protocol": frames.PROTOCOL, "pid": os.getpid(), **told})
     batches: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(stream, batches), daemon=True).start()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agents.core.pool import Pool, Start
 from agents.core.workers import Phase
 from agents.live.stage.alarm import Alarm
-from agents.live.stage.batch_work import Executed
+from agents.live.stage.guard import offsets_of
 from agents.workers.links import LOAD_SECONDS, Links
 from lineage.errors import ModelError
 
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Result
     from agents.core.batching import Batch
+    from agents.core.deaths import Place
     from agents.live.clock import Clock
-    from agents.live.stage.batch_work import BatchWork, Prepared
+    from agents.live.stage.batch_work import BatchWork, Executed, Prepared
     from topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
+
+_BUSY_SECONDS = 1.0
 
 
 class Driver(Protocol):
@@ -40,7 +43,9 @@ class Driver(Protocol):
 
     def drain(self, worker: int) -> bool: ...
 
-    def lose(self, worker: int, results: Sequence[Result | None], blamed: range, why: str) -> None: ...
+    def lose(
+        self, worker: int, results: Sequence[Result | None], blamed: range, why: str, *, counted: bool
+    ) -> None: ...
 
     def executed(self, batch: Batch, done: Executed) -> None: ...
 
@@ -48,7 +53,9 @@ class Driver(Protocol):
 class Crew:
     """The worker processes of one front."""
 
-    def __init__(self, place: str, pool: Pool, clock: Clock, command: Callable[[int], Sequence[str]], timeout: float):
+    def __init__(
+        self, place: str, pool: Pool, clock: Clock, command: Callable[[int], Sequence[str]], timeout: float
+    ) -> None:
         """`place` names the stage in texts; `command` gives a worker's command line (`Links.spawn`)."""
         self._place = place
         self._pool = pool
@@ -61,6 +68,7 @@ class Crew:
         self._driver: Driver | None = None
         self._work: BatchWork | None = None
         self._closed = False
+        self._running: dict[int, tuple[float, Batch]] = {}  # by worker: since when (monotonic), and what
 
     async def first(self) -> dict[str, Any]:
         """Start the workers; what the first one's Hello says. Raises ModelError where the model cannot be loaded."""
@@ -91,7 +99,20 @@ class Crew:
 
     def submit(self, worker: int, batch: Batch) -> None:
         self._pool.began(self._clock(), worker)
+        self._running[worker] = (time.monotonic(), batch)
         self._links.call(lambda: self._begin(worker, batch))
+
+    @property
+    def busy(self) -> set[Place]:
+        """The records that workers have been running for a while, within their time-out."""
+        since = time.monotonic() - _BUSY_SECONDS
+        return {
+            (request.partition, offset)
+            for began, batch in self._running.values()
+            if began <= since
+            for request in batch.requests
+            for offset in offsets_of(request)
+        }
 
     def close(self, _timeout: float) -> bool:
         """End all workers; blocks for a moment."""
@@ -122,6 +143,7 @@ class Crew:
             self._driver.attach(worker)
 
     def _is_executed(self, worker: int, batch: Batch, done: Executed) -> None:
+        self._running.pop(worker, None)
         bye = self._pool.completed(self._clock(), worker)
         assert self._driver is not None  # it submitted the batch
         self._driver.executed(batch, done)
@@ -134,9 +156,10 @@ class Crew:
             return
         known = self._pool.phases().get(worker)
         log.error("%s: worker %d is lost: %s", self._place, worker, why)
+        self._running.pop(worker, None)
         self._pool.lost(self._clock(), worker)
         if self._driver is not None and known not in (None, Phase.LOADING):
-            self._driver.lose(worker, results, blamed, why)
+            self._driver.lose(worker, results, blamed, why, counted=known is not Phase.DRAINING)
         self._act()
 
     def _asks_to_drain(self, worker: int) -> None:

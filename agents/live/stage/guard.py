@@ -94,7 +94,7 @@ class Guard:
             for run in list(self._running)
             if run is not None and run.began <= since
             for request in run.requests
-            for offset in _offsets(request)
+            for offset in offsets_of(request)
         }
 
     def watch(self, loop: asyncio.AbstractEventLoop, crashed: Callable[[BaseException], None]) -> None:
@@ -207,5 +207,5 @@ def place_text(request: Request) -> str:
     return f"{request.parts[0].payload.record.topic}[{partition}] offset {offset}"
 
 
-def _offsets(request: Request) -> Sequence[int]:
+def offsets_of(request: Request) -> Sequence[int]:
     return request.offsets if isinstance(request, Work) else [part.offset for part in request.parts]

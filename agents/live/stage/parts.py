@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.core.batching import Batcher
@@ -27,7 +28,7 @@ from agents.models.torch_threads import limit_torch_threads
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from agents.models.loading import Model
@@ -42,13 +43,18 @@ log = logging.getLogger(__name__)
 
 
 def load_models(spec: StageSpec, torch_threads: int) -> list[Model]:
-    """Load the stage's model once per instance. Raises ModelError that names stage, model and cause."""
-    models = [_load_model(spec, torch_threads) for _ in range(spec.instances)]
+    """Load the stage's model once per thread; nothing where its workers are processes.
+
+    Raises ModelError that names stage, model and cause.
+    """
+    if spec.executor == "process" and spec.emulated is None:
+        return []  # its workers have them
+    models = [_load_model(spec) for _ in range(spec.instances)]
     limit_torch_threads(torch_threads)
     return models
 
 
-def _load_model(spec: StageSpec, torch_threads: int) -> Model:
+def _load_model(spec: StageSpec) -> Model:
     if spec.emulated is not None:
         return EmulatedModel(spec.emulated.duration)
     if spec.model is None:
@@ -56,8 +62,6 @@ def _load_model(spec: StageSpec, torch_threads: int) -> Model:
     if spec.state is not None:  # `replication: none`; a member of a shard loads its model otherwise
         model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
         return BareModel(f"stage {spec.name!r}", model)
-    if spec.executor == "process":
-        return _child(spec, spec.model, torch_threads)
     return load_model(spec.name, spec.model, spec.arguments, spec.device)
 
 
@@ -86,25 +90,43 @@ def build_guard(spec: StageSpec, folder: Path, torch_threads: int) -> Guard:
     )
 
 
-def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits: Limits, guard: Guard) -> BatchWork:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a stage's model says of itself."""
+
+    version: str = ""
+    signature: Any = None
+
+
+def known_of(model: Any) -> Known:
+    return Known(str(getattr(model, "version", "") or ""), getattr(model, "input_signature", None))
+
+
+def known_of_hello(hello: Mapping[str, Any]) -> Known:
+    return Known(str(hello.get("version", "")), hello.get("signature"))
+
+
+def build_work(
+    pipeline: Pipeline, spec: StageSpec, models: list[Model], known: Known, limits: Limits, guard: Guard
+) -> BatchWork:
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
-    signature = stage_signature(spec, models)
+    signature = stage_signature(spec, known)
     return BatchWork(
         spec.name,
         models,
         UserFunctions(spec, graph.successors[spec.name]),
         joins=joins,
         model_name=spec.model or "emulated",
-        version=str(spec.version or getattr(models[0], "version", "") or ""),
+        version=str(spec.version or known.version),
         signature=signature if joins else None,
         limits=limits,
         guard=guard,
     )
 
 
-def stage_signature(spec: StageSpec, models: list[Model]) -> Signature | None:
-    inputs = spec.inputs or getattr(models[0], "input_signature", None)
+def stage_signature(spec: StageSpec, known: Known) -> Signature | None:
+    inputs = spec.inputs or known.signature
     return Signature(inputs) if inputs else None
 
 
@@ -165,7 +187,7 @@ def _decider(
         make(policy or spec.policy or DEFAULT, view),
         max_batch=spec.batch_size,
         delay=spec.batch_delay,
-        instances=spec.instances,
+        workers=0 if spec.executor == "process" and spec.emulated is None else spec.instances,
         duration=estimate_of(pipeline.durations.get(spec.name)),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()

@@ -153,7 +153,14 @@ def test_sigterm_asks_for_a_drain_and_bye_ends_the_worker(links, heard):
 
 
 def answer(links, **more):
-    return {"kind": frames.ANSWER, "id": [links._front, 1], "first": 0, "seconds": 0.1, "results": [{"error": "x"}], **more}
+    return {
+        "kind": frames.ANSWER,
+        "id": [links._front, 1],
+        "first": 0,
+        "seconds": 0.1,
+        "results": [{"error": "x"}],
+        **more,
+    }
 
 
 @pytest.mark.parametrize(

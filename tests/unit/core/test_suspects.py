@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.workers import Batch
 from agents.core.suspects import WATCHED, Suspects
+from agents.core.workers import Batch
 
 BATCH = ["a", "b", "c"]
 
