@@ -2,8 +2,8 @@
 
 The front's driver says what happens (`ready`, `lost`, `completed`, `asked_to_drain`) and does what `take` gives it. A
 worker that is lost is replaced at once. Where workers are lost before they have served `_SETTLED` seconds, each waits
-twice as long as the one before, up to `_LONGEST`, so that a model that cannot be loaded does not fill the machine. `now`
-is in seconds and does not decrease.
+twice as long as the one before, up to `_LONGEST`, so that a model that cannot be loaded does not fill the machine.
+`now` is in seconds and does not decrease.
 """
 
 from __future__ import annotations

@@ -114,7 +114,9 @@ class Links:
         return None if link is None or link.process is None else link.process.pid
 
     def close(self) -> None:
-        """End all workers, those that run something by SIGKILL."""
+        """End all workers, those that run something by SIGKILL. A second time does nothing."""
+        if self._closing:
+            return
         self._closing = True
         self.call(lambda: None)
         self._thread.join(2 * _BYE_SECONDS)
