@@ -1,7 +1,7 @@
 """What it costs to capture a state on a GPU, while it computes on and while it does not; imports torch.
 
 Figures are of the wall, as the GPU's work is nobody's CPU time; the median of the repeats, as in
-`agents.bench.state_copy`. "started" is what the copies' thread does before the next update may be given to the GPU;
+`benchmarks.state_copy`. "started" is what the copies' thread does before the next update may be given to the GPU;
 "there" is until the bytes are in pinned memory, from the same beginning: what that update waits for; "kept" is the
 comparison with the version before and the copy of what differs, on the writer's thread.
 """

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.bench.live_cell import Cell, run_cell, sized
 from agents.broker import EmbeddedBroker
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import cache_dir, json_option
+from benchmarks.live_cell import Cell, run_cell, sized
 from lineage.metric_names import GATE
 from producers.connection import ClientSettings
 from producers.load import traces
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 APPLICATIONS = ("lv", "tm", "ga", "da")
 POLICIES = ("naive", "nexus", "clipper++", "pard", "spillway")
-_FOLDER = Path(__file__).parents[2]
+_FOLDER = Path(__file__).parents[1]
 _RELATIVE = 0.2
 _POINTS = 0.005
 
@@ -63,7 +63,7 @@ def live(
     """Hold live drop rates to the simulator's, on a Kafka of its own.
 
     \b
-    Example: spillway bench live --app tm --policy naive --policy pard --seconds 30
+    Example: python -m benchmarks live --app tm --policy naive --policy pard --seconds 30
     """  # noqa: D301 - click's own marks
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:

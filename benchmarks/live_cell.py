@@ -2,7 +2,7 @@
 
 A stage is one process with one queue for all its instances, as the live driver has it, so the simulation dispatches
 `shared`. What the simulation does not know is measured in the live run itself and handed to it: of each query, every
-hop (`agents.bench.live_hops`); of each stage, by how much a batch takes its instance up for longer than the model.
+hop (`benchmarks.live_hops`); of each stage, by how much a batch takes its instance up for longer than the model.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
-from agents.bench.live_hops import measured_hops, read_ways
 from agents.cli.metering import StageMeter
 from agents.sim.simulation import simulate
 from agents.supervise.registry import entries
 from agents.supervise.scrape import scrape
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
+from benchmarks.live_hops import measured_hops, read_ways
 from lineage.errors import SpillwayError
 from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
 from producers.client.exchange import Exchange

@@ -1,6 +1,6 @@
 """The cells of the comparison: what each policy drops on one application, trace and dispatch, beside the bound.
 
-Workers follow from the trace by the rule of `agents.bench.pard.cases`: with full batches, every stage serves all but
+Workers follow from the trace by the rule of `benchmarks.pard.cases`: with full batches, every stage serves all but
 1 % of the requests at the rate per second at which they come. So the load is above capacity in the worst seconds of
 every trace, and the traces differ in how long and how far. `load` multiplies the requests on the same workers.
 
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.bench.pard.applications import application, capacity_of, needed_capacity, provision
-from agents.bench.pard.cases import good_of
-from agents.bench.policies_workloads import arrivals
 from agents.sim import bound
 from agents.sim.simulation import simulate
+from benchmarks.pard.applications import application
+from benchmarks.pard.cases import good_of, provisioned
+from benchmarks.policies_workloads import arrivals
 from lineage.metric_names import GATE
-from producers.load import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from agents.sim.plan import Dispatch
     from topology.load import Pipeline
 
+OURS = "spillway"
 LEAST, MORE, MOST = 0.003, 0.004, 0.02  # seconds of a hop
 
 
@@ -55,15 +55,32 @@ class Outcome:
     invalid: float
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cell under one dispatch, with what each policy came to: (drop rate, invalid rate)."""
+
+    app: str
+    trace: str
+    load: float
+    dispatch: str
+    bound: float
+    outcomes: Mapping[str, tuple[float, float]]
+    seed: int = 0
+
+    def drop(self, policy: str) -> float:
+        return self.outcomes[policy][0]
+
+    def best_other(self) -> tuple[str, float]:
+        """The best of the policies that are not ours, and its drop rate."""
+        others = {name: drop for name, (drop, _) in self.outcomes.items() if name != OURS}
+        name = min(others, key=others.__getitem__)
+        return name, others[name]
+
+
 @lru_cache(maxsize=8)
 def prepared(cell: Cell) -> tuple[NDArray[np.float64], tuple[int, ...]]:
     """Give a cell's arrivals and workers."""
-    spec = application(cell.app).spec
-    due = arrivals(cell.trace, cell.seconds, cell.seed)
-    needed = max(1.0, needed_capacity(due))
-    workers = tuple(provision(spec, needed, {}))
-    load = cell.load * capacity_of(spec, workers, {}) / needed
-    return schedule.scaled(due, load, np.random.default_rng(cell.seed)), workers
+    return provisioned(cell.app, arrivals(cell.trace, cell.seconds, cell.seed), cell.load, cell.seed)
 
 
 def bound_of(cell: Cell) -> float:

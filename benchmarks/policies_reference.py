@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.bench.policies_cells import run
-from agents.bench.policies_verdicts import OURS, Row
-from agents.bench.reference import rows
 from agents.sim import bound
+from benchmarks.policies_cells import OURS, Row, run
+from benchmarks.reference import rows
 from producers.load.traces import read_arrivals
 from topology.load import load
 

@@ -2,9 +2,6 @@
 
 A generated trace is a rate per second (`producers.load.shapes` has three more), or gaps drawn from a gamma
 distribution. All have about `RATE` requests a second in the mean; the comparison scales them to the load that it wants.
-
-`DEVELOPMENT` are those that the rules and constants of `spillway` were chosen on, with the applications of
-`DEVELOPED`; all others, and all other applications, were looked at only when a version of it was done.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.bench.pard.cases import arrivals_of, real_traces
+from benchmarks.pard.cases import arrivals_of, real_traces
 from producers.load import schedule
 from producers.load.shapes import RATE, SHAPES
 from producers.load.traces import Counts, read_trace
@@ -54,12 +51,7 @@ def _on_off(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
 _RATES: dict[str, Rates] = {"mmpp": _switching, "flash-crowd": _flash, "ramp": _ramp, "on-off": _on_off}
 _GAPS = {"poisson": 1.0, "gamma-2": 2.0, "gamma-3": 3.0}  # the coefficient of variation of the gaps
 GENERATED = (*SHAPES, "bursty", *_RATES, *_GAPS)
-DEVELOPMENT = (
-    *("tweet-like", "on-off", "poisson", "gamma-3", "real-bursty"),  # from the beginning
-    *("flash-crowd", "bursty", "ramp", "real-diurnal"),  # once they had shown where it fell short
-)
-DEVELOPED = ("tm", "lv")
-_BURSTY = Path(__file__).parents[2] / "traces" / "bursty.csv"
+_BURSTY = Path(__file__).parents[1] / "traces" / "bursty.csv"
 
 
 def traces() -> tuple[str, ...]:
@@ -78,4 +70,4 @@ def arrivals(trace: str, seconds: int, seed: int = 0) -> NDArray[np.float64]:
         whole = read_trace(_BURSTY)
         assert isinstance(whole, Counts)  # it is in the repository
         return schedule.from_counts(np.arange(seconds), np.resize(whole.requests, seconds), rng)
-    return arrivals_of(trace, seed, seconds, None)
+    return arrivals_of(trace, seed, seconds)

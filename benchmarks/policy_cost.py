@@ -173,7 +173,7 @@ def policy_cost(queue: int, policies: tuple[str, ...], *, as_json: bool) -> int:
     """Measure what a policy costs; exit 1 where pard's decision or its queue is over the bound.
 
     \b
-    Example: spillway bench policy-cost --policy pard --queue 1000
+    Example: python -m benchmarks policy-cost --policy pard --queue 1000
     """  # noqa: D301 - click's own marks
     reorder = depq_us(queue)
     share = len(STAGES) * reorder / 1e6 / LATENCY

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from topology.load import Pipeline
 
-BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "reference"
+BESIDE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 TABLE = "pard-reference.csv"
 _TIGHT = frozenset({"naive", "nexus", "clipper++", "fcfs", "lbf", "hbf"})
 _SHIFT = 1e-9  # seconds
@@ -130,7 +130,7 @@ def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...]
     """Hold the simulator to an independent one; exit 1 where a cell is outside the tolerance.
 
     \b
-    Example: spillway bench reference --policy pard --case lv
+    Example: python -m benchmarks reference --policy pard --case lv
     """  # noqa: D301 - click's own marks
     if not (reference / TABLE).is_file():
         click.echo(

@@ -4,7 +4,7 @@ Megabytes are 10**6 bytes of state; seconds are CPU time of the measuring thread
 only where it takes caches and memory bandwidth; each figure is the median of the repeats, with the fastest and the
 slowest beside it. Changes are in one place, as in a row of a table, or everywhere.
 
-Where there is a GPU, a state on it is measured too, in wall time (`agents.bench.cuda_copy`).
+Where there is a GPU, a state on it is measured too, in wall time (`benchmarks.cuda_copy`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def measure(megabytes: int, repeats: int) -> dict[str, Any]:
 def measure_on_gpu(megabytes: int, repeats: int) -> dict[str, Any] | None:
     """The figures for a state of this size on a GPU; None where there is none."""
     try:
-        from agents.bench import cuda_copy  # noqa: PLC0415  torch is imported after the other figures were taken
+        from benchmarks import cuda_copy  # noqa: PLC0415  torch is imported after the other figures were taken
     except ImportError:  # no torch
         return None
     if not cuda_copy.available():
@@ -159,7 +159,7 @@ def state_copy(sizes: tuple[int, ...], repeats: int, *, as_json: bool) -> int:
     """Measure what a version of a state costs to copy, to hash, to write as a delta and to put together again.
 
     \b
-    Example: spillway bench state-copy --size 10 --size 100
+    Example: python -m benchmarks state-copy --size 10 --size 100
     """  # noqa: D301 - click's own marks
     results = [measure(size, repeats) for size in sizes or (10, 100)]
     for result in results:

@@ -14,7 +14,7 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.bench.pard.output import Table
+    from benchmarks.output import Table
 
 _NOTHING = 0.02  # a share that is not worth a word
 MUCH = 0.1  # one beyond which runs beside each other cannot be compared

@@ -1,5 +1,5 @@
-"""The figures of HAMS' evaluation, from live runs on a Kafka of their own: `spillway bench hams`."""
+"""The figures of HAMS' evaluation, from live runs on a Kafka of their own: `python -m benchmarks hams`."""
 
-from agents.bench.hams.command import hams
+from benchmarks.hams.command import hams
 
 __all__ = ["hams"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agents.bench.hams.services import SERVICES
+from benchmarks.hams.services import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.bench.hams.services import Service
+    from benchmarks.hams.services import Service
 
 AHEAD = 50 * 64  # requests since the copy, where the paper kills a primary of Lineage Stash (section VI-D)
 SELDOM = f"lineage-stash-{3 * AHEAD}"  # a copy each 150 batches of 64, as the paper's Lineage Stash

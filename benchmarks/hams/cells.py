@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from agents.bench.hams.services import replication
-from agents.bench.stolen import StolenMeter
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
+from benchmarks.hams.services import replication
+from benchmarks.stolen import StolenMeter
 from lineage.errors import SpillwayError
 from producers.client.exchange import Exchange
 from producers.load import generated
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agents.bench.hams.services import Service
+    from benchmarks.hams.services import Service
     from producers.connection import ClientSettings
     from topology.load import Pipeline
     from topology.spec import StageSpec
@@ -38,7 +38,7 @@ SLO = 120.0  # nothing is dropped: latency is what is measured
 _GATHER = 0.5  # the longest that a stage waits for its batch to be full
 _WARM_UP = 2  # bursts before anything is measured
 _APART = 0.25  # seconds between two bursts, at least
-_PACED = "agents.bench.hams.paced"
+_PACED = "benchmarks.hams.paced"
 
 
 @dataclass(frozen=True, slots=True)

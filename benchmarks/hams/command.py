@@ -1,4 +1,4 @@
-"""`spillway bench hams`: stateful stages under every mode of replication, live and side by side."""
+"""`python -m benchmarks hams`: stateful stages under every mode of replication, live and side by side."""
 
 from __future__ import annotations
 
@@ -12,25 +12,14 @@ from typing import Any
 
 import click
 
-from agents.bench.hams import (
-    batch_cost,
-    catch_up,
-    false_failovers,
-    hidden,
-    hold,
-    latency,
-    logs,
-    recovery,
-    standbys,
-    written,
-)
-from agents.bench.hams.progress import Progress
-from agents.bench.hams.services import MODES, SERVICES
-from agents.bench.hams.setting import Section, Setting
-from agents.bench.pard.output import fill_in, read_section, write_section
-from agents.bench.stolen import StolenMeter, with_note
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir, json_option
+from benchmarks.hams import false_failovers, hold, latency, recovery, standbys
+from benchmarks.hams.progress import Progress
+from benchmarks.hams.services import MODES, SERVICES
+from benchmarks.hams.setting import Section, Setting
+from benchmarks.output import fill_in, read_section, write_section
+from benchmarks.stolen import StolenMeter, with_note
 from lineage.errors import UsageError
 from producers.connection import ClientSettings
 
@@ -46,12 +35,7 @@ SECTIONS = {
         Section("sizes", "batch sizes", latency.measure_sizes, latency.tables),
         Section("recovery", "from a kill to the first message after it", recovery.measure_recovery, recovery.tables),
         Section("standby", "a stateless replica's death", standbys.measure_standbys, standbys.tables),
-        Section("bytes", "bytes written for each batch", written.measure_bytes, written.tables),
-        Section("logging", "what logging costs each batch", batch_cost.measure_logging, batch_cost.tables),
         Section("hold", "the gate's hold time, live", hold.measure_hold, hold.tables),
-        Section("logs", "a shard's logs after many versions", logs.measure_logs, logs.tables),
-        Section("catch-up", "a new backup of 200 MB", catch_up.measure_catch_up, catch_up.tables),
-        Section("large", "what can be hidden of 119 MB", hidden.measure_large, hidden.tables),
         Section(
             "false-failovers",
             "full load without a fault",
@@ -112,8 +96,8 @@ def hams(
 
     \b
     Example:
-      spillway bench hams --only latency --service bandit --repeats 5
-      spillway bench hams --render --markdown docs/hams.md
+      python -m benchmarks hams --only latency --service bandit --repeats 5
+      python -m benchmarks hams --render --markdown docs/hams.md
     """  # noqa: D301 - click's own marks
     names = only or tuple(SECTIONS)
     found: dict[str, Any] = {}

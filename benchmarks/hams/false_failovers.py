@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.bench.hams.cells import Cell, variant
-from agents.bench.hams.services import SERVICES
-from agents.bench.pard.output import Table
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
+from benchmarks.hams.cells import Cell, variant
+from benchmarks.hams.services import SERVICES
+from benchmarks.output import Table
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
 from lineage.replication import Claim
@@ -30,8 +30,8 @@ from topology.topics import control
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from agents.bench.hams.services import Service
-    from agents.bench.hams.setting import Setting
+    from benchmarks.hams.services import Service
+    from benchmarks.hams.setting import Setting
     from lineage.message import Outcome
 
 _NAMES = ("bandit", "ap")

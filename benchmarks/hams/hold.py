@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.bench.hams.cells import Cell, Sender, variant
-from agents.bench.hams.services import SERVICES
-from agents.bench.pard.output import Table, median_spread
 from agents.supervise.registry import entries
 from agents.supervise.scrape import Distribution, Snapshot, scrape
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
+from benchmarks.hams.cells import Cell, Sender, variant
+from benchmarks.hams.services import SERVICES
+from benchmarks.output import Table, median_spread
 from lineage.metric_names import HANDOFF_SECONDS, HOPS_MARKS_BYTES, STATE_CAPTURE_SECONDS, STATE_HOLD_SECONDS
 
 if TYPE_CHECKING:
-    from agents.bench.hams.setting import Setting
+    from benchmarks.hams.setting import Setting
 
 RATE = 100.0  # queries a second
 _WARM, _SECONDS = 3.0, 10.0

@@ -6,14 +6,14 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from agents.bench.hams.cells import Cell, Measured, measure
-from agents.bench.hams.services import SERVICES, label
-from agents.bench.hams.warm import warm
-from agents.bench.pard.output import Table, median_spread
-from agents.bench.stolen import MUCH
+from benchmarks.hams.cells import Cell, Measured, measure
+from benchmarks.hams.services import SERVICES, label
+from benchmarks.hams.warm import warm
+from benchmarks.output import Table, median_spread
+from benchmarks.stolen import MUCH
 
 if TYPE_CHECKING:
-    from agents.bench.hams.setting import Setting
+    from benchmarks.hams.setting import Setting
 
 BATCH = 64
 _BASES = ("none", "nspb", "nspb")  # what each column of `_together` compares with
@@ -134,7 +134,7 @@ def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     if all(row.get("warm") == "served" for row in rows):
         said.append("And one run was made for nothing; every second repeat has the modes in the opposite order.")
     if any(row["emulated"] for row in rows):
-        said.append("Emulated: how long a stage computes (see `agents/bench/hams/services.py`); all else is real.")
+        said.append("Emulated: how long a stage computes (see `benchmarks/hams/services.py`); all else is real.")
     return tuple(said)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agents.bench.pard.output import read_section
+from benchmarks.output import read_section
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 """How soon a service goes on after processes of it die: from the kill to the first message of who takes over.
 
-A service is under a steady load (`--rate`, or its own), and is struck several times (`agents.bench.hams.struck`). What
+A service is under a steady load (`--rate`, or its own), and is struck several times (`benchmarks.hams.struck`). What
 counts is when the first message of the new epoch was sent (the paper's measure, discovery included), at the slowest of
 the stages that were struck: after the death of a stateless replica, the first message of its successor; in Fig. 6, that
 of the next stage's primary too, which has to go back. Beside it, the time from the kill to the first outcome, at the
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.bench.hams.blows import AHEAD, SELDOM, blows
-from agents.bench.hams.services import SERVICES, label
-from agents.bench.hams.struck import under_load
-from agents.bench.pard.output import Table, median_spread
+from benchmarks.hams.blows import AHEAD, SELDOM, blows
+from benchmarks.hams.services import SERVICES, label
+from benchmarks.hams.struck import under_load
+from benchmarks.output import Table, median_spread
 
 if TYPE_CHECKING:
-    from agents.bench.hams.setting import Setting
+    from benchmarks.hams.setting import Setting
 
 
 def measure_recovery(setting: Setting) -> dict[str, Any]:

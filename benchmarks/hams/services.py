@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-PIPELINES = Path(__file__).parents[3] / "examples" / "stateful"
+PIPELINES = Path(__file__).parents[2] / "examples" / "stateful"
 
 
 @dataclass(frozen=True, slots=True)

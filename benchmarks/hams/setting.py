@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from agents.bench.hams.progress import Progress
-    from agents.bench.pard.output import Table
+    from benchmarks.hams.progress import Progress
+    from benchmarks.output import Table
     from producers.connection import ClientSettings
 
 

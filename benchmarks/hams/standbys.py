@@ -1,4 +1,4 @@
-"""How soon a stateless replica's queries are answered again, with a standby and without: `agents.bench.standby`.
+"""How soon a stateless replica's queries are answered again, with a standby and without: `benchmarks.standby`.
 
 The paper has 320 ms for a stateless operator of each service. Here its stage stands alone and its model does nothing,
 so what is measured is the discovery and the takeover; that of a service's own stage is a row of the recovery section.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.bench.pard.output import Table, median_spread
-from agents.bench.standby import MOST_KILLS, PAPER_SECONDS, measure, row
+from benchmarks.output import Table, median_spread
+from benchmarks.standby import MOST_KILLS, PAPER_SECONDS, measure, row
 
 if TYPE_CHECKING:
-    from agents.bench.hams.setting import Setting
+    from benchmarks.hams.setting import Setting
 
 _RATE = 50.0  # queries a second
 

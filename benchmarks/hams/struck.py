@@ -5,7 +5,7 @@ SIGSTOP, which nobody sees but by the silence. All processes are up, and each ba
 blow: those that were started in the place of the last one's dead have loaded their models, and take no processor.
 
 Fig. 6 (HAMS, section IV-C): a stage's states are held up by a file, which its processes' writers wait for
-(`agents.bench.hams.held`), while what it sends goes on; the next stage's states rest on what is then lost.
+(`benchmarks.hams.held`), while what it sends goes on; the next stage's states rest on what is then lost.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.bench.hams.cells import Cell, Sender, bursts, variant
-from agents.bench.hams.services import SERVICES
 from agents.supervise.members import BACKUP, PRIMARY, members
 from agents.supervise.registry import entries
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
+from benchmarks.hams.cells import Cell, Sender, bursts, variant
+from benchmarks.hams.services import SERVICES
 from lineage.errors import SpillwayError
 from lineage.headers import HOPS
 from lineage.hops import decode
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agents.bench.hams.blows import Blow
-    from agents.bench.hams.setting import Setting
     from agents.supervise.members import Standing
     from agents.supervise.registry import Entry
     from agents.supervise.service import Service
+    from benchmarks.hams.blows import Blow
+    from benchmarks.hams.setting import Setting
     from topology.load import Pipeline
 
 _BATCH = 64  # at most
@@ -79,7 +79,7 @@ def _stage(stage: Mapping[str, Any], blow: Blow, hold: Path) -> dict[str, Any]:
         made["standby"] = 1
     if stage["name"] == blow.held:
         inner = {"model": stage["model"], "file": str(hold), "arguments": dict(stage.get("arguments", {}))}
-        made |= {"model": "agents.bench.hams.held:held", "arguments": inner}
+        made |= {"model": "benchmarks.hams.held:held", "arguments": inner}
     return made
 
 

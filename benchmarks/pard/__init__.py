@@ -1,5 +1,5 @@
-"""The figures of PARD's evaluation for all policies, from the simulator: `spillway bench pard`."""
+"""The figures of PARD's evaluation for all policies, from the simulator: `python -m benchmarks pard`."""
 
-from agents.bench.pard.command import pard
+from benchmarks.pard.command import pard
 
 __all__ = ["pard"]

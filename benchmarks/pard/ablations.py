@@ -5,22 +5,21 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from agents.bench.pard import paper
-from agents.bench.pard.cases import Case
-from agents.bench.pard.output import EVEN, MISSING, Table, percent, ratio, spread, times
-from agents.bench.pard.sections import ALL, Result, Setting, over_seeds
+from benchmarks.output import MISSING, Table, percent, ratio, spread, times
+from benchmarks.pard import paper
+from benchmarks.pard.cases import ALL, Case, Setting, over_seeds
 
 if TYPE_CHECKING:
-    from agents.bench.pard.cases import Figures
+    from benchmarks.pard.cases import Figures
 
 ABLATIONS = ("pard", *paper.ABLATIONS, "nexus-split")
 TRACE = "tweet-like"
 
 
-def measure(setting: Setting) -> Result:
+def measure(setting: Setting) -> dict[str, Any]:
     """Run PARD, its ablations and the others on lv with our stand-in for the Twitter trace, under both dispatches."""
     names = setting.some((*ABLATIONS, *(each for each in ALL if each != "pard")), 3)
-    found: Result = {}
+    found: dict[str, Any] = {}
     for dispatch in ("worker", "shared"):
         cases = {
             name: Case("lv", TRACE, name, seconds=setting.seconds, dispatch=dispatch)
@@ -34,12 +33,11 @@ def _of(figures: list[Figures]) -> dict[str, Any]:
     return {
         "drop": [each.drop for each in figures],
         "invalid": [each.invalid for each in figures],
-        "queued": [each.queued for each in figures],
         "drops": {stage: sum(each.drops[stage] for each in figures) for stage in figures[0].drops},
     }
 
 
-def tables(result: Result) -> list[Table]:
+def tables(result: dict[str, Any]) -> list[Table]:
     names = {"worker": "a queue per worker", "shared": "one queue per stage"}
     return [_table(result[dispatch], f"lv, {TRACE}, {name}") for dispatch, name in names.items()]
 
@@ -79,7 +77,7 @@ def word(drop: float, base: float, wanted: float | None) -> str:
     """Say whether a drop rate lies on the side of PARD's where the paper has it; more than .05 points count."""
     if wanted is None:
         return ""
-    if abs(drop - base) <= EVEN:
+    if abs(drop - base) <= paper.EVEN:
         return f"no difference here ({percent(drop - base)} points); the paper has {times(wanted)}"
     if (drop > base) != (wanted > 1):
         return f"**the sign differs**: {percent(base - drop)} points better than PARD here"

@@ -13,37 +13,31 @@ from lineage.errors import UsageError
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
 APPLICATIONS = ("tm", "lv", "ga", "da")
-FOLDER = Path("examples") / "applications"
+FOLDER = Path(__file__).parents[2] / "examples" / "applications"
 EXCESS = 0.01  # the share of requests above the capacity that a load is provisioned for
 
 
 @cache
-def application(name: str, folder: Path | None = None) -> Pipeline:
-    """Read an application by name, from our examples or from `folder` (.yaml, or the paper's .json)."""
-    places = [folder] if folder is not None else [Path(__file__).parents[3] / FOLDER, FOLDER]
-    for place in places:
-        for file in (place / f"{name}.yaml", place / f"{name}.json"):
-            if file.is_file():
-                return load(file)
-    raise UsageError(f"there is no application {name!r} in {places[0]}: run this in the project's folder")
+def application(name: str) -> Pipeline:
+    file = FOLDER / f"{name}.yaml"
+    if not file.is_file():
+        raise UsageError(f"there is no application {name!r} in {FOLDER}; there are: {', '.join(APPLICATIONS)}")
+    return load(file)
 
 
-def throughput(spec: PipelineSpec, batches: Mapping[str, int]) -> dict[str, float]:
+def throughput(spec: PipelineSpec) -> dict[str, float]:
     """Requests a second that one worker of each stage serves with full batches."""
     found = {}
     for stage in spec.stages:
         if stage.emulated is None:
             raise UsageError(f"{spec.name}: stage {stage.name} has no emulated durations")
-        batch = batches.get(stage.name, stage.batch_size)
-        found[stage.name] = batch / stage.emulated.duration(batch)
+        found[stage.name] = stage.batch_size / stage.emulated.duration(stage.batch_size)
     return found
 
 
@@ -60,12 +54,12 @@ def needed_capacity(due: NDArray[np.float64], excess: float = EXCESS) -> float:
     return float(counts[index] - (excess * total - above[index]) / over)
 
 
-def provision(spec: PipelineSpec, capacity: float, batches: Mapping[str, int]) -> tuple[int, ...]:
+def provision(spec: PipelineSpec, capacity: float) -> tuple[int, ...]:
     """Workers of each stage, so that each serves `capacity` requests a second with full batches."""
-    return tuple(ceil(capacity / each - 1e-9) for each in throughput(spec, batches).values())
+    return tuple(ceil(capacity / each - 1e-9) for each in throughput(spec).values())
 
 
-def capacity_of(spec: PipelineSpec, workers: tuple[int, ...], batches: Mapping[str, int]) -> float:
+def capacity_of(spec: PipelineSpec, workers: tuple[int, ...]) -> float:
     """Requests a second that the pipeline serves with full batches: those of its slowest stage."""
-    each = throughput(spec, batches).values()
+    each = throughput(spec).values()
     return min(count * rate for count, rate in zip(workers, each, strict=True))

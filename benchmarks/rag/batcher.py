@@ -25,7 +25,7 @@ from agents.core.policy import Load, Policy, Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.generation import Generation, TokenProfile
+    from benchmarks.rag.generation import Generation, TokenProfile
 
 
 @dataclass(frozen=True, slots=True)

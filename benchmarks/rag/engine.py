@@ -11,15 +11,15 @@ from array import array
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from agents.sim.tokens.plan import Batches, Generator, Needs
-from agents.sim.tokens.result import StageSums, TokenResult
-from agents.sim.tokens.stations import BatchStation, GeneratorStation, Station, ThreadStation, Visit
+from benchmarks.rag.plan import Batches, Generator, Needs
+from benchmarks.rag.result import StageSums, TokenResult
+from benchmarks.rag.stations import BatchStation, GeneratorStation, Station, ThreadStation, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.policy import Policy, Refusal, StageState, StageView
-    from agents.sim.tokens.plan import Queries, TokenPlan, TokenStage
+    from benchmarks.rag.plan import Queries, TokenPlan, TokenStage
 
 _NEVER = float("inf")
 _NAN = float("nan")

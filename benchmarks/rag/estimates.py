@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from agents.core.estimates.window import DEFAULT, RecentMean
-from agents.core.generation import Generation
+from benchmarks.rag.generation import Generation
 
 if TYPE_CHECKING:
-    from agents.core.generation import TokenProfile
-    from agents.core.generation_lengths import LengthsByPrompt
     from agents.core.policy import StageView
     from agents.core.request import Request
+    from benchmarks.rag.generation import TokenProfile
+    from benchmarks.rag.lengths import LengthsByPrompt
 
 CHANCE = 0.5
 

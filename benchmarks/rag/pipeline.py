@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.core.generation import TokenProfile
-from agents.core.generation_estimates import CHANCE, Batched, Generate, Own, Prefill, Recent
-from agents.core.generation_lengths import LengthsByPrompt
-from agents.core.generation_policies import Foresight
 from agents.core.policies.fifo import Expired, Naive
-from agents.sim.tokens.engine import TokenEngine
-from agents.sim.tokens.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
+from benchmarks.rag.engine import TokenEngine
+from benchmarks.rag.estimates import CHANCE, Batched, Generate, Own, Prefill, Recent
+from benchmarks.rag.generation import TokenProfile
+from benchmarks.rag.lengths import LengthsByPrompt
+from benchmarks.rag.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
+from benchmarks.rag.policies import Foresight
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agents.core.policy import Policy, StageView
-    from agents.sim.tokens.conversation import Conversations
-    from agents.sim.tokens.result import TokenResult
+    from benchmarks.rag.conversation import Conversations
+    from benchmarks.rag.result import TokenResult
 
 SLO = 5.0  # to the first token
 REWRITE_SHARE = 0.35  # of an answer's length

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agents.core.generation import TokenProfile
+    from benchmarks.rag.generation import TokenProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The plot of `spillway bench rag`: drops by policy beside the paper's, where they fell, and stage latencies."""
+"""The plot of `python -m benchmarks rag`: drops by policy beside the paper's, where they fell, and stage latencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def draw(measured: dict[str, Any], path: Path) -> None:
-    """Write the plot of what `agents.bench.rag.measure` gave to `path`; its ending says in which format."""
+    """Write the plot of what `benchmarks.rag.command.measure` gave to `path`; its ending says in which format."""
     figure = Figure(figsize=(13, 4), layout="constrained")
     drops, places, latencies = figure.subplots(1, 3)
     _drops(drops, measured)

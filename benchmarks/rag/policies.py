@@ -5,7 +5,7 @@ estimated to miss its deadline:
 
     t_e + own + sum q_i + sum d_i + w > deadline
 
-own is the stage's estimate of its own work (`agents.core.generation_estimates`); the rest is what eq. 3 says of the
+own is the stage's estimate of its own work (`benchmarks.rag.estimates`); the rest is what eq. 3 says of the
 later stages on the worst path, from the same parts as `pard`. Under continuous batching t_e = t_b, so such stages tell
 batch waits of 0, and as their d_i what an average request takes. Requests go in order of arrival.
 """
@@ -24,9 +24,9 @@ from agents.core.policy import Load, Refusal, Shortfall, StageState, StageView
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.core.generation import Generation
-    from agents.core.generation_estimates import Own
     from agents.core.request import Request
+    from benchmarks.rag.estimates import Own
+    from benchmarks.rag.generation import Generation
 
 QUANTILE = 0.1  # lambda of eq. 3
 _DRAWS = 1_000  # of batch waits; only retrieve has any

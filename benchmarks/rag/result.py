@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agents.sim.tokens.stations import Visit
+    from benchmarks.rag.stations import Visit
 
 
 @dataclass(slots=True)

@@ -6,17 +6,17 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.batching import Batcher
-from agents.core.generation import Generation
-from agents.core.generation_batcher import ContinuousBatcher, Iteration
 from agents.core.policy import Load, Policy, Refusal
+from benchmarks.rag.batcher import ContinuousBatcher, Iteration
+from benchmarks.rag.generation import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.batching import Batch
-    from agents.core.generation import TokenProfile
     from agents.core.request import Request
-    from agents.sim.tokens.plan import Batches, Threads
+    from benchmarks.rag.generation import TokenProfile
+    from benchmarks.rag.plan import Batches, Threads
 
 _ROUNDING = 1e-9  # of an iteration: what arrives this shortly after one's end has arrived at it
 

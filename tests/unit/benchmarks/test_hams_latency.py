@@ -1,14 +1,14 @@
-"""The runs of `spillway bench hams` that take hours are kept one by one, and compared repeat by repeat."""
+"""The runs of `python -m benchmarks hams` that take hours are kept one by one, and compared repeat by repeat."""
 
 from dataclasses import replace
 
 import pytest
 
-from agents.bench.hams import latency
-from agents.bench.hams.cells import Measured
-from agents.bench.hams.progress import Progress
-from agents.bench.hams.setting import Setting
-from agents.bench.pard.output import read_section
+from benchmarks.hams import latency
+from benchmarks.hams.cells import Measured
+from benchmarks.hams.progress import Progress
+from benchmarks.hams.setting import Setting
+from benchmarks.output import read_section
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
 

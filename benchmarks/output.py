@@ -1,4 +1,4 @@
-"""What a section gives: tables as Markdown, charts as files, and the words that say how a figure stands."""
+"""What a section of a benchmark gives: JSON, tables as Markdown, and figures in words."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from agents.bench.pard.paper import Range
-
 MISSING = "not measured"
-EVEN = 0.0005  # rates that differ by less are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +68,6 @@ def times(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"  # noqa: PLR2004
-
-
-def standing(other: float, own: float, paper: Range) -> str:
-    """How a rate stands beside our own, and their ratio beside the paper's range; equal within .05 points is even."""
-    value = ratio(other, own)
-    if abs(other - own) <= EVEN or value is None:
-        return "even"
-    if value < 1:
-        return "**loses**"
-    place = "below" if value < paper.low else "in" if value <= paper.high else "above"
-    return f"wins, {place} the range"
 
 
 def write_section(folder: Path, name: str, result: dict[str, Any], tables: Sequence[Table]) -> None:

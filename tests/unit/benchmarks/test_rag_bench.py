@@ -1,4 +1,4 @@
-"""`spillway bench rag`: its figures, its table and its plot."""
+"""`python -m benchmarks rag`: its figures, its table and its plot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from agents.bench import rag as bench
-from agents.sim.tokens.rag import POLICIES
+from benchmarks.rag import command as bench
+from benchmarks.rag.pipeline import POLICIES
 
 
 def run(*options):

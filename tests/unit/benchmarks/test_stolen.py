@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from agents.bench import stolen
-from agents.bench.pard.output import Table
-from agents.bench.stolen import StolenMeter, with_note
+from benchmarks import stolen
+from benchmarks.output import Table
+from benchmarks.stolen import StolenMeter, with_note
 
 TABLES = [Table("one", ("a",), [["1"]], ("Said before.",)), Table("two", ("a",), [["1"]])]
 

@@ -1,13 +1,13 @@
-"""What `spillway bench live` makes of its runs: hops, arrivals, verdicts."""
+"""What `python -m benchmarks live` makes of its runs: hops, arrivals, verdicts."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from agents.bench.live import agrees, repeated, swapped
-from agents.bench.live_cell import sized
-from agents.bench.live_hops import Way, measured_hops
+from benchmarks.live import agrees, repeated, swapped
+from benchmarks.live_cell import sized
+from benchmarks.live_hops import Way, measured_hops
 from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
 from lineage.metric_names import GATE
 from topology.load import load

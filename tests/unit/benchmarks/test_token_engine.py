@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.core import generation_batcher
-from agents.core.generation import TokenProfile
 from agents.core.policies.fifo import Expired, Naive
-from agents.sim.tokens.conversation import Conversations, read_spec, recorded
-from agents.sim.tokens.engine import TokenEngine
-from agents.sim.tokens.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
-from agents.sim.tokens.rag import POLICIES, rag_plan, rag_queries, simulate_rag
+from benchmarks.rag import batcher
+from benchmarks.rag.conversation import Conversations, read_spec, recorded
+from benchmarks.rag.engine import TokenEngine
+from benchmarks.rag.generation import TokenProfile
+from benchmarks.rag.pipeline import POLICIES, rag_plan, rag_queries, simulate_rag
+from benchmarks.rag.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
 from lineage.errors import UsageError
 
 PLAIN = TokenProfile(alpha=1.0, beta=0.25, gamma=0.125)
@@ -99,7 +99,7 @@ def test_what_is_dropped_at_one_branch_is_lost_and_what_the_other_takes_is_waste
 def single_stepped(monkeypatch, run):
     """Run with iterations that are never taken many at once."""
     with monkeypatch.context() as patch:
-        patch.setattr(generation_batcher.ContinuousBatcher, "_alike", lambda self: 1)
+        patch.setattr(batcher.ContinuousBatcher, "_alike", lambda self: 1)
         return run()
 
 
@@ -139,15 +139,15 @@ def test_many_iterations_at_once_give_what_single_ones_give(visits, limits, slo)
     ],
 )
 def test_these_tests_see_a_broken_batcher(right, wrong, monkeypatch):
-    source = inspect.getsource(generation_batcher)
+    source = inspect.getsource(batcher)
     assert source.count(right) == 1
-    broken = {"__name__": "agents.core.generation_batcher"}
+    broken = {"__name__": "benchmarks.rag.batcher"}
     exec(compile(source.replace(right, wrong), "broken", "exec"), broken)
     profile = TokenProfile(1.0, 0.25, 0.125, kv=32)
     due = [0.0, 0.5, 3.0, 3.25, 9.0, 9.0]
     prompt, output = [4, 9, 3, 6, 4, 8], [9, 4, 12, 10, 9, 1]
     want = single_stepped(monkeypatch, lambda: alone(due, prompt, output, profile))
-    monkeypatch.setattr("agents.sim.tokens.stations.ContinuousBatcher", broken["ContinuousBatcher"])
+    monkeypatch.setattr("benchmarks.rag.stations.ContinuousBatcher", broken["ContinuousBatcher"])
     try:
         got = alone(due, prompt, output, profile)
     except (ValueError, IndexError, KeyError, ZeroDivisionError):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.generation import Generation, TokenProfile
-from agents.core.generation_estimates import Average, Generate, Prefill, Recent
-from agents.core.generation_lengths import LengthsByPrompt, bucket
-from agents.core.generation_policies import Foresight
 from agents.core.policy import Load, Shortfall, StageFacts, StageState, StageView
+from benchmarks.rag.estimates import Average, Generate, Prefill, Recent
+from benchmarks.rag.generation import Generation, TokenProfile
+from benchmarks.rag.lengths import LengthsByPrompt, bucket
+from benchmarks.rag.policies import Foresight
 
 NOTHING = Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.generation import Generation, TokenProfile
-from agents.core.generation_batcher import ContinuousBatcher
 from agents.core.policies.fifo import Expired, Fifo
 from agents.core.policy import Refusal, StageView
+from benchmarks.rag.batcher import ContinuousBatcher
+from benchmarks.rag.generation import Generation, TokenProfile
 
 VIEW = StageView("generate")
 # Binary fractions: sums of them are exact.

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents.bench import standby
-from agents.bench.hams import recovery, standbys
-from agents.bench.hams.blows import AHEAD, SELDOM, blows
-from agents.bench.hams.cells import Cell, variant
-from agents.bench.hams.command import SECTIONS
-from agents.bench.hams.progress import Progress
-from agents.bench.hams.recovery import tables
-from agents.bench.hams.services import EACH_BATCH, MODES, SERVICES, label, replication
-from agents.bench.hams.setting import Setting
-from agents.bench.hams.struck import Recovered, written
+from benchmarks import standby
+from benchmarks.hams import recovery, standbys
+from benchmarks.hams.blows import AHEAD, SELDOM, blows
+from benchmarks.hams.cells import Cell, variant
+from benchmarks.hams.command import SECTIONS
+from benchmarks.hams.progress import Progress
+from benchmarks.hams.recovery import tables
+from benchmarks.hams.services import EACH_BATCH, MODES, SERVICES, label, replication
+from benchmarks.hams.setting import Setting
+from benchmarks.hams.struck import Recovered, written
 from producers.connection import ClientSettings
 from topology.load import load
 
