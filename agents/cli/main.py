@@ -39,6 +39,7 @@ COMMANDS = {
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "prove": "Play random failures of stateful pipelines, and judge every run.",
+    "demo": "Show a system at work: list the demonstrations, or run one.",
     "bench": "Measure, side by side with other ways of doing the same.",
 }
 

@@ -32,7 +32,7 @@ def ready(run_dir: Path, name: str) -> dict[str, int]:
     return {entry.name: entry.pid for entry in found if entry.stage == "reply" and entry.ready and entry.alive()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_replicas_partitions_move_to_the_standby(broker: str, unique_name: str, tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump({"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 12, "stages": [STAGE]}))

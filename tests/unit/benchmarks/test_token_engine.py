@@ -6,7 +6,7 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.core.policies.fifo import Expired, Naive
@@ -107,7 +107,6 @@ visits = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(
 limits = st.tuples(st.sampled_from([4, 1e9]), st.sampled_from([2, 1e9]), st.sampled_from([48, 1e9]))
 
 
-@settings(max_examples=60)
 @given(visits, limits, st.sampled_from([5.0, 30.0, 1e6]))
 def test_many_iterations_at_once_give_what_single_ones_give(visits, limits, slo):
     chunk, most, kv = limits

@@ -31,8 +31,8 @@ from .reckoning import Stage, queue_for_all, queue_per_worker, reckon
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or ROOT.parent / "shared" / "reference")
 GOLDEN = Path(__file__).with_name("golden.json")
-CASES = [
-    ("arrivals_at_256698", "tm"),
+SHORT = ("arrivals_at_256698", "tm")
+LONG = [
     ("arrivals_at_246430", "lv"),
     ("arrivals_at_246430", "ga"),
     ("arrivals_at_246430", "da"),
@@ -41,9 +41,9 @@ CASES = [
     ("arrivals_conv_212800", "ga"),
     ("arrivals_conv_221667", "da"),
 ]
+CASES = [SHORT, *(pytest.param(*case, marks=pytest.mark.nightly) for case in LONG)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("trace", "app"), CASES)
 def test_naive_agrees_with_the_reference(trace, app):
     table = REFERENCE / "pard-reference.csv"
@@ -83,7 +83,7 @@ def test_pard_agrees_with_the_reference():
     assert found.drop == pytest.approx(found.drop_reference, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", ["lv@arrivals_conv_212800", "da@arrivals_at_246430"])
 def test_nexus_agrees_where_queues_fill_behind_the_first_stage(case):
     """Where requests wait in another order than they were sent in, its window drops more than the head of the queue."""
@@ -92,6 +92,7 @@ def test_nexus_agrees_where_queues_fill_behind_the_first_stage(case):
     assert found.invalid == pytest.approx(found.invalid_reference, abs=0.001)
 
 
+@pytest.mark.nightly
 def test_the_reference_sees_an_inverted_order(monkeypatch):
     class Inverted(Pard):
         __slots__ = ()

@@ -1,4 +1,4 @@
-"""`python -m examples.rag.demo [QUESTION ...]`: the RAG pipeline on a real Kafka, asked some questions.
+"""`python -m examples.rag.ask [QUESTION ...]`: the RAG pipeline on a real Kafka, asked some questions.
 
 Trains on the first run, starts a broker of its own, serves the pipeline, prints each answer with the passages it was
 written from, and ends everything it started, also on Ctrl-C.
