@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
     ensure_trained()
     output = tmp_path / "demo.out"
