@@ -222,14 +222,14 @@ class Supervisor:
             running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
             moved = any(self._movement.last(child.plan.name) > self._judged_at for child in running.values())
-            excused = moved or self._only_follows(group, sights)
+            follows = self._only_follows(group, sights)
             waits = {
                 partition
                 for replica, child in running.items()
                 for partition in self._waits(child.plan.name)
                 if partition in sight.partitions and sight.partitions[partition].owner == replica
             }
-            for replica in self._watchdogs[group].observe(at, sight, since, excused=excused, waits=waits):
+            for replica in self._watchdogs[group].observe(at, sight, since, excused=follows, moving=moved, waits=waits):
                 child = running[replica]
                 if child.stalled(now):
                     self._say(
