@@ -2,8 +2,8 @@
 
 One crashed stage never takes the others down: each child is restarted by itself, with growing delays, for ever unless
 it is told when to give one up; one that is given up leaves the rest serving, is shown as failed, and makes the exit
-code 1 at the end. Only a pipeline that was never ready as a whole ends when a child has died a few times: it has not
-served anybody yet, and whoever started it wants to know.
+code 1 at the end. Only a pipeline that was never ready as a whole, and has answered no query under an earlier
+supervisor, ends when a child has died a few times: whoever started it wants to know.
 
 A death is seen when it happens; of a member, while it happens (`deathwatch`). A replica's place is taken by a standby
 where one is ready (`standbys`); that a member of a stateful stage is dead is told to the other members at once, by the
@@ -142,6 +142,11 @@ class Supervisor:
             self.kill()
             self._observer.stop()
         return 1 if any(child.life.state is State.FAILED for child in self.children) else 0
+
+    def served_before(self) -> None:
+        """Go on trying from the beginning: the pipeline has answered queries before."""
+        for child in self.children:
+            child.life.served_before()
 
     def hurry(self) -> None:
         """Do not wait for the drain any longer; may be called from a signal handler."""
