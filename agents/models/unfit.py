@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from agents.models.inputs import Inputs
 from agents.models.stateful import Machine
 from checkpoint.state import leaves
 from lineage.errors import ModelError
@@ -64,7 +65,8 @@ def _stays(place: str, model: Any) -> bool:
     machine = Machine(place, model)
     try:
         given = model.example()
-        machine.compute([given] if isinstance(given, Mapping) else list(given))
+        queries = [given] if isinstance(given, Mapping) else list(given)
+        machine.compute([Inputs(dict(query), {}, "example", "example") for query in queries])
         if not machine.pending:
             return False
         machine.update()

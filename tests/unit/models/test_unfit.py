@@ -79,8 +79,8 @@ class Plain:
 
 
 class Keyed(Plain):
-    def key(self, _query):
-        return "k"
+    def key(self, query):
+        return query.key
 
     def update(self, states, batch, outputs):
         return {key: super(Keyed, self).update(state, batch, outputs) for key, state in states.items()}
