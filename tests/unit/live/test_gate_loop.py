@@ -22,8 +22,8 @@ from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
 from tests import mock_cluster
+from tests.unit.core.shapes import SHAPES
 from tests.unit.core.told_durability import Known
-from tests.unit.faults.pipelines import SHAPES
 
 NOW = 1_000.0
 MARK = Mark("s", 0, Version(1, 1))
