@@ -13,6 +13,7 @@ of messages. So of a core behind a stateful stage it is a record to read; `repla
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from inspect import signature
@@ -122,9 +123,9 @@ def _packed(value: Any, name: str = "") -> Any:
     said = _SAID.get(type(value))
     if said is not None:
         return {f"@{type(value).__name__}": [_packed(getattr(value, one), one) for one in said]}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_packed(one) for one in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _packed(one) for key, one in value.items()}
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from dataclasses import replace
 from random import Random
 
@@ -95,7 +96,9 @@ class Heedful(Fifo):
         return Refusal(reasons.EXPIRED) if self._queued > self._limit else None
 
     def report(self, now, load):
-        return StageState(self.view.stage, 0, now, queueing=self._queued, waits=(0.1, 0.2), backlog=load.queued)
+        return StageState(
+            self.view.stage, 0, now, queueing=self._queued, waits=array("d", (0.1, 0.2)), backlog=load.queued
+        )
 
     def tick(self, now, load, states):
         self._limit = 0.05 + sum(state.queueing + sum(state.waits) for told in states.values() for state in told)
