@@ -104,7 +104,7 @@ def test_the_pipeline_of_a_blow_has_its_standbys_and_no_others_and_what_can_be_h
         assert stages["detect"].standby == count
         assert [name for name, stage in stages.items() if stage.model.endswith(":held")] == ["track"] * (1 - count)
     of_held = written(made["Fig. 6", "nspb"], given, Path("hold"))["stages"][1]["arguments"]
-    assert of_held == {"model": "examples.stateful.vision:track", "file": "hold", "arguments": {}}
+    assert of_held == {"model": "benchmarks.hams.pipelines.vision:track", "file": "hold", "arguments": {}}
 
 
 @pytest.mark.parametrize("mode", MODES)

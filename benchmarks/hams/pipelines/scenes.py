@@ -55,7 +55,7 @@ def _way(rng: np.random.Generator, steps: int) -> NDArray[np.float64]:
     most = SIZE - DIGIT
     start, speed = rng.uniform(0, most, 2), rng.uniform(0.4, 1.6, 2) * rng.choice((-1, 1), 2)
     gone = (start + speed * np.arange(steps)[:, None]) % (2 * most)
-    return np.where(gone > most, 2 * most - gone, gone)
+    return np.asarray(np.where(gone > most, 2 * most - gone, gone))
 
 
 def drives(count: int, frames: int, seed: int, *, held_out: bool = False) -> list[list[Shot]]:
