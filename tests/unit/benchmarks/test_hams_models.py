@@ -1,6 +1,4 @@
-"""HAMS' services: their files pass `spillway check`, their models keep the contract, learn, and fit together."""
-
-import inspect
+"""HAMS' services: their files pass `spillway check`; their models keep the contract, learn, and fit together."""
 
 import numpy as np
 import pytest
@@ -8,17 +6,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from agents.cli.main import run as command  # noqa: E402
-from agents.models.declared import load_declared  # noqa: E402
-from agents.models.loading import load_function  # noqa: E402
 from agents.models.rehearsal import rehearse  # noqa: E402
-from agents.models.state import fingerprint, size  # noqa: E402
 from agents.models.stateful import run  # noqa: E402
 from benchmarks.hams.pipelines import labelling, payload, scenes, speech, stocks, vision  # noqa: E402
-from benchmarks.hams.services import PIPELINES, SERVICES  # noqa: E402
+from benchmarks.hams.services import SERVICES  # noqa: E402
 from producers.load.payloads import find_payload  # noqa: E402
 from topology.load import load  # noqa: E402
-
-FILES = sorted(PIPELINES.glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)
@@ -80,22 +73,6 @@ def test_a_model_keeps_the_contract_and_goes_on_from_any_state(name):
     assert found.keys == (0 if found.kind == "shared" else len({make().key(each) for batch in asked for each in batch}))
 
 
-@pytest.mark.parametrize("name", ["transcribe", "small", "neighbours"])
-def test_inputs_that_lie_askew_in_memory_give_the_same_bits(name):
-    """As a view into a message does; a replay must not depend on where its inputs happen to lie."""
-    make, query = MODELS[name]
-    asked = batches(query, 3, 10)
-    skewed = [[{key: askew(value) for key, value in each.items()} for each in batch] for batch in asked]
-    assert fingerprint(run(make(), asked).state) == fingerprint(run(make(), skewed).state)
-
-
-def askew(value):
-    if not isinstance(value, np.ndarray):
-        return value
-    room = bytearray(b"\0" + np.ascontiguousarray(value).tobytes())
-    return np.ndarray(value.shape, value.dtype, room, 1)
-
-
 def test_an_online_learner_learns():
     asked = [labelling.pictures(32, seed) for seed in range(40)]
     outputs = run(labelling.large(width=0.05), asked).outputs
@@ -105,14 +82,6 @@ def test_an_online_learner_learns():
     ]
     assert np.mean(right[:5]) < 0.25
     assert np.mean(right[-10:]) > 0.45
-
-
-def test_the_sizes_are_the_paper_s_scale():
-    with torch.device("meta"):
-        large, small = labelling.Vgg(), labelling.MobileNet()
-    assert sum(value.nbytes for value in large.state_dict().values()) > 100e6
-    assert sum(value.nbytes for value in small.state_dict().values()) == pytest.approx(13e6, rel=0.05)
-    assert size(MODELS["small"][0]().initialize()) < 1e6
 
 
 def test_the_cameras_models_fit_together():
@@ -126,23 +95,11 @@ def test_the_cameras_models_fit_together():
 
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
-def test_a_service_is_served_what_it_takes(service):
+def test_a_service_is_served_what_it_takes(service, capsys):
+    assert command(["check", str(service.path), "--json"]) == 0, capsys.readouterr().out
     spec = load(service.path).spec
     stateful = {stage.name: stage for stage in spec.stages if stage.stateful}
     assert stateful[service.victim].state == ("keyed" if service.key else "shared")
     query = find_payload(service.payload)(3, np.random.default_rng(0))
     assert service.key is None or isinstance(query[service.key], str)
     assert not service.paces or service.paces.keys() == {stage.name for stage in spec.stages}
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_models_keep_the_state_that_their_file_declares(file, capsys):
-    assert command(["check", str(file), "--json"]) == 0, capsys.readouterr().out
-    for stage in load(file).spec.stages:
-        factory = load_function(stage.name, "model", stage.model)
-        options = {"untrained": True, "width": 0.01}
-        small = {name: value for name, value in options.items() if name in inspect.signature(factory).parameters}
-        if stage.stateful:
-            load_declared(stage.name, stage.model, {**stage.arguments, **small}, "cpu", stage.state)
-        else:
-            assert callable(factory(**stage.arguments, **small).predict)
