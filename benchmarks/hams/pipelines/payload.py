@@ -40,12 +40,6 @@ def talk(index: int, _rng: Any = None) -> Query:
     return {"stream": name, "sound": made.sound[part]}
 
 
-def heard(index: int, _rng: Any = None) -> Query:
-    """SA: what a transcriber without errors makes of the chunk with this index."""
-    name, seed, at = place(index)
-    return {"stream": name, "words": told(seed).words[at * speech.CHUNK : (at + 1) * speech.CHUNK]}
-
-
 @lru_cache(maxsize=2 * STREAMS)
 def _returns(seed: int) -> Any:
     return stocks.returns(LENGTH, seed)

@@ -35,6 +35,12 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+def heard(index):
+    """What a transcriber without errors makes of the chunk with this index."""
+    name, seed, at = payload.place(index)
+    return {"stream": name, "words": payload.told(seed).words[at * speech.CHUNK : (at + 1) * speech.CHUNK]}
+
+
 def seen(index):
     rng = np.random.default_rng(index)
     return {"camera": payload.place(index)[0], "seen": rng.random(vision.SEEN, np.float32)}
@@ -47,8 +53,8 @@ def centre(index):
 
 MODELS = {
     "transcribe": (lambda: speech.transcribe(untrained=True), payload.talk),
-    "sentiment": (lambda: speech.sentiment(untrained=True), payload.heard),
-    "topic": (lambda: speech.topic(untrained=True), payload.heard),
+    "sentiment": (lambda: speech.sentiment(untrained=True), heard),
+    "topic": (lambda: speech.topic(untrained=True), heard),
     "lstm": (lambda: stocks.lstm(untrained=True), payload.tick),
     "autoregression": (stocks.autoregression, payload.tick),
     "neighbours": (stocks.neighbours, payload.tick),
