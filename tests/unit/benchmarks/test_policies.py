@@ -50,17 +50,6 @@ def test_every_message_takes_its_own_time():
     assert outcome(replace(heavy, hops=True), "naive", "shared").drop > outcome(heavy, "naive", "shared").drop
 
 
-def test_the_references_cases_have_no_hops():
-    result = CliRunner().invoke(policies, ["--reference", "--hops"])
-    assert result.exit_code == 2
-    assert "leave out --hops" in result.output
-
-
-def test_seeds_make_other_cells():
-    cells = [prepared(Cell("tm", "poisson", 10, seed=seed))[0] for seed in (0, 1)]
-    assert not np.array_equal(*(cell[:50] for cell in cells))
-
-
 def test_without_the_reference_its_cases_are_skipped(tmp_path):
     result = CliRunner().invoke(policies, ["--reference"], env={"SPILLWAY_REFERENCE": str(tmp_path)})
     assert result.exit_code == 0
