@@ -78,8 +78,8 @@ bench: bench-hop
 	$(BIN)/spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
 	$(BIN)/spillway bench start
 	$(BIN)/spillway bench simulate
-	$(BIN)/spillway bench policy-cost
-	$(BIN)/spillway bench reference
+	$(BIN)/python -m benchmarks policy-cost
+	$(BIN)/python -m benchmarks reference
 
 # Quix Streams wants another pydantic than ours, so the benchmark runs it from an environment of its own.
 bench-hop: env .venv-quix/.installed

@@ -95,10 +95,10 @@ def root() -> None:
     """  # noqa: D301 - click's own marks
 
 
-def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code. Errors go to stderr as text, without a traceback."""
+def run(arguments: list[str] | None = None, command: click.Command = root, name: str = "spillway") -> int:
+    """Run a command line and return its exit code. Errors go to stderr as text, without a traceback."""
     try:
-        result: Any = root.main(arguments, prog_name="spillway", standalone_mode=False)
+        result: Any = command.main(arguments, prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED

@@ -44,7 +44,7 @@ class Driver(Protocol):
     def drain(self, worker: int) -> bool: ...
 
     def lose(
-        self, worker: int, results: Sequence[Result | None], blamed: range, why: str, *, counted: bool
+        self, worker: int, results: Sequence[Result | None], blamed: list[int], why: str, *, counted: bool
     ) -> None: ...
 
     def executed(self, batch: Batch, done: Executed) -> None: ...
@@ -150,7 +150,7 @@ class Crew:
         if bye:
             self._links.bye(worker)
 
-    def _is_lost(self, worker: int, results: list[Result | None], blamed: range, why: str, *, failed: bool) -> None:
+    def _is_lost(self, worker: int, results: list[Result | None], blamed: list[int], why: str, *, failed: bool) -> None:
         if failed and not self._hello.done():
             self._hello.set_exception(ModelError(f"{self._place}: {why}"))
             return
@@ -198,12 +198,11 @@ class Crew:
 
     def lost(self, worker: int, job: Prepared | None, answered: int, why: str, *, failed: bool) -> None:
         results: list[Result | None] = []
-        blamed = range(0)
+        blamed: list[int] = []
         if job is not None:
             results = job.results
             singly = any(request.suspect for request in job.requests)
-            places = job.places[answered : answered + 1] if singly else job.places[answered:]
-            blamed = range(places[0], places[-1] + 1) if places else blamed
+            blamed = job.places[answered : answered + 1] if singly else job.places[answered:]
         self._loop.call_soon_threadsafe(
             lambda: None if self._closed else self._is_lost(worker, results, blamed, why, failed=failed)
         )

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.bench.reference import TABLE, folder
 from agents.sim import bound
 from agents.sim.simulation import simulate
+from benchmarks.reference import TABLE, folder
 from lineage.errors import UsageError
 from producers.load.traces import read_arrivals
 from topology.load import load, parse

@@ -17,11 +17,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from agents.bench.reference import TABLE, compare, rows
-from agents.cli.main import run
+from agents.cli.main import run as run_command
 from agents.core.policies import POLICIES
 from agents.core.policies.pard import Pard
 from agents.sim.simulation import simulate
+from benchmarks.reference import TABLE, compare, reference, rows
 from producers.load.traces import read_arrivals
 from topology.load import load
 
@@ -118,24 +118,24 @@ def fake_reference(folder, drop):
 
 
 def test_the_bench_says_whether_all_agrees(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 0.05), "--json"]) == 0
+    assert run_command(["--folder", fake_reference(tmp_path, 0.05), "--json"], reference) == 0
     (said,) = json.loads(capsys.readouterr().out)
     assert (said["drop"], said["drop_reference"], said["verdict"]) == (0.0, 0.05, "agrees")
 
 
 def test_the_bench_fails_where_a_cell_is_outside(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 2.0)]) == 1
+    assert run_command(["--folder", fake_reference(tmp_path, 2.0)], reference) == 1
     assert "DIFFERS" in capsys.readouterr().out
 
 
 def test_the_bench_says_what_hangs_on_the_last_bits(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 0.05), "--json", "--shifts", "2"]) == 0
+    assert run_command(["--folder", fake_reference(tmp_path, 0.05), "--json", "--shifts", "2"], reference) == 0
     (said,) = json.loads(capsys.readouterr().out)
     assert said["shifted"] == [0.0, 0.0]
 
 
 def test_the_bench_is_skipped_where_there_is_no_reference(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", str(tmp_path)]) == 0
+    assert run_command(["--folder", str(tmp_path)], reference) == 0
     assert "skipped" in capsys.readouterr().err
 
 
