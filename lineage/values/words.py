@@ -2,12 +2,12 @@
 
 A word is small, as every replica says one a period and every replica hears all of them. Its durations and rates are
 floats of two bytes: off by at most 1/2048 (.05 %) of themselves, or by 30 ns; what is above 65,504 is said as that.
-Batch waits travel as quantiles, a byte each, in 255ths of the largest of them: a wait is off by at most 1/510 (.2 %) of
-the largest, beyond what the largest is off by. When its process began is told as how long it has run, which takes fewer
-bytes.
+Batch waits and hops travel as quantiles, a byte each, in 255ths of the largest of them: one is off by at most 1/510
+(.2 %) of the largest, beyond what the largest is off by. When its process began is told as how long it has run, which
+takes fewer bytes.
 
-`spillway.PlanWord` is the form that words had first (floats of four bytes, waits as differences in 10 us). It is read,
-and no longer written. Whether what a word says is plausible is not judged here.
+`spillway.PlanWord` is the form that words had first (floats of four bytes, waits as differences in 10 us, of the hops a
+single one). It is read, and no longer written. Whether what a word says is plausible is not judged here.
 """
 
 from __future__ import annotations
@@ -30,35 +30,38 @@ if TYPE_CHECKING:
 MAX_WAITS: Final = 64
 WAIT_STEPS: Final = 255  # of the largest wait
 FIRST_WAIT_STEP: Final = 1e-5  # seconds, of the first form
-# As they follow one another in `numbers`, before the longest of the waits.
+# As they follow one another in `numbers`, before the longest of the hops and of the waits.
 _NUMBERS: Final = (
     *("span", "queueing", "entered", "recent_batch", "duration", "recent_duration"),
-    *("arrival_rate", "completion_rate", "drop_rate", "longest", "transfer"),
+    *("arrival_rate", "completion_rate", "drop_rate", "longest"),
 )
-_numbers = struct.Struct(f"<{len(_NUMBERS) + 1}e")
+_numbers = struct.Struct(f"<{len(_NUMBERS) + 2}e")
 _MOST: Final = 65_504.0  # that two bytes hold
 _INT_LEAST, _INT_MOST = -(1 << 31), (1 << 31) - 1
 
 
 def pack_word(word: PlanWord) -> dict[str, Any]:
     """The record of a word. Raises WireError(TOO_LARGE or NOT_ENCODABLE)."""
-    if len(word.waits) > MAX_WAITS:
-        raise too_large(f"a summary of {len(word.waits)} batch waits", MAX_WAITS)
+    for durations in (word.waits, word.hops):
+        if len(durations) > MAX_WAITS:
+            raise too_large(f"a summary of {len(durations)} durations", MAX_WAITS)
     for number in (word.replica, word.waits_seen, word.batch, word.backlog):
         if not _INT_LEAST <= number <= _INT_MOST:  # fastavro would write it, as a long
             raise WireError(reasons.NOT_ENCODABLE, f"{number} does not fit 32 bits")
     longest, waits = _shares(word.waits)
+    slowest, hops = _shares(word.hops)
     return {
         "stage": word.stage,
         "replica": word.replica,
         "at_us": word.at_us,
         "up_us": word.at_us - word.began_us,
-        "numbers": _packed([*(getattr(word, name) for name in _NUMBERS), longest]),
+        "numbers": _packed([*(getattr(word, name) for name in _NUMBERS), slowest, longest]),
         "waits": waits,
         "waits_seen": word.waits_seen,
         "batch": word.batch,
         "backlog": word.backlog,
         "hbf": word.hbf,
+        "hops": hops,
     }
 
 
@@ -68,17 +71,15 @@ def read_word(buffer: bytes, at: int, limits: Limits) -> tuple[PlanWord, int]:
     replica, at = read_long(buffer, at)
     at_us, at = read_long(buffer, at)
     up_us, at = read_long(buffer, at)
-    *numbers, longest = _numbers.unpack_from(buffer, at)
-    size, at = read_length(buffer, at + _numbers.size)
-    if size > MAX_WAITS:
-        raise too_large(f"a summary of {size} batch waits", MAX_WAITS)
-    waits = buffer[at : at + size]
-    waits_seen, at = read_long(buffer, at + size)
+    *numbers, slowest, longest = _numbers.unpack_from(buffer, at)
+    waits, at = _summary(buffer, at + _numbers.size)
+    waits_seen, at = read_long(buffer, at)
     batch, at = read_long(buffer, at)
     backlog, at = read_long(buffer, at)
     hbf = buffer[at]
     if hbf > 1:
         raise WireError(reasons.CORRUPT, "a boolean is neither 0 nor 1")
+    hops, at = _summary(buffer, at + 1)
     word = PlanWord(
         *(stage, replica, at_us - up_us, at_us),
         **dict(zip(_NUMBERS, numbers, strict=True)),
@@ -87,27 +88,32 @@ def read_word(buffer: bytes, at: int, limits: Limits) -> tuple[PlanWord, int]:
         batch=batch,
         backlog=backlog,
         hbf=hbf == 1,
+        hops=_waits(hops, slowest),
     )
-    return word, at + 1
+    return word, at
 
 
 def word_of(record: dict[str, Any], limits: Limits) -> PlanWord:
     """The word in a record that was written with another version of the schema."""
     _check(record, limits)
-    *numbers, longest = _numbers.unpack(record["numbers"])
+    *numbers, slowest, longest = _numbers.unpack(record["numbers"])
     kept = {name: record[name] for name in ("stage", "replica", "at_us", "waits_seen", "batch", "backlog", "hbf")}
     kept |= dict(zip(_NUMBERS, numbers, strict=True))
+    kept["hops"] = _waits(record["hops"], slowest)
     return PlanWord(began_us=record["at_us"] - record["up_us"], waits=_waits(record["waits"], longest), **kept)
 
 
 def first_word_of(record: dict[str, Any], limits: Limits) -> PlanWord:
     _check(record, limits)
-    return PlanWord(**{**record, "waits": _seconds(record["waits"])})
+    kept = {**record, "waits": _seconds(record["waits"]), "hops": (record["transfer"],)}
+    del kept["transfer"]
+    return PlanWord(**kept)
 
 
 def _check(record: dict[str, Any], limits: Limits) -> None:
-    if len(record["waits"]) > MAX_WAITS:
-        raise too_large(f"a summary of {len(record['waits'])} batch waits", MAX_WAITS)
+    for name in ("waits", "hops"):
+        if len(record.get(name, ())) > MAX_WAITS:
+            raise too_large(f"a summary of {len(record[name])} durations", MAX_WAITS)
     if len(record["stage"].encode()) > limits.max_name_bytes:
         raise too_large(f"a stage's name of {len(record['stage'])} characters", limits.max_name_bytes, "max_name_bytes")
 
@@ -126,7 +132,7 @@ def _shares(waits: Sequence[float]) -> tuple[float, bytes]:
             return longest, bytes(len(waits))
         return longest, bytes(round(WAIT_STEPS * wait / longest) for wait in waits)
     except (TypeError, ValueError, OverflowError) as error:
-        raise WireError(reasons.NOT_ENCODABLE, f"no batch wait: {str(error)[:200]}") from error
+        raise WireError(reasons.NOT_ENCODABLE, f"no duration: {str(error)[:200]}") from error
 
 
 def _waits(shares: bytes, longest: float) -> tuple[float, ...]:
@@ -139,6 +145,13 @@ def _seconds(differences: Iterable[int]) -> tuple[float, ...]:
         steps += difference
         seconds.append(steps * FIRST_WAIT_STEP)
     return tuple(seconds)
+
+
+def _summary(buffer: bytes, at: int) -> tuple[bytes, int]:
+    size, at = read_length(buffer, at)
+    if size > MAX_WAITS:
+        raise too_large(f"a summary of {size} durations", MAX_WAITS)
+    return buffer[at : at + size], at + size
 
 
 def _text(buffer: bytes, at: int, most: int) -> tuple[str, int]:

@@ -53,6 +53,7 @@ dead_letters = st.builds(
 ints = st.integers(-(2**31), 2**31 - 1)
 floats = st.floats(width=32)
 times = st.integers(0, 2**62)
+durations = st.lists(st.integers(0, 2**26), max_size=24).map(lambda steps: tuple(step * 1e-5 for step in sorted(steps)))
 plan_words = st.builds(
     PlanWord,
     names,
@@ -60,14 +61,14 @@ plan_words = st.builds(
     times,
     times,
     *[floats] * 3,
-    st.lists(st.integers(0, 2**26), max_size=24).map(lambda steps: tuple(step * 1e-5 for step in sorted(steps))),
+    durations,
     ints,
     ints,
     *[floats] * 6,
     ints,
     st.booleans(),
     floats,
-    floats,
+    durations,
 )
 
 

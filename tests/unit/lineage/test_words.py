@@ -24,10 +24,11 @@ from .strategies import plan_words, same
 SAID = PlanWord(
     *("detect", 1, 1_790_000_000_000_000, 1_790_000_100_000_000, 1.0, 0.25, 50.0),
     *(tuple(index / 255 for index in (*range(0, 247, 13), 255)), 800, 16, 12.5, 0.0625, 0.03125, 100.0, 96.0),
-    *(0.5, 43, True, 0.75),
+    *(0.5, 43, True, 0.75, (0.25, 0.5)),
 )
+SUMMARIES = ("waits", "hops")
 FLOATS = [name for name in PlanWord.__slots__ if isinstance(getattr(SAID, name), float)]
-EXACT = [name for name in PlanWord.__slots__ if name not in {*FLOATS, "waits"}]
+EXACT = [name for name in PlanWord.__slots__ if name not in {*FLOATS, *SUMMARIES}]
 
 
 def near(one, other):
@@ -43,9 +44,11 @@ def test_a_word_comes_back_within_its_error(word):
     back = Decoder().word(encode_word(word))
     assert all(same(getattr(back, name), getattr(word, name)) for name in EXACT)
     assert all(near(getattr(back, name), getattr(word, name)) for name in FLOATS)
-    bound = (1 / 510 + 1 / 2048) * max(word.waits, default=0.0) + 3e-8
-    assert len(back.waits) == len(word.waits)
-    assert all(abs(one - other) <= bound for one, other in zip(back.waits, word.waits, strict=True))
+    for name in SUMMARIES:
+        came, said = getattr(back, name), getattr(word, name)
+        bound = (1 / 510 + 1 / 2048) * max(said, default=0.0) + 3e-8
+        assert len(came) == len(said)
+        assert all(abs(one - other) <= bound for one, other in zip(came, said, strict=True))
 
 
 @given(st.floats(6.2e-5, 65_504))
@@ -62,8 +65,8 @@ def test_what_is_above_the_most_is_said_as_the_most(number):
 
 def test_what_two_bytes_hold_comes_back_as_it_went():
     back = Decoder().word(encode_word(SAID))
-    assert back.waits == pytest.approx(SAID.waits)
-    assert replace(back, waits=()) == replace(SAID, waits=())
+    assert (back.waits, back.hops) == (pytest.approx(SAID.waits), pytest.approx(SAID.hops, abs=0.001))
+    assert replace(back, waits=(), hops=()) == replace(SAID, waits=(), hops=())
 
 
 @given(plan_words)
@@ -78,17 +81,19 @@ def test_the_bytes_are_avros():
     record = fastavro.schemaless_reader(stream, fastavro.parse_schema(OWN_PARSED[WORD].to_json()))
     assert stream.read() == b""
     assert list(record.pop("waits")) == [*range(0, 247, 13), 255]
+    assert list(record.pop("hops")) == [128, 255]
     assert record.pop("numbers")[:4] == b"\x00\x3c\x00\x34"  # 1.0 and .25
     assert record.pop("up_us") == 100_000_000
     assert record == {name: getattr(SAID, name) for name in EXACT if name != "began_us"}
 
 
 def test_a_word_takes_few_bytes():
-    assert len(encode_word(SAID)) <= 84
+    assert len(encode_word(replace(SAID, hops=()))) <= 85
+    assert len(encode_word(replace(SAID, hops=SAID.waits))) <= 105
 
 
 def first_form(word, waits):
-    record = {name: getattr(word, name) for name in PlanWord.__slots__} | {"waits": waits}
+    record = {name: getattr(word, name) for name in PlanWord.__slots__} | {"waits": waits, "transfer": 0.75}
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(OWN_PARSED[PLAN_WORD].to_json()), record)
     return MARKER + OWN_FINGERPRINTS[PLAN_WORD] + stream.getvalue()
@@ -98,7 +103,7 @@ def test_a_word_of_the_first_form_is_read():
     assert OWN_FINGERPRINTS[PLAN_WORD].hex() == "06c9285310dd76a1"  # it is on topics: it never changes
     back = Decoder().word(first_form(SAID, [0] + [200] * 23))
     assert back.waits == pytest.approx([index * 0.002 for index in range(24)])
-    assert replace(back, waits=()) == replace(SAID, waits=())
+    assert replace(back, waits=()) == replace(SAID, waits=(), hops=(0.75,))
 
 
 def test_what_the_next_version_adds_is_skipped():
@@ -115,6 +120,8 @@ def test_what_the_next_version_adds_is_skipped():
     ("changes", "reason"),
     [
         ({"waits": (0.1,) * (MAX_WAITS + 1)}, reasons.TOO_LARGE),
+        ({"hops": (0.1,) * (MAX_WAITS + 1)}, reasons.TOO_LARGE),
+        ({"hops": (float("nan"),)}, reasons.NOT_ENCODABLE),
         ({"waits": (float("nan"),)}, reasons.NOT_ENCODABLE),
         ({"waits": (float("inf"),)}, reasons.NOT_ENCODABLE),
         ({"waits": (-1.0, 1.0)}, reasons.NOT_ENCODABLE),
