@@ -1,9 +1,9 @@
-# Two commands do everything on a machine with Python 3.11+, make and a package registry:
-#   make demo    environment, broker, training, a bursty replay over four real models, a report
-#   make test    environment, lint, types, import contract, unit, integration and acceptance tests
-# And, not for every day:
+# On a machine with Python 3.11+, make and a package registry:
+#   make demo    environment, then `spillway demo pard`: broker, training, a bursty replay over four real models, a report
+#   make check   environment, then lint, types and import contract beside the unit tests
+#   make test    the same with integration and acceptance tests: what must pass
+#   make nightly all tests, the long ones too, ten thousand schedules of faults in virtual time, and the torture:
 #   make torture two hundred runs of pipelines with states in which processes, links and brokers fail
-#   make nightly the torture, and ten thousand schedules of faults in virtual time
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo test torture nightly lint unit integration acceptance bench bench-hop lock clean
+.PHONY: env demo check test torture nightly lint unit integration acceptance bench bench-hop lock clean
 
 env: $(INSTALLED)
 
@@ -37,19 +37,30 @@ endif
 	@touch $@
 
 demo: env
-	$(BIN)/python -m examples.plates.demo
+	$(BIN)/spillway demo pard
 
-# Two workers with a broker each: most of an integration test is waiting for leases, sessions and starts.
-test: env lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/integration tests/acceptance
+# Lint runs beside the tests that are named, and says its word after them; either one's failure is a failure.
+define beside_lint
+@log=$$(mktemp) && trap 'rm -f $$log' EXIT && { $(MAKE) --no-print-directory lint >$$log 2>&1 & lint=$$!; \
+$(PYTEST) $(1) && tests=0 || tests=$$?; \
+wait $$lint && linted=0 || linted=$$?; cat $$log; exit $$((tests || linted)); }
+endef
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: env
+	$(call beside_lint,tests/unit)
+
+test: env
+	$(call beside_lint,tests/unit tests/integration tests/acceptance)
 
 # Two hundred pipelines with states, one fault each, over a real broker or three; 10 to 40 s each, over an hour in all.
 torture: env
 	$(BIN)/python -m pytest -m torture tests/torture
 
-# Both, whatever the first one finds.
+# Everything, whatever fails first.
 nightly: env
-	@failed=0; $(BIN)/spillway prove --schedules 10000 || failed=1; \
+	@failed=0; SPILLWAY_HYPOTHESIS_PROFILE=nightly $(PYTEST) -m 'not torture' tests/unit tests/integration tests/acceptance || failed=1; \
+	$(BIN)/spillway prove --schedules 10000 || failed=1; \
 	$(BIN)/python -m pytest -m torture tests/torture || failed=1; exit $$failed
 
 lint: env
@@ -67,8 +78,8 @@ bench: bench-hop
 	$(BIN)/spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
 	$(BIN)/spillway bench start
 	$(BIN)/spillway bench simulate
-	$(BIN)/spillway bench policy-cost
-	$(BIN)/spillway bench reference
+	$(BIN)/python -m benchmarks policy-cost
+	$(BIN)/python -m benchmarks reference
 
 # Quix Streams wants another pydantic than ours, so the benchmark runs it from an environment of its own.
 bench-hop: env .venv-quix/.installed

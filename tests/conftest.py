@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A loaded machine is no failure: properties are judged by what they say, not by how long an example takes.
-settings.register_profile("spillway", deadline=None)
-settings.load_profile("spillway")
+# `make nightly` asks for the long profile.
+settings.register_profile("spillway", deadline=None, max_examples=25)
+settings.register_profile("nightly", deadline=None, max_examples=200)
+settings.load_profile(os.environ.get("SPILLWAY_HYPOTHESIS_PROFILE", "spillway"))
 
 _COUNTER = itertools.count()
 _LINES_OF_A_LOG = 60

@@ -39,6 +39,7 @@ COMMANDS = {
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "prove": "Play random failures of stateful pipelines, and judge every run.",
+    "demo": "Show a system at work: list the demonstrations, or run one.",
     "bench": "Measure, side by side with other ways of doing the same.",
 }
 
@@ -94,10 +95,10 @@ def root() -> None:
     """  # noqa: D301 - click's own marks
 
 
-def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code. Errors go to stderr as text, without a traceback."""
+def run(arguments: list[str] | None = None, command: click.Command = root, name: str = "spillway") -> int:
+    """Run a command line and return its exit code. Errors go to stderr as text, without a traceback."""
     try:
-        result: Any = root.main(arguments, prog_name="spillway", standalone_mode=False)
+        result: Any = command.main(arguments, prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED

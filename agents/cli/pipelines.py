@@ -1,10 +1,12 @@
-"""Pipelines as commands read them: checked, and with profiles that still speak of their models."""
+"""Pipelines as commands read them: checked, and with a warning of profiles that were measured of something else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.profiling.conditions import refuse_stale
+import click
+
+from agents.profiling.conditions import stale_profiles
 from topology.load import load
 
 if TYPE_CHECKING:
@@ -13,8 +15,9 @@ if TYPE_CHECKING:
     from topology.load import Pipeline
 
 
-def load_fresh(path: Path) -> Pipeline:
-    """Read a pipeline file. Raises SpecError with all problems, a stale profile among them, each with its fix."""
+def load_warned(path: Path) -> Pipeline:
+    """Read a pipeline file, and warn of each stale profile on stderr. Raises SpecError with all problems."""
     pipeline = load(path)
-    refuse_stale(pipeline)
+    for stale in stale_profiles(pipeline):
+        click.echo(f"warning: {stale}", err=True)
     return pipeline

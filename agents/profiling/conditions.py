@@ -1,6 +1,6 @@
-"""Under what conditions a stage's model would be measured now, and the refusal of profiles measured under others.
+"""Under what conditions a stage's model would be measured now, and which profiles were measured under others.
 
-Nothing of the model is imported, nor is torch: the code is hashed as text, the device is asked of the system, and
+Nothing of the model is imported, nor is torch: its module's file is hashed, the device is asked of the system, and
 torch's release of what is installed. So a `check` stays fast.
 """
 
@@ -11,13 +11,12 @@ import json
 import platform
 import sys
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agents.models.torch_threads import TORCH_THREADS
-from agents.profiling.sources import source_hash
 from lineage.errors import SpecError
-from topology.problems import InvalidPipelineError
 from topology.profiles import Conditions
 from topology.sizing import profile_file
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from topology.load import Pipeline
-    from topology.problems import Finding
     from topology.spec import StageSpec
 
 _WHOLE: Final = 64 << 20  # bytes of a file of weights that are hashed whole; of a larger one, its ends and its size
@@ -42,7 +40,7 @@ def conditions_now(spec: StageSpec, folder: Path, *, torch: bool) -> Conditions:
         raise SpecError(f"stage {spec.name!r} is emulated: its durations are its profile")
     return Conditions(
         model=spec.model,
-        source=source_hash(spec.model, [*sys.path, str(Path.cwd()), str(folder.absolute())]),
+        source=_source(spec.model, [*sys.path, str(Path.cwd()), str(folder.absolute())]),
         arguments=_hash(json.dumps(spec.arguments, sort_keys=True, default=repr).encode()),
         weights=_weights(spec.arguments, folder),
         version=spec.version,
@@ -54,20 +52,9 @@ def conditions_now(spec: StageSpec, folder: Path, *, torch: bool) -> Conditions:
     )
 
 
-def stale_profiles(pipeline: Pipeline) -> list[Finding]:
-    """Every profile that does not speak of its stage's model any more: what changed, and the command to renew it."""
-    return list(_stale(pipeline))
-
-
-def refuse_stale(pipeline: Pipeline) -> None:
-    """Raise InvalidPipelineError where a profile that the pipeline refers to is stale."""
-    found = stale_profiles(pipeline)
-    if found:
-        raise InvalidPipelineError(str(pipeline.path), found)
-
-
-def _stale(pipeline: Pipeline) -> Iterator[Finding]:
-    for number, stage in enumerate(pipeline.written.stages):
+def stale_profiles(pipeline: Pipeline) -> Iterator[str]:
+    """Say of each profile that was measured under other conditions what has changed, and how to renew it."""
+    for stage in pipeline.written.stages:
         profile = pipeline.profiles.get(stage.name)
         if profile is None:
             continue
@@ -75,12 +62,10 @@ def _stale(pipeline: Pipeline) -> Iterator[Finding]:
         why = profile.measured.stale(now)
         if why is not None:
             file = profile_file(pipeline.written, stage)
-            text = (
+            yield (
                 f"the profile of stage {stage.name!r} in {file} is stale: {why}; renew it with 'spillway profile "
                 f"{pipeline.path} --stage {stage.name}'"
             )
-            place = ("stages", number, "profile") if stage.profile is not None else ("profile",)
-            yield pipeline.finding(place, text)
 
 
 def device_name(device: str) -> str | None:
@@ -110,6 +95,17 @@ def _release(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _source(model: str, path: list[str]) -> str | None:
+    """Hash of the file of a model's module, found as an import would find it; None where there is none."""
+    places, file = path, None
+    for part in model.partition(":")[0].split("."):
+        found = PathFinder.find_spec(part, places)
+        if found is None:
+            return None
+        places, file = list(found.submodule_search_locations or ()), found.origin
+    return None if file is None else f"sha256:{_file_hash(Path(file))[:32]}"
 
 
 def _weights(arguments: dict[str, Any], folder: Path) -> str | None:

@@ -16,7 +16,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agents.supervise.deathwatch import Deathwatch, watch
 from agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, State
 from lineage.errors import UsageError
 
@@ -63,9 +62,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._first_log = log
         self._member = ""  # the name of the process that runs, where it is a member's
-        self._watch: Deathwatch | None = None  # of a member's process
         self._dead_member: str | None = None
-        self._buried = False
         self._lent = 0  # processes that went to take another child's place
 
     @property
@@ -77,28 +74,16 @@ class Child:
         """The process as long as nobody has asked how it ended: until then its id is its own."""
         return self._process if self._process is not None and self._process.returncode is None else None
 
-    @property
-    def sign(self) -> Deathwatch | None:
-        """What tells that the process is dying, where there is such a thing."""
-        return self._watch
-
     def step(self, now: float, *, ready: bool) -> None:
         exit_code = self._process.poll() if self._process is not None else None
-        if self._watch is not None and self._watch.rang():
-            self._mourn()
         if exit_code is not None and self.pid is not None:
             self._bury()
         self._do(self.life.step(now, exit_code=exit_code, ready=ready))
 
     def take_dead_member(self) -> str | None:
-        """The name of the member's process that was found dead or dying, once; None where there is nothing new."""
+        """The name of the member's process that was found dead, once; None where there is nothing new."""
         dead, self._dead_member = self._dead_member, None
         return dead
-
-    def take_burial(self) -> bool:
-        """Whether its process has ended, once."""
-        buried, self._buried = self._buried, False
-        return buried
 
     def stop(self, now: float) -> None:
         self._do(self.life.stop(now))
@@ -170,13 +155,6 @@ class Child:
     def _bury(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-        self._mourn()
-        self._buried = True
-
-    def _mourn(self) -> None:
         if self._member:
             self._dead_member, self._member = self._member, ""
 
@@ -189,24 +167,19 @@ class Child:
             self._process.kill()
 
     def _start(self) -> None:
-        self._watch = watch() if self.plan.member else None
-        inherited = () if self._watch is None else (self._watch.inherited,)
         try:
             with self.log.open("ab") as output:
                 # A session of its own: Ctrl-C on the terminal is for the supervisor, which stops all in its order.
                 self._process = subprocess.Popen(
-                    [*self.plan.command, *self._named(), *(f"--deathwatch={each}" for each in inherited)],
+                    [*self.plan.command, *self._named()],
                     stdin=subprocess.PIPE if self.plan.role == STANDBY else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     env=self.plan.environment,
                     start_new_session=True,
-                    pass_fds=inherited,
                 )
         except OSError as error:
             raise UsageError(f"cannot start {self.plan.name} ({self.plan.command[0]}): {error}") from error
-        if self._watch is not None:
-            self._watch.begin()
 
     def _named(self) -> list[str]:
         """A member's process has a name of its own at every start: what is said of one is not said of the next."""
@@ -217,7 +190,7 @@ class Child:
 
 
 def wait_for_a_death(children: Sequence[Child], seconds: float) -> None:
-    """Return when one of the children's processes ends, or is seen dying, at the latest after `seconds`.
+    """Return when one of the children's processes ends, at the latest after `seconds`.
 
     Only Linux tells it at once; elsewhere the `seconds` pass, and whoever looks then finds the dead.
     """
@@ -230,8 +203,6 @@ def wait_for_a_death(children: Sequence[Child], seconds: float) -> None:
             if process is not None:
                 watched.append(os.pidfd_open(process.pid))
                 poll.register(watched[-1], select.POLLIN)
-        for sign in (child.sign for child in children if child.sign is not None):
-            poll.register(sign, select.POLLIN)
         poll.poll(1000 * seconds)
     finally:
         for descriptor in watched:

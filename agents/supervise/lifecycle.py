@@ -84,8 +84,7 @@ class RestartPolicy:
     good. The n-th death that counts is answered with a restart after `first_delay` * 2**(n-1), at most `longest_delay`,
     less up to the share `jitter` of it, so that several that died together do not come back together. A standby that
     went to take over has its successor after `lent_delay`: loading it must not take the processor from what is taken
-    over. So does a member of a stateful shard that another one follows: it is started again after `followed_delay` at
-    least.
+    over.
 
     Restarts never end once the pipeline has been ready as a whole, unless `give_up` is set: then the death that makes
     so many count is the last. Before that moment somebody waits to hear whether the pipeline can be served at all:
@@ -103,7 +102,6 @@ class RestartPolicy:
     longest_delay: float = 30.0
     jitter: float = 0.5
     lent_delay: float = 1.0
-    followed_delay: float = 1.0
     fenced_delay: float = 2.0
     start_timeout: float = 180.0  # a model may be large
     grace: float = 15.0  # between asking to end and ending by force
@@ -136,7 +134,6 @@ class Lifecycle:
         self._established = False
         self._progressed = now
         self._again = False  # the next start comes after a death
-        self._delayed_until = now  # when it is due if nobody follows it
 
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
         """Look at the child: `exit_code` is None while its process runs."""
@@ -159,16 +156,6 @@ class Lifecycle:
         self.due = now + self._policy.lent_delay
         self._take(now, Event.LENT)
 
-    def put_off(self) -> None:
-        """Somebody who was ready goes on with what the dead one did: that comes first."""
-        if self.died:
-            self.due = max(self.due, self.since + self._policy.followed_delay)
-
-    def hasten(self) -> None:
-        """Nobody goes on with it (any more): wait no longer than after any death."""
-        if self.died:
-            self.due = self._delayed_until
-
     def progressed(self, at: float) -> None:
         """Note when it was last seen to do something: one that starts has from then on the whole time to be ready."""
         self._progressed = at
@@ -177,7 +164,7 @@ class Lifecycle:
         """Note that the place of a child that was fenced is still its own."""
         if self.fenced:
             self.fenced = False
-            self.due = self._delayed_until = now + self._policy.fenced_delay
+            self.due = now + self._policy.fenced_delay
 
     @property
     def died(self) -> bool:
@@ -228,13 +215,13 @@ class Lifecycle:
         if exit_code == FENCED:
             self.fenced = True
             self.deaths = self._counting(now)
-            self.due = self._delayed_until = inf
+            self.due = inf
             return Event.DIED
         self.deaths = self._counting(now) + 1
         left = self.deaths_left
         # What the pipeline was ready with cannot be wrong input: a file has changed since, and may be mended.
         hopeless = (exit_code == MISUSED and not self._established) or (left is not None and left <= 0)
-        self.due = self._delayed_until = now + self._policy.delay(self.deaths, self._chance())
+        self.due = now + self._policy.delay(self.deaths, self._chance())
         return Event.HOPELESS if hopeless else Event.DIED
 
     def _take(self, now: float, event: Event) -> Action:

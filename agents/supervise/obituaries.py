@@ -1,8 +1,8 @@
 """Tells the members of stateful shards that one of them is dead, on `<p>.beat`, where they listen for its heartbeats.
 
-A report names one process, and is true: the supervisor has seen it end, or that it is ending (`deathwatch`). So it
-counts at once (rule 13), and no member has to wait for the silence of a lease. A report that the broker does not take
-in time is lost; then the members find out by that silence.
+A report names one process that the supervisor has seen end. So it counts at once (rule 13), and no member has to wait
+for the silence of a lease. A report that the broker does not take in time is lost; then the members find out by that
+silence.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ it is told when to give one up; one that is given up leaves the rest serving, is
 code 1 at the end. Only a pipeline that was never ready as a whole ends when a child has died a few times: it has not
 served anybody yet, and whoever started it wants to know.
 
-A death is seen when it happens; of a member, while it happens (`deathwatch`). A replica's place is taken by a standby
-where one is ready (`standbys`); that a member of a stateful stage is dead is told to the other members at once, by the
-name of its process, so that they need not wait for its silence; who follows it has the processor first (`followers`).
+A death is seen when it happens. A replica's place is taken by a standby where one is ready (`standbys`). The other
+members of a stateful shard are told at once which process of theirs is dead, so they need not wait for its silence.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from agents.models.slow import SLOW, SLOW_SECONDS
 from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
-from agents.supervise.followers import give_way, hasten_unfollowed
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
@@ -198,9 +196,6 @@ class Supervisor:
             member = child.take_dead_member()
             if member is not None and self.obituaries is not None:
                 self.obituaries.report(child.plan.stage, child.plan.shard, member)
-            if child.take_burial() and child.plan.role == MEMBER and not self._is_backup(child.plan.name):
-                give_way(child, self.children)
-        hasten_unfollowed(self.children)
 
     def _clear_fenced(self, now: float) -> None:
         """Start a child that was fenced only once it is known that its place has not been taken over."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLICIES = ("naive", "pard", "spillway")  # shown in this order
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "traces" / "bursty.csv"
-REPORTS = ROOT / ".spillway" / "demo"
+REPORTS = ROOT / ".spillway" / "demo" / "pard"
 CALM_SHARE = 0.5  # of what the pipeline answers here; the trace's two bursts are 3.2 and 4 times as high
 SECONDS = 24.0  # of the trace: two of its bursts
 CALM_RATE = 100.0  # of the trace between bursts

@@ -1,7 +1,7 @@
 """The four stages' models: rewrite -> (retrieve, search) -> generate.
 
 Rewrite and generate are autoregressive: a batch runs until its longest member has ended, so a member waits for the
-others. (Continuous batching, where members join and leave between steps, is simulated: `spillway bench rag`.)
+others. (Continuous batching, where members join and leave between steps, is simulated: `python -m benchmarks rag`.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Kill the primary of a stage that learns, in front of your eyes: python -m examples.stateful.failover
+"""Kill the primary of a stage that learns while it is under load; `spillway demo hams` runs this.
 
-A bandit learns from rewards at a steady rate. In the middle its primary is killed with SIGKILL. What is shown, twice a
-second: answers, how long the slowest of them took, and how the two members stand. At the end: how long nobody answered,
-that every query got exactly one outcome, and that the state has learned from every reward exactly once.
+A bandit learns from rewards at a steady rate. Halfway its primary is killed with SIGKILL. Twice a second the answers
+and the state of both members are shown. At the end a table and an HTML page say how long nobody answered, that every
+query got exactly one outcome, and that the state has learned from every reward exactly once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from agents.broker import EmbeddedBroker
 from agents.cli.ending import end
@@ -25,6 +26,7 @@ from agents.cli.options import cache_dir
 from agents.live.operator.choices import kept_version
 from agents.live.operator.histories import read_histories
 from agents.live.operator.stored import Store
+from agents.pages import live, run_report
 from agents.supervise.members import BACKUP, PRIMARY, members
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
@@ -35,9 +37,12 @@ from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
 from producers.load import generated
 from producers.load.generator import Pace, run_load
+from producers.load.witness import Witness
+from producers.report import Report
 from topology.load import load
 
 if TYPE_CHECKING:
+    from lineage.message import Outcome
     from producers.load.tally import LoadResult
     from topology.load import Pipeline
 
@@ -45,12 +50,14 @@ STAGE = "bandit"
 RATE, SECONDS, KILLED_AT = 50.0, 16.0, 8.0
 WITHIN = 60.0
 SHOWN_EVERY = 0.5
+PAGE = Path(__file__).parents[2] / ".spillway" / "demo" / "hams" / "report.html"
 
 
-class Watcher:
-    """Says how things stand while the load runs, and kills."""
+class Watcher(Witness):
+    """Says how things stand while the load runs, and kills the primary."""
 
     def __init__(self, console: Console, run_dir: Path, pipeline: str) -> None:
+        super().__init__()
         self.console = console
         self.killed_at = 0.0  # monotonic
         self._run_dir = run_dir
@@ -60,7 +67,8 @@ class Watcher:
         self._threads = [threading.Thread(target=self._show), threading.Thread(target=self._kill)]
         self.began = time.monotonic() + 1.0  # a load begins a second after it is asked for
 
-    def observe(self, _index: int, _outcome: object) -> None:
+    def observe(self, index: int, outcome: Outcome) -> None:
+        super().observe(index, outcome)
         self._answers += 1
 
     def start(self) -> None:
@@ -139,7 +147,11 @@ def run(console: Console, stack: ExitStack) -> bool:
             watcher.stop()
             exchange.close()
         rewards = sum("reward" in offer(index) for index in range(len(due)))
-        return judge(console, result, rewards, learned(settings, pipeline), watcher)
+        rows, good = judge(result, rewards, learned(settings, pipeline), watcher)
+    show(console, rows)
+    write_page(pipeline, result, watcher, rows)
+    console.print(f"page  {PAGE}", soft_wrap=True)
+    return good
 
 
 def silences(finished: np.ndarray, killed: float) -> tuple[float, float]:
@@ -149,24 +161,59 @@ def silences(finished: np.ndarray, killed: float) -> tuple[float, float]:
     return float(gaps[after].max(initial=0.0)), float(gaps[~after].max(initial=0.0))
 
 
-def judge(console: Console, result: LoadResult, rewards: int, told: tuple[int, str], watcher: Watcher) -> bool:
-    """Say what came of it."""
+def judge(
+    result: LoadResult, rewards: int, told: tuple[int, str], watcher: Watcher
+) -> tuple[list[tuple[str, str]], bool]:
+    """What came of it as rows of a table, and whether all was as promised."""
     finished: Any = np.sort(result.finished)
     missing = int(np.isnan(finished).sum())
     gap, other = silences(finished[~np.isnan(finished)], watcher.killed_at - watcher.began)
     latency = 1e3 * (result.finished - result.due)
     count, version = told
+    rows = [
+        (f"time without an answer after the kill at {KILLED_AT:g} s", f"{1e3 * gap:.0f} ms"),
+        ("longest time without an answer otherwise", f"{1e3 * other:.0f} ms"),
+        (f"queries, at {RATE:g} a second", f"{len(finished)}"),
+        ("queries without an outcome", f"{missing}"),
+        ("outcomes too many", f"{result.duplicates}"),
+        ("latency, median", f"{np.nanmedian(latency):.1f} ms"),
+        ("latency, longest", f"{np.nanmax(latency):.0f} ms"),
+        ("rewards told", f"{rewards}"),
+        ("rewards that the newest durable state has learned from", f"{count}"),
+        ("version of that state", version),
+    ]
+    return rows, missing == 0 == result.duplicates and rewards == count and watcher.killed_at > 0
+
+
+def show(console: Console, rows: list[tuple[str, str]]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for row in rows:
+        table.add_row(*row)
     console.print()
-    console.print(
-        f"killed at {KILLED_AT:g} s; then nobody answered for {1e3 * gap:.0f} ms; "
-        f"the longest silence at other times was {1e3 * other:.0f} ms"
+    console.print(table)
+
+
+def write_page(pipeline: Pipeline, result: LoadResult, watcher: Watcher, rows: list[tuple[str, str]]) -> None:
+    spec = pipeline.spec
+    report = Report.build(
+        pipeline=spec.name,
+        policy="none",
+        trace=f"{RATE:g} queries a second, primary killed at {KILLED_AT:g} s",
+        slo=spec.slo,
+        duration=SECONDS,
+        due=result.due,
+        finished=result.finished,
+        kind=result.kind,
+        spent=result.spent,
+        stages=result.stage_totals([STAGE], {STAGE: 1}),
+        slip=result.sent - result.due,
+        duplicates=result.duplicates,
     )
-    console.print(
-        f"{len(finished)} queries at {RATE:g}/s: {missing} without an outcome, {result.duplicates} outcomes too many; "
-        f"latency p50 {np.nanmedian(latency):.1f} ms, at most {np.nanmax(latency):.0f} ms"
-    )
-    console.print(f"{rewards} rewards were told; version {version}, durable, has learned from {count}")
-    return missing == 0 == result.duplicates and rewards == count and watcher.killed_at > 0
+    series, _, visits = live.series(result, watcher, pipeline.graph, spec.slo)
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    run_report.write(PAGE, report, series, [f"{name}: {value}" for name, value in rows], visits)
 
 
 def main() -> int:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from examples.plates.training import ensure_trained
-from tests.acceptance.serving import ROOT
+from tests.acceptance.serving import ROOT, SPILLWAY
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
     ensure_trained()
     output = tmp_path / "demo.out"
@@ -29,7 +28,7 @@ def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("wb") as out:
         demo = subprocess.Popen(
-            [sys.executable, "-m", "examples.plates.demo"],
+            [SPILLWAY, "demo", "pard"],
             cwd=ROOT,
             stdout=out,
             stderr=out,

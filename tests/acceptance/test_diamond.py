@@ -106,7 +106,6 @@ def judge(served: Served, broker: str, folder: Path, accepted: list[str], replac
     assert not problems, "\n".join([f"{len(problems)} problems", *problems[:20], served.logs()])
 
 
-@pytest.mark.slow
 def test_ten_thousand_queries_get_one_right_outcome_each(broker: str, unique_name: str, tmp_path: Path) -> None:
     path = diamond(tmp_path, unique_name)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
@@ -116,7 +115,6 @@ def test_ten_thousand_queries_get_one_right_outcome_each(broker: str, unique_nam
         judge(served, broker, tmp_path, accepted, replaced=set())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_process_may_be_killed_under_load(broker: str, unique_name: str, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

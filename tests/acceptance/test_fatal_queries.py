@@ -90,7 +90,7 @@ def served_to(stage: str, broker: str, name: str, folder: Path, acts: list[str])
     return good, bad, json.dumps([letter.text for letter in letters])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stateless_stage_fails_them_after_two_deaths_and_names_the_way(
     broker: str, unique_name: str, tmp_path: Path, module: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_stateless_stage_fails_them_after_two_deaths_and_names_the_way(
     assert "time-out" in letters
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
     broker: str, unique_name: str, tmp_path: Path, module: str
 ) -> None:
@@ -116,8 +116,7 @@ def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
     assert "ended with code" not in (tmp_path / "serve.out").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backups", [0, 1])
+@pytest.mark.parametrize("backups", [pytest.param(0, marks=pytest.mark.nightly), 1])
 def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
     broker: str, unique_name: str, tmp_path: Path, module: str, backups: int
 ) -> None:

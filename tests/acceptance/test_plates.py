@@ -35,7 +35,7 @@ def test_no_digit_is_in_two_splits():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_pipeline_reads_held_out_plates(broker: str, unique_name: str, tmp_path: Path):
     ensure_trained()
     spec = yaml.safe_load(PLATES.read_text())

@@ -62,7 +62,7 @@ def test_an_answer_follows_the_better_passage_and_ends_with_it():
     assert answers(untrained, [told, []]) == ["os.path.join: Join two or more.", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_rewriter_keeps_what_is_worth_looking_up():
     net = trained(Rewriter(), "rewrite")
     kept = net.rewrite(["how do i join paths?", "what is the greatest common divisor?"])
@@ -71,7 +71,7 @@ def test_the_rewriter_keeps_what_is_worth_looking_up():
     assert all(not text.startswith(("how", "what")) for text in kept)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_pipeline_answers_questions_from_the_documentation(broker: str, unique_name: str, tmp_path: Path):
     ensure_trained()
     spec = yaml.safe_load(RAG.read_text())

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from agents.bench.standby import Traffic
 from agents.supervise.registry import entries
+from benchmarks.standby import Traffic
 from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
@@ -22,7 +22,7 @@ from tests.waiting import PATIENT_SECONDS, GivenTime, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-STAGE = {"name": "reply", "model": "agents.bench.standby:Witness", "replicas": 2, "standby": 1}
+STAGE = {"name": "reply", "model": "benchmarks.standby:Witness", "replicas": 2, "standby": 1}
 SESSION_SECONDS = 10.0  # after which the broker hands over a dead member's partitions, did nobody take its name
 
 
@@ -32,7 +32,7 @@ def ready(run_dir: Path, name: str) -> dict[str, int]:
     return {entry.name: entry.pid for entry in found if entry.stage == "reply" and entry.ready and entry.alive()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_replicas_partitions_move_to_the_standby(broker: str, unique_name: str, tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump({"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 12, "stages": [STAGE]}))

@@ -26,7 +26,7 @@ def choose(outputs):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tmp_path):
     file = tmp_path / "pipeline.yaml"
     file.write_text(SPEC.format(name=unique_name))

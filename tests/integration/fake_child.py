@@ -40,10 +40,6 @@ def main():
         from agents.supervise.parent import follow_parent
 
         follow_parent(int(sys.argv[6]))
-    if sys.argv[-1].startswith("--deathwatch="):
-        from agents.supervise.deathwatch import be_watched
-
-        be_watched(int(sys.argv[-1].partition("=")[2]))
     if (run_dir / f"{stage}.well").exists():
         mode = "good"
     if mode == "broken" or (mode == "standby" and (run_dir / f"{stage}.ill").exists()):

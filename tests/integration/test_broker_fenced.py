@@ -10,6 +10,8 @@ from tests.waiting import until
 from .gate_bench import PARTITIONS, GateBench, ids
 from .test_gate_broker_restart import Supervised
 
+pytestmark = pytest.mark.nightly
+
 AWAY = 12.0  # longer than the group's session, and the gate's transaction
 
 

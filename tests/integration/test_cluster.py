@@ -19,6 +19,8 @@ from tests.waiting import BROKER_SECONDS, Bound, until
 from topology.load import parse
 from topology.topics import topic_plan
 
+pytestmark = pytest.mark.nightly
+
 _QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
 
 

@@ -10,6 +10,8 @@ from tests.waiting import BROKER_SECONDS, until
 from .gate_bench import GateBench, ids
 from .test_gate_crash import Stream
 
+pytestmark = pytest.mark.nightly
+
 
 class Supervised:
     """A gate that is started again when it ends, as a supervisor does. It may end in an error that it can name."""

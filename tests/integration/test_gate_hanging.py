@@ -19,6 +19,8 @@ from topology import topics
 from .conftest import make_topics
 from .gate_bench import PARTITIONS, GateBench, ids
 
+pytestmark = pytest.mark.nightly
+
 GATES = 32  # whose transactions end one after the other while the broker stops
 STOPPING = (0.04, 0.24)  # seconds after the signal, from the first to the last: it knows no leaders for some 30 ms
 STOPS = 5

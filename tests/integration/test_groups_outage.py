@@ -32,7 +32,7 @@ while True:
 AWAY_SECONDS = 7.0  # longer than a request is waited for
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_looking_goes_on_after_an_outage(tmp_path):
     with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as broker:
         make_topics(broker.bootstrap, {"t": 3})

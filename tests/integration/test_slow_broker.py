@@ -16,6 +16,8 @@ from tests.waiting import Bound, until
 
 from .conftest import make_topics
 
+pytestmark = pytest.mark.nightly
+
 SIZE = 200_000
 
 

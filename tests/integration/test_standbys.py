@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
-
-import pytest
 
 from agents.supervise.child import ChildPlan
 from agents.supervise.lifecycle import RestartPolicy, State
@@ -134,41 +131,8 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
         run.supervisor.hurry()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a death is found by waiting")
-def test_the_death_of_a_member_is_reported_while_it_is_being_taken_down(tmp_path, monkeypatch):
-    told = Told()
-    with running(tmp_path, [member(tmp_path, 0)], settings=settings(), obituaries=told) as run:
-        assert run.ready.wait(600)
-        dead = run.child("s.0.0").pid
-        poll = subprocess.Popen.poll  # its memory is large: the kernel does not say for a while that it has ended
-        with monkeypatch.context() as patch:
-            patch.setattr(subprocess.Popen, "poll", lambda self: None if self.pid == dead else poll(self))
-            os.kill(dead, signal.SIGKILL)
-            await_(lambda: told.dead)
-            assert run.child("s.0.0").life.state is State.RUNNING
-        await_(lambda: run.child("s.0.0").life.restarts == 1 and run.state("s.0.0") is State.RUNNING)
-        assert len(told.dead) == 1
-        run.supervisor.hurry()
-
-
 def figures_of(role):
     return SimpleNamespace(state_role=role, moved=0, waits=(), stopped={})
-
-
-def member(run_dir, number):
-    command = [sys.executable, str(FAKE), str(run_dir), "s", str(number), "stage", "good"]
-    return ChildPlan("s", number, "member", command, label=f"s.0.{number}", member=f"fake.s.0.{number}")
-
-
-def test_a_dead_member_comes_back_once_the_one_that_follows_it_has_had_its_time(tmp_path):
-    slow = SupervisorSettings(RestartPolicy(first_delay=0.01, followed_delay=60.0))
-    with running(tmp_path, [member(tmp_path, 0), member(tmp_path, 1)], settings=slow) as run:
-        assert run.ready.wait(600)
-        os.kill(run.child("s.0.0").pid, signal.SIGKILL)
-        await_(lambda: run.heard("s.0.0 was ended by SIGKILL", "started again in 60.0 s"))
-        os.kill(run.child("s.0.1").pid, signal.SIGKILL)  # nobody is left to give way to
-        await_(lambda: run.state("s.0.0") is run.state("s.0.1") is State.RUNNING)
-        run.supervisor.hurry()
 
 
 class StandingStill:

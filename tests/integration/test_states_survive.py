@@ -24,7 +24,6 @@ def slow_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowBroker]
         yield bench
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", FEW, ids=str)
 def test_nothing_released_rests_on_what_is_lost(
     slow_bench: SlowBroker, unique_name: str, tmp_path: Path, case: Case

@@ -56,8 +56,11 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
     """  # noqa: D301 - click's own marks
     try:
         loaded = load(pipeline)
-        findings = [*policy_findings(loaded), *stale_profiles(loaded)]
-        findings += [*(_imports(loaded) if imports else ()), *(_trials(loaded) if tries else ())]
+        findings = [
+            *policy_findings(loaded),
+            *(_imports(loaded) if imports else ()),
+            *(_trials(loaded) if tries else ()),
+        ]
         if findings:
             raise InvalidPipelineError(str(pipeline), findings)
     except SpecError as error:
@@ -120,7 +123,7 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
     spec, graph = pipeline.spec, pipeline.graph
     return {
         "valid": True,
-        "remarks": remarks(pipeline),
+        "remarks": _remarks(pipeline),
         "digest": pipeline.digest,
         "spec": json.loads(spec.model_dump_json()),
         "planned": _planned(pipeline),
@@ -140,6 +143,10 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
+def _remarks(pipeline: Pipeline) -> list[str]:
+    return [*remarks(pipeline), *stale_profiles(pipeline)]
+
+
 def _tell(pipeline: Pipeline) -> None:
     spec = pipeline.spec
     stages = f"{len(spec.stages)} stage{'s' if len(spec.stages) > 1 else ''}"
@@ -151,7 +158,7 @@ def _tell(pipeline: Pipeline) -> None:
     click.echo(text(pipeline))
     click.echo(f"\n{_batches(pipeline)}\n{_timeouts(pipeline)}")
     click.echo(words_for(spec))
-    for remark in remarks(pipeline):
+    for remark in _remarks(pipeline):
         click.echo(f"\nnote: {remark}")
 
 

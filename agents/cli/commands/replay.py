@@ -27,7 +27,7 @@ from agents.cli.options import (
     plan_period_option,
     run_dir_option,
 )
-from agents.cli.pipelines import load_fresh
+from agents.cli.pipelines import load_warned
 from agents.cli.policies import POLICY, require_policies
 from agents.cli.progress import progress_bar
 from agents.cli.summary import FOLLOWED, deliver, writing
@@ -107,7 +107,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
       spillway replay examples/hello/pipeline.yaml poisson:50 --duration 10 --attach --json
     """  # noqa: D301 - click's own marks
     chosen = _Options(**options)
-    loaded = load_fresh(pipeline)
+    loaded = load_warned(pipeline)
     if chosen.attach and chosen.policy is not None:
         raise UsageError("--policy cannot be changed of a pipeline that runs: leave it, or --attach, out")
     if chosen.attach and chosen.plan_period is not None:

@@ -85,10 +85,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
 @click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
-@click.option("--deathwatch", type=int, hidden=True, help="The descriptor that tells its parent of its death.")
-def serve(
-    pipeline: Path, stage: str | None, parent: int | None, deathwatch: int | None, *, gate: bool, **options: Any
-) -> int:
+def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, **options: Any) -> int:
     """Serve a pipeline on this machine until it is stopped.
 
     Starts a process for each replica of each stage, and the gate; restarts what dies, for ever, with delays that grow
@@ -107,11 +104,7 @@ def serve(
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
-    if deathwatch is not None:
-        from agents.supervise.deathwatch import be_watched  # noqa: PLC0415 - likewise
-
-        be_watched(deathwatch)
-    from agents.cli.pipelines import load_fresh  # noqa: PLC0415 - after follow_parent: it takes its time
+    from agents.cli.pipelines import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
     if stage is not None and gate:
@@ -119,14 +112,14 @@ def serve(
     if stage is None and not gate:
         from agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
-        loaded = load_fresh(pipeline)
+        loaded = load_warned(pipeline)
         require_policies(loaded, options["policy"])
         if options["journal"] is not None:
             _refuse_journal(loaded, loaded.graph.order)
         return _supervise(loaded, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     log.to_stderr()
-    loaded = load_fresh(pipeline) if parent is None else load(pipeline)  # a parent has looked
+    loaded = load_warned(pipeline) if parent is None else load(pipeline)  # a parent has looked
     run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
     if parent is not None:  # which owns what its children run
         return run()

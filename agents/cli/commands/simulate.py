@@ -9,7 +9,7 @@ import click
 
 from agents.cli.durations import FACTOR, positive, seconds
 from agents.cli.options import html_option, json_option, pipeline_argument, plan_period_option
-from agents.cli.pipelines import load_fresh
+from agents.cli.pipelines import load_warned
 from agents.cli.policies import POLICY, require_policies
 from agents.cli.progress import progress_bar
 from agents.cli.summary import FOLLOWED, deliver, writing
@@ -106,7 +106,7 @@ def simulate(
       spillway simulate examples/video/pipeline.yaml trace.csv --workers 5,3,2,3,4
       spillway simulate examples/video/pipeline.yaml poisson:150 --duration 60 --policy expired --json
     """  # noqa: D301 - click's own marks
-    loaded = load_fresh(pipeline)
+    loaded = load_warned(pipeline)
     if slo is not None:
         loaded = loaded.for_slo(slo)  # with the batches that are planned for it
     require_policies(loaded, policy)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agents.cli.durations import seconds
 from agents.cli.options import json_option, pipeline_argument, plan_period_option
-from agents.cli.pipelines import load_fresh
+from agents.cli.pipelines import load_warned
 from agents.cli.policies import POLICY
 from agents.cli.progress import progress_bar
 from agents.cli.summary import writing
@@ -102,7 +102,7 @@ def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> 
       spillway whatif pipeline.yaml monday --policy pard --policy naive --html monday.html
       spillway whatif pipeline.yaml monday --policy pard --replicas detect=2 --replicas detect=2,recognise=3
     """  # noqa: D301 - click's own marks
-    loaded = load_fresh(pipeline)
+    loaded = load_warned(pipeline)
     wanted = _wanted(loaded, options)
     _check_files(options["html"], options["plot"])
     traffic = read_traffic(loaded, recording, seed=options["seed"], duration=options["duration"], hop=options["hop"])

@@ -3,7 +3,8 @@
 For every path from the stage to an end: the sum of q_i, the sum of d_i, and w, the quantile of the sum of the batch
 waits and hops along the path, from draws summed over its stages. The worst path counts (section 4.2). Of a pipeline
 with conditional edges only the paths count that may still be taken: `choices` says which successors are known, or
-foretold, to be chosen. A choice of a stage before this one excludes nothing here, as a stage chooses among its own successors.
+foretold, to be chosen. A choice of a stage before this one excludes nothing here, as a stage chooses among its own
+successors.
 
 What the paper leaves out, and Kafka does not allow to: a message takes its time from stage to stage, and through the
 gate at the end. Every stage, and the gate, tells samples of these hops. They vary as the batch waits do, so they are

@@ -18,7 +18,6 @@ stages:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on_loss", ["drop", "partial"])
 def test_a_diamond_joins_what_belongs_together_and_hears_of_losses(stage, until, on_loss):
     one = stage(DIAMOND.replace("ON_LOSS", on_loss))

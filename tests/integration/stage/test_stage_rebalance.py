@@ -55,7 +55,6 @@ def fresh(messages):
     return ids
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_replicas_join_and_leave_under_load(stage, until, how):
     one = stage(TWO)

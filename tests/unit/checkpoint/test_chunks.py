@@ -111,7 +111,7 @@ class ForgetfulLog(ChunkLog):
     "broken", [{"log_type": SkippingLog}, {"capture_type": SamplingCapture}, {"log_type": ForgetfulLog}]
 )
 def test_a_skipped_change_is_caught(broken):
-    @settings(phases=[Phase.generate], database=None)
+    @settings(phases=[Phase.generate], database=None, max_examples=100)
     @given(steps)
     def driven(changes):
         replay(changes, **broken)

@@ -282,6 +282,6 @@ def test_streams_goes_on_with_keys_from_the_log_beside_its_own(device):
 
 
 def test_without_a_gpu_the_bench_says_that_it_was_not_measured():
-    from agents.bench.state_copy import cuda_lines
+    from benchmarks.state_copy import cuda_lines
 
     assert cuda_lines(None) == ["no CUDA device: not measured"]

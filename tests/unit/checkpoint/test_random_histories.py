@@ -10,7 +10,7 @@ from functools import cache
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.backlog import Backlog
@@ -77,7 +77,6 @@ def test_a_member_that_has_read_nothing_yet_judges_as_one_that_was_there():
 
 
 @given(st.integers(0, 4), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), max_size=12))
-@settings(max_examples=60, deadline=None)
 def test_a_reader_of_any_prefixes_says_nothing_that_the_whole_logs_do_not(seed, reads):
     """So no two readers disagree, and what is durable, or dead, remains so (rules 2, 6 and 7)."""
     world, final = played(seed)

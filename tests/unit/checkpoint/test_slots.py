@@ -56,7 +56,7 @@ def test_the_newest_is_kept_and_so_is_what_is_durable(events):
 
 
 def test_two_places_lose_what_is_durable():
-    @settings(phases=[Phase.generate], database=None)
+    @settings(phases=[Phase.generate], database=None, max_examples=100)
     @given(EVENTS)
     def driven(events):
         run(TwoSlots(Held(Version(1, 0), 0)), events)

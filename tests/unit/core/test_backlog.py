@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.core.input_tail import InputTail
@@ -184,7 +184,6 @@ def test_what_is_done_behind_one_that_waits_is_told_in_a_few_numbers():
     assert len(pack_contents(Contents(inputs=(place,)), Limits())["inputs"][0]["runs"]) == 4
 
 
-@settings(max_examples=800, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["hops", "gaps", "clients"]), st.integers(0, 200))
 def test_a_takeover_in_a_backlog_keeps_memory_and_coverage(seed, kind, steps):
     random = Random(seed)

@@ -1,8 +1,10 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lineage.errors import UsageError
+from producers.load.shapes import RATE, SHAPES, varied
 from producers.load.workloads import problems, read_manifest
 
 MANIFEST = Path(__file__).parents[3] / "traces" / "manifest.yaml"
@@ -36,3 +38,22 @@ def test_a_workload_has_one_spec(tmp_path, spec):
     file.write_text(f"workloads: [{{file: a.csv, about: x, seed: 1, {spec}requests: 1, sha256: x}}]")
     with pytest.raises(UsageError, match="give one of them"):
         read_manifest(file)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_have_the_variation_that_they_are_to_have(name):
+    shape = SHAPES[name]
+    rates = shape.rates(300, 4)
+    assert rates.mean() == pytest.approx(RATE)
+    assert rates.std() / rates.mean() == pytest.approx(shape.cv, abs=1e-6)
+    assert rates.min() > 0
+    arrivals = shape.arrivals(300, 4)
+    assert (np.diff(arrivals) >= 0).all()
+    assert len(arrivals) == pytest.approx(300 * RATE, rel=0.03)
+    assert (arrivals == shape.arrivals(300, 4)).all()
+    assert len(arrivals) != len(shape.arrivals(300, 5))
+
+
+def test_a_variation_that_no_power_gives_is_refused():
+    with pytest.raises(UsageError, match="too few"):
+        varied(np.array([1.0, 2.0]), 5.0)

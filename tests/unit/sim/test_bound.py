@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.bench.reference import TABLE, folder
 from agents.sim import bound
 from agents.sim.simulation import simulate
+from benchmarks.reference import TABLE, folder
 from lineage.errors import UsageError
 from producers.load.traces import read_arrivals
 from topology.load import load, parse
@@ -106,7 +106,6 @@ def most_kept(arrivals, service, window):
     return 0
 
 
-@settings(max_examples=25)
 @given(
     st.lists(st.floats(0, 0.4), min_size=1, max_size=60),
     st.sampled_from(["naive", "nexus", "clipper++", "pard", "spillway"]),

@@ -17,11 +17,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from agents.bench.reference import TABLE, compare, rows
-from agents.cli.main import run
+from agents.cli.main import run as run_command
 from agents.core.policies import POLICIES
 from agents.core.policies.pard import Pard
 from agents.sim.simulation import simulate
+from benchmarks.reference import TABLE, compare, reference, rows
 from producers.load.traces import read_arrivals
 from topology.load import load
 
@@ -31,8 +31,8 @@ from .reckoning import Stage, queue_for_all, queue_per_worker, reckon
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or ROOT.parent / "shared" / "reference")
 GOLDEN = Path(__file__).with_name("golden.json")
-CASES = [
-    ("arrivals_at_256698", "tm"),
+SHORT = ("arrivals_at_256698", "tm")
+LONG = [
     ("arrivals_at_246430", "lv"),
     ("arrivals_at_246430", "ga"),
     ("arrivals_at_246430", "da"),
@@ -41,9 +41,9 @@ CASES = [
     ("arrivals_conv_212800", "ga"),
     ("arrivals_conv_221667", "da"),
 ]
+CASES = [SHORT, *(pytest.param(*case, marks=pytest.mark.nightly) for case in LONG)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("trace", "app"), CASES)
 def test_naive_agrees_with_the_reference(trace, app):
     table = REFERENCE / "pard-reference.csv"
@@ -83,7 +83,7 @@ def test_pard_agrees_with_the_reference():
     assert found.drop == pytest.approx(found.drop_reference, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", ["lv@arrivals_conv_212800", "da@arrivals_at_246430"])
 def test_nexus_agrees_where_queues_fill_behind_the_first_stage(case):
     """Where requests wait in another order than they were sent in, its window drops more than the head of the queue."""
@@ -92,6 +92,7 @@ def test_nexus_agrees_where_queues_fill_behind_the_first_stage(case):
     assert found.invalid == pytest.approx(found.invalid_reference, abs=0.001)
 
 
+@pytest.mark.nightly
 def test_the_reference_sees_an_inverted_order(monkeypatch):
     class Inverted(Pard):
         __slots__ = ()
@@ -117,24 +118,24 @@ def fake_reference(folder, drop):
 
 
 def test_the_bench_says_whether_all_agrees(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 0.05), "--json"]) == 0
+    assert run_command(["--folder", fake_reference(tmp_path, 0.05), "--json"], reference) == 0
     (said,) = json.loads(capsys.readouterr().out)
     assert (said["drop"], said["drop_reference"], said["verdict"]) == (0.0, 0.05, "agrees")
 
 
 def test_the_bench_fails_where_a_cell_is_outside(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 2.0)]) == 1
+    assert run_command(["--folder", fake_reference(tmp_path, 2.0)], reference) == 1
     assert "DIFFERS" in capsys.readouterr().out
 
 
 def test_the_bench_says_what_hangs_on_the_last_bits(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", fake_reference(tmp_path, 0.05), "--json", "--shifts", "2"]) == 0
+    assert run_command(["--folder", fake_reference(tmp_path, 0.05), "--json", "--shifts", "2"], reference) == 0
     (said,) = json.loads(capsys.readouterr().out)
     assert said["shifted"] == [0.0, 0.0]
 
 
 def test_the_bench_is_skipped_where_there_is_no_reference(tmp_path, capsys):
-    assert run(["bench", "reference", "--folder", str(tmp_path)]) == 0
+    assert run_command(["--folder", str(tmp_path)], reference) == 0
     assert "skipped" in capsys.readouterr().err
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.sim.simulation import simulate
@@ -137,7 +137,6 @@ def test_the_reckoning_agrees_on_random_loads(tmp_path, described, dispatch, pol
         same(tmp_path, stages, workers, gaps, dispatch, policy=policy)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(0.0001, 0.05, allow_nan=False), min_size=1, max_size=40),
     st.lists(st.integers(1, 3), min_size=4, max_size=4),

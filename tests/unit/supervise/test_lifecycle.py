@@ -55,8 +55,6 @@ def test_a_fenced_child_waits_for_a_word_and_loses_no_try():
         look(life, 1.0, exit_code=FENCED)
         assert (life.state, life.fenced, life.deaths) == (State.BACKING_OFF, True, 0)
         assert look(life, 1e9) is Action.NOTHING
-        life.hasten()
-        assert look(life, 1e9) is Action.NOTHING
         life.cleared(2.0)
         assert not life.fenced
         assert look(life, 2.0 + POLICY.fenced_delay - 0.01) is Action.NOTHING

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.errors import SpecError
@@ -63,7 +63,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(JSON, st.sampled_from([None, 1]))
 def test_json_is_read_as_json(data, indent):
     text = json.dumps(data, indent=indent)
@@ -144,13 +143,11 @@ PIPELINE = st.fixed_dictionaries(
 PAPER = st.fixed_dictionaries({"modules": st.lists(STAGE, max_size=4) | VALUES}, optional={"slo_ms": VALUES})
 
 
-@settings(max_examples=150, deadline=None)
 @given(PIPELINE | PAPER | VALUES)
 def test_any_values_give_a_pipeline_or_one_error(data):
     _parse(yaml.safe_dump(data, allow_unicode=True))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60) | st.text("[]{}:,-&*!|>'\"% \n\t#ab1?", max_size=60))
 def test_any_text_gives_a_pipeline_or_one_error(text):
     _parse(text)

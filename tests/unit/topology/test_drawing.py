@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.drawing import dot, text
@@ -34,7 +34,6 @@ def test_names_cannot_break_out_of_dot():
     assert drawn.startswith('digraph "p\\" [label=\\"x" {')
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_every_line_leads_where_an_edge_does(chance):
     spec = random_pipeline(chance)

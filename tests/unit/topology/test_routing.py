@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.errors import SpecError
@@ -146,7 +146,6 @@ def test_edges_that_are_no_graph():
 # The rule that outcomes rest on ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from([0.0, 0.15, 0.5]))
 def test_every_join_hears_exactly_one_thing_from_everyone_it_expects(chance, losing):
     spec = random_pipeline(chance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.core.estimates.waits import Sampler, pool, quantile, uniform
@@ -27,7 +27,6 @@ def test_quantiles_count_for_as_many_waits_as_they_stand_for():
     assert joined.mean() == pytest.approx(0.1)
 
 
-@settings(max_examples=30)
 @example([1.0] * 183 + [0.0] * 33, 0.1484375)
 @given(st.lists(st.floats(0, 1), min_size=200, max_size=400), st.floats(0.02, 0.98))
 def test_a_quantile_of_a_sketch_is_one_of_the_samples_nearby(samples, share):

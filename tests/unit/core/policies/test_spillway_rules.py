@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agents.bench.pard.applications import application, capacity_of, provision
-from agents.bench.pard.cases import good_of
 from agents.core import policies
 from agents.core.policies.adaptive import HIGH
 from agents.core.policies.spillway import Spillway
 from agents.sim.simulation import simulate
+from benchmarks.pard.applications import application, capacity_of, provision
+from benchmarks.pard.cases import good_of
 from producers.load import schedule
 
 LEVELS = ([0.5] * 5 + [1.4] * 2) * 4
@@ -109,17 +109,17 @@ COST_WORK = (
 
 def bursts(levels):
     lv = application("lv")
-    workers = provision(lv.spec, 120, {})
+    workers = provision(lv.spec, 120)
     rng = np.random.default_rng(0)
-    counts = rng.poisson(capacity_of(lv.spec, workers, {}) * np.array(levels))
+    counts = rng.poisson(capacity_of(lv.spec, workers) * np.array(levels))
     return lv, workers, schedule.from_counts(np.arange(len(levels)), counts, rng)
 
 
 def clumps():
     """Twenty seconds of three quarters of the capacity, of which most come in bursts of milliseconds."""
     lv = application("lv")
-    workers = provision(lv.spec, 120, {})
-    rate = 0.75 * capacity_of(lv.spec, workers, {})
+    workers = provision(lv.spec, 120)
+    rate = 0.75 * capacity_of(lv.spec, workers)
     return lv, workers, schedule.gamma(rate, 3.0, 20, np.random.default_rng(0))
 
 

@@ -1,1 +1,0 @@
-"""Pipelines with autoregressive stages in virtual time, iteration by iteration."""

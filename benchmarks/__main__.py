@@ -1,0 +1,56 @@
+"""`python -m benchmarks NAME`, in a clone of the repository: the evaluations, each imported only when called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from agents.cli.ending import end
+from agents.cli.main import run
+from agents.cli.suggesting import SuggestingGroup
+
+# name -> what `python -m benchmarks --help` says of it. Each is the click command `name` in the module
+# `benchmarks.<name>`, with an underscore for a hyphen.
+BENCHMARKS = {
+    "pard": "PARD's drop and invalid rates and its ablations, beside the paper's numbers.",
+    "reference": "Our drop rates under 15 policies against those of an independent simulator.",
+    "policies": "Every policy beside the clairvoyant bound.",
+    "policy-cost": "What a policy costs for each request, and what its queue does.",
+    "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
+    "live": "Live drop rates against simulated ones, on emulated accelerators.",
+    "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
+    "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
+    "standby": "How soon a killed replica's queries are answered again, with a standby and without.",
+}
+
+
+class _Benchmarks(SuggestingGroup):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(BENCHMARKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        if cmd_name not in BENCHMARKS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"benchmarks.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise
+        with formatter.section("Commands"):
+            formatter.write_dl(list(BENCHMARKS.items()))
+
+
+@click.group(cls=_Benchmarks)
+def benchmarks() -> None:
+    """Evaluate Spillway: its policies, its simulator and its stages with a state.
+
+    \b
+    Example:
+      python -m benchmarks pard --quick
+    """  # noqa: D301 - click's own marks
+
+
+if __name__ == "__main__":
+    end(run(None, benchmarks, "python -m benchmarks"))

@@ -1,0 +1,143 @@
+"""`python -m benchmarks hams`: stateful stages under every mode of replication, live and side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir, json_option
+from benchmarks.hams import false_failovers, hold, latency, recovery, standbys
+from benchmarks.hams.progress import Progress
+from benchmarks.hams.services import MODES, SERVICES
+from benchmarks.hams.setting import Section, Setting
+from benchmarks.output import fill_in, read_section, write_section
+from benchmarks.stolen import StolenMeter, with_note
+from lineage.errors import UsageError
+from producers.connection import ClientSettings
+
+OUTPUT = Path("results") / "hams"
+SIZES = (1, 8, 16, 32, 64, 128)
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+SECTIONS = {
+    section.name: section
+    for section in (
+        Section("latency", "latency and throughput over bare", latency.measure_latency, latency.tables),
+        Section("emulated", "the same, computing as long as the paper", latency.measure_emulated, latency.tables),
+        Section("sizes", "batch sizes", latency.measure_sizes, latency.tables),
+        Section("recovery", "from a kill to the first message after it", recovery.measure_recovery, recovery.tables),
+        Section("standby", "a stateless replica's death", standbys.measure_standbys, standbys.tables),
+        Section("hold", "the gate's hold time, live", hold.measure_hold, hold.tables),
+        Section(
+            "false-failovers",
+            "full load without a fault",
+            false_failovers.measure_false_failovers,
+            false_failovers.tables,
+        ),
+    )
+}
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(list(SECTIONS)), help="This section; may be repeated.")
+@click.option("--service", "services", multiple=True, type=click.Choice(list(SERVICES)), help="This service alone.")
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="This mode, beside none.")
+@click.option("--size", "sizes", multiple=True, type=click.IntRange(1), help="This batch size alone.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
+@click.option(
+    "--again",
+    type=click.IntRange(0),
+    default=0,
+    metavar="TIMES",
+    help="Make a run of latency, emulated and sizes again if the machine's host took a tenth of the processors.",
+)
+@click.option("--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; else each service's own.")
+@click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
+@click.option("--go-on", is_flag=True, help="Keep what there is of latency, emulated, sizes and recovery.")
+@click.option("--render", is_flag=True, help="Measure nothing; make tables of what was measured before.")
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Put the tables between FILE's marks <!-- begin SECTION --> and <!-- end SECTION -->.",
+)
+@json_option
+def hams(
+    *,
+    only: tuple[str, ...],
+    services: tuple[str, ...],
+    modes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    repeats: int,
+    bursts: int,
+    minutes: float,
+    again: int,
+    rate: float | None,
+    output: Path,
+    go_on: bool,
+    render: bool,
+    markdown: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure what it costs to replicate states, and how soon a backup takes over, beside the paper's numbers.
+
+    Each section serves pipelines of examples/stateful on a Kafka of its own, one after the other, in turn over the
+    modes, and writes NAME.json and NAME.md to the output folder. Run it on a machine that does nothing else.
+
+    \b
+    Example:
+      python -m benchmarks hams --only latency --service bandit --repeats 5
+      python -m benchmarks hams --render --markdown docs/hams.md
+    """  # noqa: D301 - click's own marks
+    names = only or tuple(SECTIONS)
+    found: dict[str, Any] = {}
+    tables: dict[str, str] = {}
+    with ExitStack() as stack:
+        setting = None
+        if not render:
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
+            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+            setting = Setting(
+                ClientSettings(bootstrap=broker.bootstrap),
+                work,
+                {**_ONE_THREAD, **os.environ},
+                lambda text: click.echo(text, err=True),
+                services or tuple(SERVICES),
+                ("none", *(mode for mode in modes or MODES if mode != "none")),
+                sizes or SIZES,
+                repeats,
+                bursts,
+                minutes,
+                Progress(output, go_on=go_on),
+                rate,
+                again,
+            )
+        for name in names:
+            section = SECTIONS[name]
+            result = read_section(output, name) if setting is None else _measured(section, setting)
+            if result is not None:
+                found[name] = result
+                made = with_note(section.tables(result), result)
+                write_section(output, name, result, made)
+                tables[name] = "\n".join(table.markdown() for table in made)
+    if not found:
+        raise UsageError(f"nothing was measured in {output} yet: run without --render")
+    if markdown is not None:
+        click.echo(f"{markdown}: {', '.join(fill_in(markdown, tables)) or 'no marks of these sections'}", err=True)
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(tables.values()))
+
+
+def _measured(section: Section, setting: Setting) -> dict[str, Any]:
+    began, meter = time.monotonic(), StolenMeter()
+    result = section.measure(setting)
+    return result | {"took_seconds": round(time.monotonic() - began, 1), "stolen": meter.share()}

@@ -1,0 +1,128 @@
+"""How long the gate holds outcomes until the states they rest on are durable, and what logging costs, both live.
+
+A service is served with nspb under a steady load of 100 queries a second, in batches of what is there. The hold time is
+the gate's own (`spillway_state_hold_seconds`): from when it has an outcome until it is released, beyond what any
+outcome takes there. The hand-off is the stages' own (`spillway_handoff_seconds`): from the end of a batch's computing
+to its messages' production, so with nspb it has the recording of the batch in it, and without replication it has not.
+Both are histograms: quantiles are estimates within their buckets.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.supervise.registry import entries
+from agents.supervise.scrape import Distribution, Snapshot, scrape
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
+from benchmarks.hams.cells import Cell, Sender, variant
+from benchmarks.hams.services import SERVICES
+from benchmarks.output import Table, median_spread
+from lineage.metric_names import HANDOFF_SECONDS, HOPS_MARKS_BYTES, STATE_CAPTURE_SECONDS, STATE_HOLD_SECONDS
+
+if TYPE_CHECKING:
+    from benchmarks.hams.setting import Setting
+
+RATE = 100.0  # queries a second
+_WARM, _SECONDS = 3.0, 10.0
+_BATCH = 64  # at most
+_NAMES = ("bandit", "ol-small")
+_FIGURES = (STATE_HOLD_SECONDS, HANDOFF_SECONDS, STATE_CAPTURE_SECONDS, HOPS_MARKS_BYTES)
+
+
+def measure_hold(setting: Setting) -> dict[str, Any]:
+    """Each service bare and with nspb, in turn; of several, each repeat is served anew."""
+    rows = []
+    for repeat in range(setting.repeats):
+        for name in _NAMES:
+            if name not in setting.services:
+                continue
+            for mode in ("none", "nspb"):
+                row = {"service": name, "mode": mode, "repeat": repeat} | _once(
+                    setting, Cell(SERVICES[name], mode, _BATCH)
+                )
+                setting.say(f"{repeat + 1}/{setting.repeats} {name}, {mode}: {row['figures']}")
+                rows.append(row)
+    return {"rate": RATE, "seconds": _SECONDS, "rows": rows}
+
+
+def _once(setting: Setting, cell: Cell) -> dict[str, Any]:
+    pipeline = variant(cell, setting.folder, setting.run(), gather=0.0)
+    name, run_dir = pipeline.spec.name, setting.folder / "run"
+    with served(ServiceSettings(pipeline, setting.cluster, run_dir, environment=setting.environment), say=setting.say):
+        sender = Sender(cell, setting.cluster, name)
+        try:
+            sender.send(np.arange(0.0, _WARM, 1 / RATE))
+            before = {entry.name: snapshot for entry, snapshot in _snapshots(setting, name)}
+            result = sender.send(np.arange(0.0, _SECONDS, 1 / RATE))
+            figures: dict[str, dict[str, float]] = {}
+            for entry, snapshot in _snapshots(setting, name):
+                _note(figures, before.get(entry.name, Snapshot(0.0)), snapshot)
+        finally:
+            sender.close()
+    latency = 1e3 * (result.finished - result.due)
+    told = {"p50": float(np.median(latency)), "p99": float(np.quantile(latency, 0.99))}
+    return {"latency_ms": {key: round(value, 3) for key, value in told.items()}, "figures": figures}
+
+
+def _snapshots(setting: Setting, pipeline: str) -> list[tuple[Any, Snapshot]]:
+    found = [(entry, scrape(entry, time.monotonic())) for entry in entries(setting.folder / "run", pipeline)]
+    return [(entry, snapshot) for entry, snapshot in found if snapshot is not None]
+
+
+def _note(figures: dict[str, dict[str, float]], before: Snapshot, after: Snapshot) -> None:
+    """Note what one process has observed; of several, the one with the most of each figure (the primary)."""
+    for name in _FIGURES:
+        new: Distribution = after.distribution(name).since(before.distribution(name))
+        if new.count and new.count > figures.get(name, {}).get("count", 0.0):
+            figures[name] = {
+                "count": new.count,
+                "mean": round(new.mean(), 7),
+                "p50": round(new.quantile(0.5), 7),
+                "p99": round(new.quantile(0.99), 7),
+            }
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    rows = []
+    for name in dict.fromkeys(row["service"] for row in result["rows"]):
+        for mode in ("none", "nspb"):
+            mine = [row for row in result["rows"] if row["service"] == name and row["mode"] == mode]
+            if mine:
+                rows.append(
+                    [
+                        SERVICES[name].title,
+                        mode,
+                        _latency(mine, "p50"),
+                        _latency(mine, "p99"),
+                        _of(mine, STATE_HOLD_SECONDS, "p50", 1e3),
+                        _of(mine, STATE_HOLD_SECONDS, "p99", 1e3),
+                        _of(mine, HANDOFF_SECONDS, "mean", 1e3),
+                        _of(mine, STATE_CAPTURE_SECONDS, "p50", 1e3),
+                        _of(mine, HOPS_MARKS_BYTES, "mean", 1.0),
+                    ]
+                )
+    return [
+        Table(
+            f"Under {result['rate']:g} queries a second: median of the repeats (least to most), ms",
+            (
+                "service", "mode", "latency p50", "p99", "held at the gate p50", "p99", "hand-off of a batch, mean",
+                "copying a version, p50", "bytes of marks a message",
+            ),
+            rows,
+        )
+    ]  # fmt: skip
+
+
+def _latency(rows: list[dict[str, Any]], what: str) -> str:
+    """Of the runs whose client's figures are there: a run that was cut off has only its processes'."""
+    values = [row["latency_ms"][what] for row in rows if row["latency_ms"] is not None]
+    return median_spread(values, "{:.2f}", "-")
+
+
+def _of(rows: list[dict[str, Any]], name: str, what: str, scale: float) -> str:
+    values = [scale * row["figures"][name][what] for row in rows if name in row["figures"]]
+    return median_spread(values, "{:.2f}", "-")

@@ -1,0 +1,146 @@
+"""One pipeline of emulated accelerators under one policy: live on Kafka, then the same arrivals simulated.
+
+A stage is one process with one queue for all its instances, as the live driver has it, so the simulation dispatches
+`shared`. What the simulation does not know is measured in the live run itself and handed to it: of each query, every
+hop (`benchmarks.live_hops`); of each stage, by how much a batch takes its instance up for longer than the model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import yaml
+
+from agents.cli.metering import StageMeter
+from agents.sim.simulation import simulate
+from agents.supervise.registry import entries
+from agents.supervise.scrape import scrape
+from agents.supervise.service import served
+from agents.supervise.service_settings import ServiceSettings
+from benchmarks.live_hops import measured_hops, read_ways
+from lineage.errors import SpillwayError
+from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
+from producers.client.exchange import Exchange
+from producers.load import generated
+from producers.load.generator import Pace, run_load
+from producers.load.payloads import signature_payload
+from producers.report import Report
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from lineage.message import Outcome
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+
+_LINGER = 0.001
+_QUEUE = 100_000  # so that nothing waits in Kafka, which the simulation knows nothing of
+_GRACE = 20.0  # seconds: without drops, queues outlive a deadline by far
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one live run and its simulation came to."""
+
+    live: Report
+    simulated: Report
+    hops: Mapping[str, float]  # median seconds by stage, and of the gate
+    intake: float  # mean seconds from a message's timestamp in its topic to the stage's queue
+    handoff: float  # mean seconds from the end of an execution to the production of its messages
+    overhead: float  # mean seconds by which a batch takes its instance up for longer than the model; the worst stage's
+    slip_p99: float  # seconds by which the sender was late
+
+
+def sized(application: Path, name: str, rate: float, headroom: float, folder: Path) -> Pipeline:
+    """Write the application anew, with enough instances per stage for `headroom` times `rate`, and load it."""
+    given = load(application)
+    stages = []
+    for stage in given.spec.stages:
+        one = stage.batch_size / given.durations[stage.name](stage.batch_size)  # requests a second
+        kept = stage.model_dump(mode="json", exclude_defaults=True, exclude={"policy", "replicas", "instances"})
+        stages.append(kept | {"instances": math.ceil(headroom * rate / one), "queue": _QUEUE})
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({"name": name, "slo": given.spec.slo, "stages": stages}, sort_keys=False))
+    return load(file)
+
+
+def run_cell(
+    pipeline: Pipeline,
+    settings: ClientSettings,
+    arrivals: NDArray[np.float64],
+    policy: str,
+    folder: Path,
+    *,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Cell:
+    """Serve, send, stop; then simulate. The broker at `settings` must be up."""
+    spec = pipeline.spec
+    outcomes: dict[int, Outcome] = {}
+    run_dir = folder / "run"
+    service = ServiceSettings(pipeline, settings, run_dir, policy=policy, environment=environment)
+    with served(service, say=say):
+        exchange = Exchange(settings, spec.name, linger=_LINGER)
+        try:
+            meter = StageMeter(run_dir, spec)
+            queries = generated(arrivals, signature_payload(spec), seed=0)
+            result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=outcomes.__setitem__))
+            stages = meter.totals()
+            intake, handoff = (_mean(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
+            overheads = {stage.name: _mean(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
+        finally:
+            exchange.close()
+    if stages is None:
+        raise SpillwayError(f"{spec.name}: not every stage tells its figures; see the logs under {run_dir}")
+    live = Report.build(
+        pipeline=spec.name,
+        policy=policy,
+        trace="live",
+        slo=spec.slo,
+        duration=float(arrivals[-1]),
+        due=result.due,
+        finished=result.finished,
+        kind=result.kind,
+        spent=result.spent,
+        slip=result.sent - result.due,
+        duplicates=result.duplicates,
+        stages=stages,
+        emulated=True,
+    )
+    hops = measured_hops(read_ways(settings, pipeline), outcomes, result, pipeline, overheads)
+    slowed = replace(pipeline, durations=_slowed(pipeline.durations, overheads))
+    simulated = simulate(slowed, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
+    slip = float(np.quantile(result.sent - result.due, 0.99))
+    return Cell(live, simulated, _medians(hops), intake, handoff, max(overheads.values()), slip)
+
+
+def _slowed(
+    durations: Mapping[str, Callable[[int], float]], overheads: Mapping[str, float]
+) -> dict[str, Callable[[int], float]]:
+    """Durations by which an instance is taken up: the model's, and what was measured on top of it."""
+
+    def longer(duration: Callable[[int], float], overhead: float) -> Callable[[int], float]:
+        return lambda count: duration(count) + overhead
+
+    return {stage: longer(duration, overheads[stage]) for stage, duration in durations.items()}
+
+
+def _medians(hops: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    return {place: float(np.median(seconds)) for place, seconds in hops.items()}
+
+
+def _mean(run_dir: Path, pipeline: str, name: str, stage: str | None = None) -> float:
+    """The mean of a distribution over the processes of a stage, or of all stages, since their start."""
+    found = [
+        snapshot.distribution(name)
+        for entry in entries(run_dir, pipeline)
+        if entry.role == "stage" and stage in (None, entry.stage) and (snapshot := scrape(entry, 0.0)) is not None
+    ]
+    return sum(each.total for each in found) / max(1.0, sum(each.count for each in found))

@@ -1,0 +1,108 @@
+"""What a section of a benchmark gives: JSON, tables as Markdown, and figures in words."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+MISSING = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with a title above and sentences below."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    notes: tuple[str, ...] = ()
+
+    def markdown(self) -> str:
+        lines = [f"**{self.title}**", "", _line(self.columns), _line(["---"] * len(self.columns))]
+        lines += [_line(row) for row in self.rows]
+        for note in self.notes:
+            lines += ["", note]
+        return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    return f"{100 * share:.{digits}f}"
+
+
+def spread(shares: Sequence[float], digits: int = 2) -> str:
+    """The mean of shares in percent, and from least to most over the repetitions."""
+    if not shares:
+        return MISSING
+    mean = percent(statistics.fmean(shares), digits)
+    if len(shares) == 1:
+        return mean
+    return f"{mean} ({percent(min(shares), digits)} to {percent(max(shares), digits)})"
+
+
+def median_spread(values: Sequence[float], form: str, missing: str = MISSING) -> str:
+    """The median of values as `form` has it, and of several from least to most in brackets; `missing` for none."""
+    if not values:
+        return missing
+    middle, least, most = map(form.format, (statistics.median(values), min(values), max(values)))
+    return middle if len(values) == 1 else f"{middle} ({least} to {most})"
+
+
+def ratio(value: float, base: float) -> float | None:
+    """How many times `base` a value is; None where base is 0."""
+    return value / base if base > 0 else None
+
+
+def times(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"  # noqa: PLR2004
+
+
+def write_section(folder: Path, name: str, result: dict[str, Any], tables: Sequence[Table]) -> None:
+    """Write a section's JSON and its tables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text("\n".join(table.markdown() for table in tables), encoding="utf-8")
+
+
+def read_section(folder: Path, name: str) -> dict[str, Any] | None:
+    """Read what a section measured before; None where it did not."""
+    file = folder / f"{name}.json"
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{file} is no result of this command ({error}): measure the section anew") from error
+    return dict(found)
+
+
+def fill_in(document: Path, tables: dict[str, str]) -> list[str]:
+    """Put tables between the marks of their sections in a Markdown document; return the sections that have marks.
+
+    The marks are `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own.
+    """
+    text = document.read_text(encoding="utf-8")
+    filled = []
+    for name, table in tables.items():
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+            continue
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
+        text = head + begin + table + end + tail
+        filled.append(name)
+    document.write_text(text, encoding="utf-8")
+    return filled

@@ -1,0 +1,5 @@
+"""The figures of PARD's evaluation for all policies, from the simulator: `python -m benchmarks pard`."""
+
+from benchmarks.pard.command import pard
+
+__all__ = ["pard"]

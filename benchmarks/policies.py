@@ -1,0 +1,134 @@
+"""`python -m benchmarks policies`: every policy on applications, traces and dispatches, beside the clairvoyant bound.
+
+The policies of the paper synchronise once a second, as there; ours as often as `--period` says. `--reference` takes the
+cases of the independent reference instead.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agents.cli.options import json_option
+from agents.core.policies import POLICIES
+from agents.sim.plan import Dispatch
+from benchmarks import policies_reference
+from benchmarks.pard.applications import APPLICATIONS
+from benchmarks.policies_cells import OURS, Cell, Row, bound_of, outcome
+from benchmarks.policies_workloads import traces
+from benchmarks.reference import TABLE, folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_APART = ("expired", OURS)  # not in the paper; ours, which comes last
+_LEAST = 0.0002  # cells in which pard drops less say nothing about policies
+_HALF = 2e-5  # what a drop rate of 0 counts as in a geometric mean
+_QUICK = (("tm", "lv"), ("wiki-like", "gamma-3", "poisson"), 40)
+
+
+def measure(
+    cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch], period: float
+) -> Iterator[Row]:
+    for cell in cells:
+        least = bound_of(cell)
+        for dispatch in dispatches:
+            found = {
+                policy: outcome(cell, policy, dispatch, period if policy.startswith(OURS) else 1.0)
+                for policy in policies
+            }
+            shares = {policy: (each.drop, each.invalid) for policy, each in found.items()}
+            yield Row(cell.app, cell.trace, cell.load, dispatch, least, shares, cell.seed)
+
+
+@click.command()
+@click.option("--app", "apps", multiple=True, type=click.Choice(APPLICATIONS), help="[default: all]")
+@click.option("--trace", "names", multiple=True, type=click.Choice(traces()), help="[default: all]")
+@click.option("--dispatch", "dispatches", multiple=True, type=click.Choice(get_args(Dispatch)), help="How queued.")
+@click.option("--policy", "others", multiple=True, metavar="NAME", help="Beside pard and spillway.  [default: all]")
+@click.option("--load", default=1.0, show_default=True, help="Requests, over what the workers are planned for.")
+@click.option("--seconds", type=click.IntRange(10), default=120, show_default=True, help="Length of each trace.")
+@click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
+@click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
+@click.option("--hops", is_flag=True, help="Let every message take 3 to 20 ms from stage to stage.")
+@click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
+@click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
+@json_option
+def policies(
+    apps: tuple[str, ...],
+    names: tuple[str, ...],
+    dispatches: tuple[Dispatch, ...],
+    others: tuple[str, ...],
+    load: float,
+    seconds: int,
+    seeds: tuple[int, ...],
+    period: float,
+    *,
+    hops: bool,
+    beside: bool,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """Compare all policies with the clairvoyant bound.
+
+    \b
+    Example: python -m benchmarks policies --quick
+    """  # noqa: D301 - click's own marks
+    if beside and hops:
+        raise click.UsageError("messages take no time in the reference's cases: leave out --hops, or --reference")
+    chosen: Sequence[Dispatch] = dispatches or ("shared", "worker")
+    wanted = tuple(dict.fromkeys(("pard", *(others or [name for name in POLICIES if name not in _APART]), OURS)))
+    if beside:
+        reference = folder()
+        if not (reference / TABLE).is_file():
+            click.echo(f"skipped: there is no {TABLE} in {reference}; SPILLWAY_REFERENCE names another", err=True)
+            return
+        found = policies_reference.measure(reference, apps, wanted, chosen, period)
+    else:
+        some_apps, some_traces, length = _QUICK if quick else (APPLICATIONS, traces(), seconds)
+        cells = [
+            Cell(app, trace, length, load, seed, hops)
+            for seed in seeds
+            for trace in names or some_traces
+            for app in apps or some_apps
+        ]
+        found = measure(cells, wanted, chosen, period)
+    _tell(found, as_json=as_json)
+
+
+def _tell(found: Iterable[Row], *, as_json: bool) -> None:
+    rows = []
+    for row in found:
+        rows.append(row)
+        if as_json:
+            click.echo(json.dumps(asdict(row)))
+    if as_json:
+        return
+    Console(width=150).print(_cells(rows))
+    for dispatch in dict.fromkeys(row.dispatch for row in rows):
+        pairs = [(row.drop(OURS), row.drop("pard")) for row in rows if row.dispatch == dispatch]
+        click.echo(f"{dispatch}: geometric mean of spillway's drop rates over pard's {ratio(pairs):.3f}")
+
+
+def ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    """Geometric mean of first over second, over the pairs whose second is not next to nothing."""
+    logs = [math.log(max(ours, _HALF) / theirs) for ours, theirs in pairs if theirs >= _LEAST]
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
+
+
+def _cells(rows: Sequence[Row]) -> Table:
+    table = Table("app", "trace", "dispatch", "bound", "pard", "best other", "spillway", "gap", "pard's", "invalid")
+    for row in rows:
+        name, best = row.best_other()
+        ours, theirs = row.drop(OURS), row.drop("pard")
+        figures: list[Any] = [row.bound, theirs, f"{100 * best:.3f} {name}", ours, ours - row.bound, theirs - row.bound]
+        texts = [each if isinstance(each, str) else f"{100 * each:.3f}" for each in figures]
+        wasted = f"{100 * row.outcomes[OURS][1]:.3f} / {100 * row.outcomes['pard'][1]:.3f}"
+        table.add_row(row.app, row.trace, row.dispatch, *texts, wasted)
+    return table

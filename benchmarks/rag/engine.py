@@ -1,0 +1,152 @@
+"""The event loop of a pipeline with autoregressive stages: queries visit stations, meet at joins, end or are dropped.
+
+A query is good when its outcome (the last stage's end, or its first token where that is what counts) is there by its
+deadline. Dropped at one branch, it is dropped; its other branch goes on unaware, and what that takes is wasted.
+Deterministic: events at the same instant happen in the order in which they were planned, arrivals first.
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from benchmarks.rag.plan import Batches, Generator, Needs
+from benchmarks.rag.result import StageSums, TokenResult
+from benchmarks.rag.stations import BatchStation, GeneratorStation, Station, ThreadStation, Visit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.policy import Policy, Refusal, StageState, StageView
+    from benchmarks.rag.plan import Queries, TokenPlan, TokenStage
+
+_NEVER = float("inf")
+_NAN = float("nan")
+
+
+class TokenEngine:
+    """One run of a plan over queries. Call `run` once; it gives the result."""
+
+    def __init__(
+        self, plan: TokenPlan, queries: Queries, policy: Callable[[StageView, TokenStage], Policy], name: str = ""
+    ) -> None:
+        """`policy` makes the policy of each stage; `name` is what the result calls it."""
+        queries.check(plan)
+        self._plan = plan
+        self._queries = queries
+        self._name = name
+        self._stages = {stage.name: stage for stage in plan.stages}
+        self._stations = {stage.name: self._station(stage, policy(plan.view(stage), stage)) for stage in plan.stages}
+        self._needs = {stage.name: queries.needs.get(stage.name, Needs()) for stage in plan.stages}
+        self._missing: dict[tuple[str, int], int] = {}  # at a join: branches that have not delivered
+        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
+        self._serial = 0
+        self._more = True
+        count = len(queries.due)
+        self._sent = queries.due.tolist()
+        self._finished = array("d", [_NAN]) * count
+        self._charged = array("d", [0.0]) * count
+        self._lost = [""] * count  # the stage that dropped it
+        self._sums = {stage.name: StageSums() for stage in plan.stages}
+
+    def run(self) -> TokenResult:
+        heap = self._heap
+        self.plan(self._plan.period, self._synchronise)
+        root = self._plan.stages[0].name
+        last = len(self._sent) - 1
+        for index, sent in enumerate([*self._sent, _NEVER]):
+            while heap and heap[0][0] < sent:
+                now, _, action = heappop(heap)
+                action(now)
+            if index <= last:
+                self._more = index < last
+                self._visit(sent, root, index)
+        return TokenResult.build(
+            self._name,
+            self._plan.slo,
+            self._queries.due,
+            self._finished,
+            self._charged,
+            self._lost,
+            {name: self._closed(name) for name in self._stages},
+        )
+
+    # What stations ask ------------------------------------------------------------------------------------------
+
+    def plan(self, at: float, action: Callable[[float], None]) -> None:
+        self._serial += 1
+        heappush(self._heap, (at, self._serial, action))
+
+    def first(self, now: float, stage: str, request: Visit) -> None:
+        kind = self._stages[stage].kind
+        if isinstance(kind, Generator) and kind.until_first:
+            self._finished[request.index] = now
+            self._sums[stage].note(request, now)
+
+    def ended(self, now: float, stage: str, request: Visit) -> None:
+        self._charged[request.index] += request.charged
+        kind = self._stages[stage].kind
+        if not (isinstance(kind, Generator) and kind.until_first):
+            self._sums[stage].note(request, now)
+            if not self._plan.successors[stage]:
+                self._finished[request.index] = now
+        for successor in self._plan.successors[stage]:
+            self._deliver(now, successor, request.index)
+
+    def dropped(self, now: float, stage: str, request: Visit, refusal: Refusal) -> None:  # noqa: ARG002
+        self._sums[stage].dropped += 1
+        if not self._lost[request.index]:
+            self._lost[request.index] = stage
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    def _station(self, stage: TokenStage, policy: Policy) -> Station:
+        kind = stage.kind
+        if isinstance(kind, Generator):
+            return GeneratorStation(stage.name, policy, kind.profile, self)
+        if isinstance(kind, Batches):
+            return BatchStation(stage.name, policy, kind, self)
+        return ThreadStation(stage.name, policy, kind, self)
+
+    def _deliver(self, now: float, stage: str, index: int) -> None:
+        branches = len(self._stages[stage].after)
+        if branches > 1:
+            missing = self._missing.pop((stage, index), branches) - 1
+            if missing:
+                self._missing[stage, index] = missing
+                return
+        self._visit(now, stage, index)
+
+    def _visit(self, now: float, stage: str, index: int) -> None:
+        needs = self._needs[stage]
+        sent = self._sent[index]
+        self._stations[stage].push(
+            now,
+            Visit(
+                index,
+                sent,
+                sent + self._plan.slo,
+                now,
+                1 if needs.prompt is None else int(needs.prompt[index]),
+                1 if needs.output is None else int(needs.output[index]),
+                0.0 if needs.seconds is None else float(needs.seconds[index]),
+            ),
+        )
+
+    def _synchronise(self, now: float) -> None:
+        states: dict[str, list[StageState]] = {}
+        for name, station in self._stations.items():
+            state = station.policy.report(now, station.load())
+            if state is not None:
+                states[name] = [state]
+        for station in self._stations.values():
+            station.policy.tick(now, station.load(), states)
+        if self._heap or self._more:
+            self.plan(now + self._plan.period, self._synchronise)
+
+    def _closed(self, name: str) -> StageSums:
+        sums = self._sums[name]
+        load = self._stations[name].load()
+        sums.received, sums.busy = load.arrived, load.busy
+        return sums

@@ -1,0 +1,141 @@
+"""What is simulated: stages that generate, that run batches, or that run threads, and the queries that visit them.
+
+What a query needs at each stage is drawn before the run, so that all policies are compared on the same queries.
+Times are seconds, lengths tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents.core.policy import StageFacts, StageView
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from benchmarks.rag.generation import TokenProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A stage that generates, with continuous batching."""
+
+    profile: TokenProfile
+    until_first: bool = False  # whether its first token already is the query's outcome
+    typical: tuple[int, int, int] = (1, 1, 1)  # prompt, output and sequences beside, of the offline profile
+
+    def duration(self, _count: int) -> float:
+        prompt, output, beside = self.typical
+        return self.profile.prefill(prompt, beside) + (output - 1) * self.profile.step(beside)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """A stage whose batches take alpha + beta * n."""
+
+    batch: int
+    alpha: float
+    beta: float
+    instances: int = 1
+
+    def duration(self, count: int) -> float:
+        return self.alpha + self.beta * count
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """A stage that serves each request on a thread, as long as that request takes; it uses no accelerator."""
+
+    threads: int
+    profile: float  # seconds that are expected before any was served
+
+    def duration(self, _count: int) -> float:
+        return self.profile
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStage:
+    """One stage, and what it comes after; a stage after several joins them all."""
+
+    name: str
+    kind: Generator | Batches | Threads
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPlan:
+    """A pipeline: stages in an order in which each comes after its predecessors; one root, one end."""
+
+    stages: tuple[TokenStage, ...]
+    slo: float
+    period: float = 1.0  # of the policies' synchronisation
+    successors: Mapping[str, tuple[str, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known: set[str] = set()
+        for stage in self.stages:
+            if not known.issuperset(stage.after) or stage.name in known or bool(stage.after) != bool(known):
+                raise UsageError(f"stage {stage.name}: name it once, after its predecessors, with a single root first")
+            known.add(stage.name)
+        after = {
+            stage.name: tuple(each.name for each in self.stages if stage.name in each.after) for stage in self.stages
+        }
+        object.__setattr__(self, "successors", after)
+        if not self.stages or [name for name, later in after.items() if not later] != [self.stages[-1].name]:
+            raise UsageError("a pipeline ends in one stage, its last one")
+        if not (self.slo > 0 and self.period > 0):
+            raise UsageError(f"SLO {self.slo} and period {self.period} must be above 0")
+
+    def view(self, stage: TokenStage) -> StageView:
+        facts = {each.name: _facts(each) for each in self.stages}
+        return StageView(stage=stage.name, slo=self.slo, facts=facts, successors=self.successors, period=self.period)
+
+
+def _facts(stage: TokenStage) -> StageFacts:
+    kind = stage.kind
+    if isinstance(kind, Batches):
+        return StageFacts(kind.batch, kind.duration, kind.instances)
+    return StageFacts(1, kind.duration, kind.threads if isinstance(kind, Threads) else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What each query needs at one stage: lengths where it generates, seconds where it runs on a thread."""
+
+    prompt: NDArray[np.int64] | None = None
+    output: NDArray[np.int64] | None = None
+    seconds: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """When queries come (sorted), and what they need by stage; a stage of batches needs nothing of them."""
+
+    due: NDArray[np.float64]
+    needs: Mapping[str, Needs]
+
+    def check(self, plan: TokenPlan) -> None:
+        """Raise UsageError where something is missing or cannot be."""
+        count = len(self.due)
+        if not count or not np.isfinite(self.due).all() or self.due[0] < 0 or (np.diff(self.due) < 0).any():
+            raise UsageError("arrivals must be there, finite, at least 0 and sorted")
+        for stage in plan.stages:
+            needs = self.needs.get(stage.name, Needs())
+            if isinstance(stage.kind, Generator):
+                for what, values in (("prompt", needs.prompt), ("output", needs.output)):
+                    if values is None or len(values) != count or values.min() < 1:
+                        raise UsageError(f"stage {stage.name}: give every query a {what} of at least one token")
+                assert needs.prompt is not None
+                assert needs.output is not None
+                if (needs.prompt + needs.output).max() > stage.kind.profile.kv:
+                    raise UsageError(f"stage {stage.name}: a query is longer than the {stage.kind.profile.kv} it holds")
+            if isinstance(stage.kind, Threads) and (
+                needs.seconds is None or len(needs.seconds) != count or not (needs.seconds >= 0).all()
+            ):
+                raise UsageError(f"stage {stage.name}: give every query its seconds, at least 0")

@@ -1,0 +1,10 @@
+"""HAMS: kill the primary of a stage that learns while it is under load, and show the gap and that nothing was lost.
+
+What it does stands in `examples.stateful.failover`, imported below only where this file is the program.
+"""
+
+if __name__ == "__main__":
+    from agents.cli.ending import end
+    from examples.stateful.failover import main
+
+    end(main())
