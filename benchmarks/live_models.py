@@ -44,4 +44,4 @@ class Meeting:
 
     def predict(self, batch: Batch) -> list[dict[str, Any]]:
         time.sleep(SECONDS)
-        return [{"index": query["left"]["index"]} for query in batch]
+        return [{"index": query["left.index"]} for query in batch]

@@ -23,7 +23,8 @@ from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import cache_dir, json_option
 from agents.supervise.service import served
 from agents.supervise.service_settings import ServiceSettings
-from lineage.message import PREDICTION
+from lineage.errors import SpillwayError
+from lineage.message import FAILED, PREDICTION
 from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
 from producers.load import generated
@@ -108,6 +109,11 @@ def one(file: Path, settings: ClientSettings, arrivals: NDArray[np.float64]) -> 
             result = run_load(exchange, queries, pace)
         finally:
             exchange.close()
+    failed = next((outcome for outcome in outcomes.values() if outcome.kind == FAILED), None)
+    if failed is not None:
+        raise SpillwayError(
+            f"{pipeline.spec.name}: a query failed at {failed.stage}, which no policy does: {failed.text}"
+        )
     took = result.finished - result.due
     answered = result.kind == ANSWERED
     dropped = Counter(outcome.stage for outcome in outcomes.values() if outcome.kind != PREDICTION)
