@@ -53,7 +53,6 @@ dead_letters = st.builds(
 ints = st.integers(-(2**31), 2**31 - 1)
 floats = st.floats(width=32)
 times = st.integers(0, 2**62)
-durations = st.lists(st.integers(0, 2**26), max_size=24).map(lambda steps: tuple(step * 1e-5 for step in sorted(steps)))
 plan_words = st.builds(
     PlanWord,
     names,
@@ -61,14 +60,14 @@ plan_words = st.builds(
     times,
     times,
     *[floats] * 3,
-    durations,
+    st.lists(floats, max_size=24).map(tuple),
     ints,
     ints,
     *[floats] * 6,
     ints,
     st.booleans(),
     floats,
-    durations,
+    st.lists(floats, max_size=24).map(tuple),
 )
 
 
