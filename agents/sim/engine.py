@@ -19,7 +19,6 @@ from agents.core.joins import Rule, Verdict
 from agents.core.policy import StageState
 from agents.sim.choices import Crossroads
 from agents.sim.meeting import Meeting
-from agents.sim.resizing import Resizing
 from agents.sim.travel import NEVER, StageRun, Station, Traveller
 from lineage.metric_names import GATE
 from producers.report import DROPPED, PREDICTION
@@ -69,7 +68,6 @@ class Engine:
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
             run.single = self._single(run)
-        self._resizing = Resizing(plan, self.stages, facts, arrivals, observer) if plan.scaling is not None else None
         if observer is not None:
             observer.begin(tuple(self.stages))
         self._arrivals = arrivals
@@ -100,9 +98,6 @@ class Engine:
         heap, end, arrive = self._heap, self._end, self._arrive
         total = len(self._arrivals)
         self._plan_synchronisation()
-        if self._resizing is not None:
-            self._clocks += 1
-            self._plan(self._resizing.period, self._resize)
         for index, sent in enumerate(chain(self._times(), (NEVER,))):
             while heap and heap[0][0] < sent:
                 now, _, station, what = heappop(heap)
@@ -280,7 +275,7 @@ class Engine:
             self._plan(self.plan.period, self._synchronise)
 
     def _synchronise(self, now: float) -> None:
-        stations = [station for run in self.stages.values() for station in chain(run.stations, run.retiring)]
+        stations = [station for run in self.stages.values() for station in run.stations]
         states: dict[str, list[StageState]] = {name: [] for name in self.stages}
         for station in stations:
             state = station.report(now)
@@ -302,13 +297,3 @@ class Engine:
             for stage, each in states.items()
         }
         return told | {GATE: [StageState(GATE, 0, now, hops=hops[GATE])]}
-
-    # Scaling ---------------------------------------------------------------------------------------------------
-
-    def _resize(self, now: float) -> None:
-        """Decide on the stages' workers, plan the first batches of new ones, and come back after a period."""
-        resizing = self._resizing
-        assert resizing is not None  # planned only where there is one
-        for at, start in resizing.decide(now):
-            self._plan(at, start)
-        self._again(now + resizing.period, self._resize)
