@@ -45,7 +45,7 @@ def test_what_passes_through_stays_the_same():
 
 def test_an_order_is_taken_once_and_by_the_process_that_it_is_for(tmp_path, monkeypatch):
     armed = []
-    monkeypatch.setattr(arming.crash_points, "arm", armed.append)
+    monkeypatch.setattr(arming, "arm", armed.append)
     arming.give_order(tmp_path, "a.1", "before-claim:1")
     monkeypatch.setattr("sys.argv", ["spillway", "serve", "--stage", "a", "--replica", "0"])
     Chain(orders=str(tmp_path))
