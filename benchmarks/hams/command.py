@@ -97,7 +97,7 @@ def hams(
     \b
     Example:
       python -m benchmarks hams --only latency --service bandit --repeats 5
-      python -m benchmarks hams --render --markdown docs/hams.md
+      python -m benchmarks hams --render --markdown docs/results/hams.md
     """  # noqa: D301 - click's own marks
     names = only or tuple(SECTIONS)
     found: dict[str, Any] = {}

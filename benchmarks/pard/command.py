@@ -59,7 +59,7 @@ def pard(
     \b
     Example:
       python -m benchmarks pard --only matrix --seeds 5
-      python -m benchmarks pard --render --markdown docs/pard.md
+      python -m benchmarks pard --render --markdown docs/results/pard.md
     """  # noqa: D301 - click's own marks
     names = only or tuple(SECTIONS)
     if render and quick:

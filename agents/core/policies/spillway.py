@@ -53,7 +53,7 @@ _SURE = 1.0  # the quantile where an overload is deep or long: the longest delay
 
 
 class SpillwayParameters(PardParameters):
-    """What can be set of it. The defaults are the same for every pipeline and trace; see docs/spillway-policy.md."""
+    """What can be set of it. The defaults are the same for every pipeline and trace; see docs/results/policies.md."""
 
     quantile: float = Field(0.9, ge=0, le=1)
     """The share of the summed delays of later stages that the estimate covers where requests wait."""
