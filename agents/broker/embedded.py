@@ -9,7 +9,7 @@ import tempfile
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -129,6 +129,25 @@ class EmbeddedBroker:
             if self._child.stdin is not None:
                 self._child.stdin.close()
         self._child = self._running = None
+
+    def leave(self) -> None:
+        """Let Kafka go on without this process, for another one that adopts it."""
+        if self._running is not None:
+            self.folder.note(replace(self._running, left=True))
+        if self._child is not None and self._child.stdin is not None:
+            with suppress(BrokenPipeError), self._child.stdin as guard:
+                guard.write(b"\n")
+        self._child = self._running = None
+
+    def adopt(self) -> bool:
+        """Keep the Kafka that was left on the folder, as if it had been started here; False where there is none."""
+        running = self.folder.running()
+        if running is None or not running.left:
+            return False
+        self._running = replace(running, left=False)
+        self.port, self._strict_port = running.port, True
+        self.folder.note(self._running)
+        return True
 
     def kill(self) -> None:
         """End Kafka at once, as a crash would; for tests. `start` brings it back with its data."""

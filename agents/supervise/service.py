@@ -21,7 +21,7 @@ from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor
 from agents.supervise.targets import Targets
 from lineage.errors import BrokerError, SpillwayError, UsageError
-from topology.topics import topic_plan
+from topology.topics import egress, topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,6 +97,8 @@ class Service:
             raise
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
+        elif live_topics.written(settings.cluster, egress(self._name), settings.pipeline.spec.partitions):
+            self.supervisor.served_before()
         plans = [child.plan for child in self.supervisor.children if child.plan.role != STANDBY]
         names = [f"{plan.stage}.{plan.replica}" for plan in plans]
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)

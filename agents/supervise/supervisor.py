@@ -2,8 +2,8 @@
 
 One crashed stage never takes the others down: each child is restarted by itself, with growing delays, for ever unless
 it is told when to give one up; one that is given up leaves the rest serving, is shown as failed, and makes the exit
-code 1 at the end. Only a pipeline that was never ready as a whole ends when a child has died a few times: it has not
-served anybody yet, and whoever started it wants to know.
+code 1 at the end. Only a pipeline that was never ready as a whole, and has answered no query under an earlier
+supervisor, ends when a child has died a few times: whoever started it wants to know.
 
 A death is seen when it happens. A replica's place is taken by a standby where one is ready (`standbys`). The other
 members of a stateful shard are told at once which process of theirs is dead, so they need not wait for its silence.
@@ -141,6 +141,11 @@ class Supervisor:
             self._observer.stop()
         return 1 if any(child.life.state is State.FAILED for child in self.children) else 0
 
+    def served_before(self) -> None:
+        """Go on trying from the beginning: the pipeline has answered queries before."""
+        for child in self.children:
+            child.life.served_before()
+
     def hurry(self) -> None:
         """Do not wait for the drain any longer; may be called from a signal handler."""
         self._hurry = True
@@ -217,14 +222,14 @@ class Supervisor:
             running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
             moved = any(self._movement.last(child.plan.name) > self._judged_at for child in running.values())
-            excused = moved or self._only_follows(group, sights)
+            follows = self._only_follows(group, sights)
             waits = {
                 partition
                 for replica, child in running.items()
                 for partition in self._waits(child.plan.name)
                 if partition in sight.partitions and sight.partitions[partition].owner == replica
             }
-            for replica in self._watchdogs[group].observe(at, sight, since, excused=excused, waits=waits):
+            for replica in self._watchdogs[group].observe(at, sight, since, excused=follows, moving=moved, waits=waits):
                 child = running[replica]
                 if child.stalled(now):
                     self._say(

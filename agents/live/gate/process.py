@@ -33,6 +33,7 @@ from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
+from agents.live.gate.rereading import Rereading
 from agents.live.gate.states import GateStates
 from agents.live.gate.teller import Teller
 from agents.live.gate.transaction import TransactionalWriter
@@ -42,6 +43,7 @@ from agents.live.inputs import Inputs, of_gate, writes_transactions
 from agents.live.metrics import Distribution, GateMetrics
 from agents.live.metrics_server import Address
 from agents.live.registry import serve_metrics
+from agents.live.spans import SpanReader
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE
 from lineage.values.codec import Decoder
@@ -203,6 +205,7 @@ def build(
         writer=writer,
         wire=wire,
         memory=memory,
+        rereading=Rereading(lambda: SpanReader(settings.confluent(), names.outcomes)),
         mender=mender,
         metrics=metrics,
         core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, durability=durability),

@@ -13,7 +13,10 @@ counts for nobody (`checkpoint.logs`).
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from checkpoint import claims, version_log
 from checkpoint.damage import Damage
@@ -84,6 +87,9 @@ class LogRecords:
             return self._unreadable(
                 message, place, f"stands under the key {message.key()!r:.80} instead of {own!r:.80}"
             )
+        if isinstance(record, Fence):  # by the broker's clock, or none: a claimant's own may be days ahead
+            kind, at_ms = message.timestamp()
+            record = replace(record, at_us=at_ms * 1_000 if kind == TIMESTAMP_LOG_APPEND_TIME else 0)
         if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
             text = "requires {}, of a shard that the pipeline does not have, and does not count; was its spec changed?"
             self._report(message, text.format(mark))

@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from agents.live.states import log_records
 from agents.live.states.log_records import CONTROL, LogRecords
@@ -42,6 +43,9 @@ class Message:
         self._said = (topic, 0, offset, key, value)
 
     topic, partition, offset, key, value = (lambda self, at=at: self._said[at] for at in range(5))
+
+    def timestamp(self):
+        return TIMESTAMP_LOG_APPEND_TIME, 0
 
 
 def log_of(history):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from agents.live.states import log_records
 from agents.live.states.log_records import CONTROL, LogRecords
@@ -23,10 +25,10 @@ UNKNOWN = b"\xc3\x01" + bytes(8)
 
 
 class Message:
-    def __init__(self, key, value, slot=VERSIONS, offset=17):
-        self._said = (slot[0], slot[1], offset, key, value)
+    def __init__(self, key, value, slot=VERSIONS, offset=17, timestamp=(TIMESTAMP_CREATE_TIME, 5_000)):
+        self._said = (slot[0], slot[1], offset, key, value, timestamp)
 
-    topic, partition, offset, key, value = (lambda self, at=at: self._said[at] for at in range(5))
+    topic, partition, offset, key, value, timestamp = (lambda self, at=at: self._said[at] for at in range(6))
 
 
 def key_of(record):
@@ -47,6 +49,14 @@ def test_good_records_are_handed_on_with_their_places():
         assert reader.read(Message(key_of(record), encode(record), CLAIMS)).record == record
     assert reader.read(Message(b"manifest/1/1", None)).record is None
     assert reader.bad == 0
+
+
+@pytest.mark.parametrize(("kind", "at_us"), [(TIMESTAMP_LOG_APPEND_TIME, 5_000_000), (TIMESTAMP_CREATE_TIME, 0)])
+def test_the_time_of_a_fence_is_the_brokers_or_none(kind, at_us):
+    """A claimant whose clock was days ahead had links cut that messages in flight needed."""
+    fence = replace(FENCE, at_us=10**18)
+    message = Message(key_of(fence), encode(fence), timestamp=(kind, 5_000))
+    assert records().read(message).record == replace(FENCE, at_us=at_us)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ class Message:
     """A record as confluent-kafka gives it."""
 
     def __init__(self, topic, name, value, partition=0):
-        self.values = {"topic": topic, "partition": partition, "offset": 3, "key": name, "value": value}
+        self.values = {
+            "topic": topic, "partition": partition, "offset": 3, "key": name, "value": value, "timestamp": (0, -1),
+        }  # fmt: skip
 
     def __getattr__(self, name):
         return lambda: self.values[name]

@@ -46,3 +46,49 @@ def test_what_another_model_made_is_refused(changed, said):
         refuse_unfit("p", Weights(), flatten(state(**changed)).entries)
     assert caught.value.exit_code == 2
     refuse_unfit("p", Grows(), flatten(state(**changed)).entries)
+
+
+class Plain:
+    """Says nothing of its states. Each update adds `n` to the first array, and `wide` more numbers to it."""
+
+    wide, reads_only = 0, False
+
+    def initialize(self):
+        return {"w": np.zeros(3)}
+
+    def compute(self, _state, batch):
+        return [{} for _ in batch]
+
+    def update(self, state, batch, _outputs):
+        return {"w": np.append(state["w"] + batch[0]["n"], [0.0] * self.wide), "n": np.ones(1)}
+
+    def reads(self, _query):
+        return self.reads_only
+
+    def example(self):
+        return {"n": 1.0}
+
+
+class Keyed(Plain):
+    def key(self, query):
+        return query.key
+
+    def update(self, states, batch, outputs):
+        return {key: super(Keyed, self).update(state, batch, outputs) for key, state in states.items()}
+
+
+@pytest.mark.parametrize("kind", [Plain, Keyed])
+def test_an_update_with_its_example_shows_what_a_plain_models_states_are_like(kind):
+    refuse_unfit("p", kind(), flatten({"w": np.zeros(3)}).entries)
+    with pytest.raises(UnfitStateError, match=r"'w' is numpy float64 \[5\].* says 'fixed_state = False'"):
+        refuse_unfit("p", kind(), flatten({"w": np.zeros(5)}).entries)
+
+
+@pytest.mark.parametrize(
+    "shown", [{"wide": 1}, {"reads_only": True}, {"fixed_state": False}, {"example": None}, {"example": lambda: [{}]}]
+)
+def test_nothing_is_refused_where_the_trial_shows_nothing(shown):
+    model = Plain()
+    for name, value in shown.items():
+        setattr(model, name, value)
+    refuse_unfit("p", model, flatten({"w": np.zeros(5)}).entries)
