@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from lineage import reasons
 from lineage.errors import UsageError, WireError
 
-MAX_WAITS = 64  # quantiles of batch waits in a replica's word
+MAX_QUANTILES = 64  # of one summary in a replica's word
 
 _NUMPY_RANK = 64
 _LETTER_BYTES = 64 << 10

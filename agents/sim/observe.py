@@ -1,7 +1,7 @@
 """What can be seen of a simulation beside its result: every visit, every drop, every synchronisation, every resizing.
 
 An observer is handed to `agents.sim.simulation.simulate`; without one nothing is recorded, and nothing is paid for it.
-Everything is kept raw, in arrays with one element per event, and reckoned with afterwards (`agents.sim.ways`). Times
+Everything is kept raw, in arrays with one element per event, and reckoned with afterwards. Times
 are seconds of the simulated clock.
 """
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from agents.core.policies import words_for
 from agents.live import topics as live_topics
+from agents.live.states.beats import Reporter
 from agents.supervise.child import STANDBY
 from agents.supervise.groups import KafkaGroups, watched_groups
-from agents.supervise.obituaries import KafkaObituaries
 from agents.supervise.ownership import Ownership
 from agents.supervise.place_metrics import PlaceMetrics
 from agents.supervise.plans import child_plans, join_holds
@@ -129,11 +129,11 @@ class Service:
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
 
-    def _obituaries(self) -> KafkaObituaries | None:
+    def _obituaries(self) -> Reporter | None:
         """Where deaths of members are told; None where no stage has members that wait for them."""
         spec = self._settings.pipeline.spec
         replicated = any(stage.replicated and stage.backups for stage in spec.stages)
-        return KafkaObituaries(self._settings.cluster, spec.name) if replicated else None
+        return Reporter(self._settings.cluster, spec.name) if replicated else None
 
     def _tell_ready(self) -> None:
         entry = replace(self._entry, ready=True)

@@ -13,7 +13,7 @@ import fastavro
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import DEFAULT_LIMITS, MAX_WAITS, Limits, too_large
+from lineage.limits import DEFAULT_LIMITS, MAX_QUANTILES, Limits, too_large
 from lineage.message import DeadLetter, Outcome, PlanWord, Query
 from lineage.schemas import (
     DEAD_LETTER,
@@ -75,9 +75,11 @@ def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> b
 
 def encode_word(word: PlanWord, limits: Limits = DEFAULT_LIMITS) -> bytes:
     _check_names(limits, word.stage)
-    if len(word.waits) > MAX_WAITS:
-        raise too_large(f"a summary of {len(word.waits)} batch waits", MAX_WAITS)
-    return _write(WORD, {name: getattr(word, name) for name in PlanWord.__slots__}, limits.max_message_bytes)
+    record = {name: getattr(word, name) for name in PlanWord.__slots__}
+    for told in record.values():
+        if isinstance(told, tuple) and len(told) > MAX_QUANTILES:
+            raise too_large(f"a summary of {len(told)} quantiles", MAX_QUANTILES)
+    return _write(WORD, record, limits.max_message_bytes)
 
 
 class Decoder:

@@ -15,7 +15,7 @@ import fastavro
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import MAX_WAITS, too_large
+from lineage.limits import MAX_QUANTILES, too_large
 from lineage.message import DeadLetter, Outcome, PlanWord, Query, StageTiming
 from lineage.schemas import FAST_READERS
 from lineage.values import tensors
@@ -185,10 +185,12 @@ def _dead_letter(record: dict[str, Any], limits: Limits) -> DeadLetter:
 
 
 def _word(record: dict[str, Any], limits: Limits) -> PlanWord:
-    if len(record["waits"]) > MAX_WAITS:
-        raise too_large(f"a summary of {len(record['waits'])} batch waits", MAX_WAITS)
     _text(record["stage"], limits.max_name_bytes)
-    return PlanWord(**{**record, "waits": tuple(record["waits"])})
+    lists = {name: tuple(told) for name, told in record.items() if isinstance(told, list)}
+    for told in lists.values():
+        if len(told) > MAX_QUANTILES:
+            raise too_large(f"a summary of {len(told)} quantiles", MAX_QUANTILES)
+    return PlanWord(**(record | lists))
 
 
 _BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome | DeadLetter | PlanWord]]] = {

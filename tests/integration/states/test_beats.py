@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from agents.live.states.beats import Beats, Standing, _Mouth, report_dead
+from agents.live.states.beats import Beats, Reporter, Standing, _Mouth
 from checkpoint.leases import Emission, Lease
 from checkpoint.silence import Peer, Watch
 from lineage.marks import Version
@@ -97,10 +97,12 @@ def test_silence_and_a_report_tell_of_a_dead_peer(bench):
     told.until(lambda: one.due)
     assert one.watch.state is Peer.SILENT
     assert one.due[0] - ended > 0.8
-    report_dead(bench.settings, bench.pipeline, STAGE, 0, "m2", "m0")
+    reporter = Reporter(bench.settings, bench.pipeline)
+    reporter.report(STAGE, 0, "m2")
+    reporter.close()
     told.until(lambda: one.reports)
     assert one.watch.state is Peer.DEAD
-    assert one.reports[0].members == ("m2", "m0")
+    assert one.reports[0].members == ("m2",)
 
 
 @pytest.mark.nightly

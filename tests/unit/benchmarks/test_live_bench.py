@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.live import agrees
+from benchmarks.live import agrees, repeated, swapped
+from benchmarks.live_cell import sized
 from benchmarks.live_hops import Way, measured_hops
 from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
 from lineage.metric_names import GATE
@@ -55,3 +56,30 @@ def test_a_hop_is_what_the_topics_say_less_what_the_stage_says(tmp_path):
 )
 def test_rates_agree_within_a_fifth_or_half_a_point(lived, simulated, verdict):
     assert agrees(lived, simulated) is verdict
+
+
+def cell(policy, live_drop, simulated_drop):
+    return {"policy": policy, "live_drop": live_drop, "simulated_drop": simulated_drop}
+
+
+def test_only_policies_that_differ_can_be_swapped():
+    assert swapped([cell("one", 5.0, 4.0), cell("two", 4.0, 6.0)]) == [("one", "two")]
+    assert swapped([cell("one", 4.1, 4.0), cell("two", 4.0, 4.2)]) == []
+    assert swapped([cell("one", 3.0, 4.0), cell("two", 7.0, 6.0)]) == []
+
+
+def test_a_trace_goes_on_over_and_over_at_the_rate_asked_for(tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("second,requests\n0,100\n1,300\n2,200\n3,200\n")
+    times = repeated(trace, 50.0, 30.0, seed=1)
+    assert (np.diff(times) >= 0).all()
+    assert times[-1] < 30
+    assert len(times) == pytest.approx(1500, rel=0.1)
+
+
+def test_an_application_gets_the_instances_that_its_load_wants(tmp_path):
+    file = tmp_path / "app.yaml"
+    file.write_text(APPLICATION)
+    made = sized(file, "live-app", rate=100.0, headroom=1.5, folder=tmp_path)
+    assert {stage.name: (stage.instances, stage.replicas) for stage in made.spec.stages} == {"a": (2, 1), "b": (2, 1)}
+    assert made.spec.slo == load(file).spec.slo

@@ -7,12 +7,17 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.pard.applications import needed_capacity
-from benchmarks.pard.cases import Case, run_case
+from benchmarks.output import fill_in
+from benchmarks.pard.ablations import word
+from benchmarks.pard.applications import APPLICATIONS, application, capacity_of, needed_capacity, provision, throughput
+from benchmarks.pard.cases import Case, arrivals_of, run_case
 from benchmarks.pard.command import SECTIONS, pard
+from benchmarks.pard.matrix import standing
+from benchmarks.pard.paper import Range
+from lineage.errors import UsageError
 
 
 def run(*arguments):
@@ -34,6 +39,13 @@ def test_every_section_measures_and_renders_the_same_again(tmp_path):
     assert before["matrix"] in page.read_text()
 
 
+def test_a_result_that_is_absent_or_something_else_is_said_so(tmp_path):
+    assert "matrix was not measured" in run("--render", "--only", "matrix", "--output", str(tmp_path)).output
+    (tmp_path / "matrix.json").write_text("{")
+    with pytest.raises(UsageError, match="measure the section anew"):
+        run("--render", "--only", "matrix", "--output", str(tmp_path))
+
+
 def test_a_case_counts_every_request():
     figures = run_case(Case("tm", "tweet-like", "expired", seconds=20, load=1.5))
     assert figures.good + figures.late + sum(figures.drops.values()) == figures.requests
@@ -41,6 +53,7 @@ def test_a_case_counts_every_request():
 
 
 @given(st.lists(st.integers(1, 500), min_size=3, max_size=60), st.sampled_from([0.01, 0.05, 0.2]))
+@settings(max_examples=60, deadline=None)
 def test_the_needed_capacity_leaves_the_excess(counts, excess):
     due = np.concatenate([np.full(count, second + 0.5) for second, count in enumerate(counts)])
     capacity = needed_capacity(due, excess)
@@ -49,3 +62,40 @@ def test_the_needed_capacity_leaves_the_excess(counts, excess):
         assert over == pytest.approx(excess * sum(counts), rel=1e-6)
     else:
         assert over <= excess * sum(counts) + 1e-9
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_workers_serve_the_capacity_and_one_less_would_not(name):
+    spec = application(name).spec
+    workers = provision(spec, 321.0)
+    assert capacity_of(spec, workers) >= 321.0
+    for count, rate in zip(workers, throughput(spec).values(), strict=True):
+        assert (count - 1) * rate < 321.0
+
+
+def test_what_is_not_there_is_said_so():
+    with pytest.raises(UsageError, match="no application 'xx'"):
+        application("xx")
+    with pytest.raises(UsageError, match="no trace 'xx'"):
+        arrivals_of("xx", 0, 10)
+
+
+def test_words_follow_from_the_numbers():
+    paper = Range(1.6, 16.7)
+    assert standing(0.02, 0.0198, paper) == "even"
+    assert standing(0.01, 0.02, paper) == "**loses**"
+    assert standing(0.013, 0.01, paper) == "wins, below the range"
+    assert standing(0.05, 0.01, paper) == "wins, in the range"
+    assert standing(0.5, 0.01, paper) == "wins, above the range"
+    assert "sign differs" in word(0.008, 0.010, 2.8)
+    assert "no difference" in word(0.0101, 0.0100, 2.8)
+    assert word(0.05, 0.01, 2.8) == "as in the paper, more so"
+    assert word(0.02, 0.01, 2.8) == "as in the paper, less so"
+
+
+def test_tables_go_between_their_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("head\n<!-- begin a -->\nold\n<!-- end a -->\nmiddle\n<!-- begin b -->\n<!-- end b -->\ntail\n")
+    assert fill_in(page, {"a": "new\n", "c": "not there\n"}) == ["a"]
+    expected = "head\n<!-- begin a -->\nnew\n<!-- end a -->\nmiddle\n<!-- begin b -->\n<!-- end b -->\ntail\n"
+    assert page.read_text() == expected

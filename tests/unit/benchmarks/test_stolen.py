@@ -3,7 +3,10 @@
 from types import SimpleNamespace
 
 from benchmarks import stolen
-from benchmarks.stolen import StolenMeter
+from benchmarks.output import Table
+from benchmarks.stolen import StolenMeter, with_note
+
+TABLES = [Table("one", ("a",), [["1"]], ("Said before.",)), Table("two", ("a",), [["1"]])]
 
 
 def times(monkeypatch, **given):
@@ -19,3 +22,21 @@ def test_what_is_stolen_is_a_share_of_all_time(monkeypatch):
     meter = StolenMeter()
     times(monkeypatch, user=160.0, idle=60.0, steal=40.0, guest=70.0)
     assert meter.share() == 0.3
+
+
+def test_runs_that_lost_much_are_called_incomparable():
+    first, second = with_note(TABLES, {"rows": [{"stolen": 0.0}, {"stolen": 0.02}, {"stolen": 0.5}]})
+    assert first.notes == (
+        "Said before.",
+        (
+            "The machine's host gave 2% of its processors to others, 50% in the worst run; "
+            "runs that lost so much cannot be compared with each other."
+        ),
+    )
+    assert second == TABLES[1]
+
+
+def test_nothing_is_said_of_nothing():
+    assert with_note(TABLES, {"rows": [{"stolen": 0.01}]}) == TABLES
+    assert with_note(TABLES, {"rows": []}) == TABLES
+    assert with_note([], {"stolen": 0.9}) == []

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import MAX_WAITS
+from lineage.limits import MAX_QUANTILES
 from lineage.message import PlanWord, Query
 from lineage.schemas import HEADER_BYTES, MARKER, OWN_PARSED, WORD, SchemaBook
 from lineage.values.codec import Decoder, encode_query, encode_word
@@ -59,7 +59,7 @@ def test_what_the_next_version_adds_is_skipped():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"waits": (0.1,) * (MAX_WAITS + 1)}, reasons.TOO_LARGE),
+        ({"waits": (0.1,) * (MAX_QUANTILES + 1)}, reasons.TOO_LARGE),
         ({"waits": ("soon",)}, reasons.NOT_ENCODABLE),
         ({"stage": "n" * 300}, reasons.TOO_LARGE),
         ({"queueing": "long"}, reasons.NOT_ENCODABLE),

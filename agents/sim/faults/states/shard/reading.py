@@ -112,7 +112,7 @@ class ShardInput:
         self._look_for_room()
 
     def excuse(self, held: int) -> None:
-        """Read on, however much is held, as so many of these records are there for a join's sake."""
+        """Allow `held` records beyond the limit: they wait for a join, and its missing parts are still to be read."""
         self._tail.excused = held
         self._look_for_room()
 

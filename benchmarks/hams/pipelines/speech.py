@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.models.torch_streams import Streams
-from examples.stateful.weights import trained
+from benchmarks.hams.pipelines.weights import trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

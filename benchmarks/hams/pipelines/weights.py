@@ -18,14 +18,14 @@ def weights_path() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     here = Path(__file__).parent
     made = hashlib.sha256(b"".join((here / f"{name}.py").read_bytes() for name in SOURCES))
-    return cache / "spillway" / "stateful" / f"{made.hexdigest()[:16]}.pt"
+    return cache / "spillway" / "hams" / f"{made.hexdigest()[:16]}.pt"
 
 
 def ensure_trained() -> Path:
-    """The weights file, trained now if this version of the example never was."""
+    """The weights file, trained now if this version of the services never was."""
     path = weights_path()
     if not path.exists():
-        from examples.stateful.training import train  # noqa: PLC0415 - it imports those who call this
+        from benchmarks.hams.pipelines.training import train  # noqa: PLC0415 - it imports those who call this
 
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
+import numpy as np
+import pytest
 from click.testing import CliRunner
 
-from benchmarks.policies import policies
-from benchmarks.policies_cells import Cell, bound_of, outcome, prepared
+from benchmarks.policies import policies, ratio
+from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
+from benchmarks.policies_workloads import GENERATED, arrivals
+from lineage.metric_names import GATE
+
+
+def test_cells_that_say_nothing_are_left_out():
+    assert ratio([(0.02, 0.04), (0.01, 0.0001)]) == pytest.approx(0.5)
+    assert ratio([]) == 1.0
+
+
+@pytest.mark.parametrize("trace", GENERATED)
+def test_generated_traces_repeat_and_are_sorted(trace):
+    once, again = arrivals(trace, 60), arrivals(trace, 60)
+    assert np.array_equal(once, again)
+    assert (np.diff(once) >= 0).all()
+    assert not np.array_equal(once, arrivals(trace, 60, seed=1))
 
 
 def test_a_cell_can_be_run():
@@ -17,6 +35,25 @@ def test_a_cell_can_be_run():
     assert len(workers) == 3
     assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
     assert len(due) > 1000
+
+
+def test_every_message_takes_its_own_time():
+    cell = Cell("tm", "poisson", 10, hops=True)
+    due, _ = prepared(cell)
+    hops = hops_of(cell, len(due))
+    assert set(hops) == {"object", "face", "text", GATE}
+    assert all(0.003 <= each.min() < each.max() <= 0.02 for each in hops.values())
+    assert not (hops["face"] == hops["text"]).any()
+    assert hops_of(Cell("tm", "poisson", 10), len(due)) is None
+    assert bound_of(cell) >= bound_of(Cell("tm", "poisson", 10))
+    heavy = Cell("tm", "poisson", 10, 1.5)
+    assert outcome(replace(heavy, hops=True), "naive", "shared").drop > outcome(heavy, "naive", "shared").drop
+
+
+def test_without_the_reference_its_cases_are_skipped(tmp_path):
+    result = CliRunner().invoke(policies, ["--reference"], env={"SPILLWAY_REFERENCE": str(tmp_path)})
+    assert result.exit_code == 0
+    assert "skipped" in result.stderr
 
 
 def test_the_cases_of_a_reference(tmp_path):

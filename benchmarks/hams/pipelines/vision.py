@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.models.torch_streams import Streams
-from examples.stateful.weights import trained
+from benchmarks.hams.pipelines.weights import trained
 
 SEEN = 12  # of a detection: y, x and ten probabilities
 WIDTH = 48

@@ -1,11 +1,10 @@
-"""Trains the recurrent networks in seconds; `python -m examples.stateful.training` also tells what memory is worth.
+"""Trains the recurrent networks, in some 20 seconds of a processor.
 
-Online learners (`labelling`, `stocks`' regressions, the recommender, the bandit) need none of this: they start blank.
+Online learners (`labelling`, `stocks`' regressions) need none of this: they start blank.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from examples.stateful import speech, stocks
-from examples.stateful.scenes import drives
-from examples.stateful.vision import SEEN, Detector, Follower
+from benchmarks.hams.pipelines import speech, stocks
+from benchmarks.hams.pipelines.scenes import drives
+from benchmarks.hams.pipelines.vision import SEEN, Detector, Follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +76,7 @@ def train_vision() -> Weights:
         rate=5e-3,
     )
     with torch.no_grad():
-        seen = torch.cat([detector(part) for part in frames.split(512)])
+        seen = torch.cat([detector(part) for part in torch.split(frames, 512)])
     seen, labels, centres, later = (
         each.reshape(len(scenes), 16, *each.shape[1:]) for each in (seen, labels, centres, later)
     )
@@ -114,11 +113,3 @@ def _sighting(said: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
 
 def _tracking(said: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
     return _sighting(said.flatten(0, 1), centres.flatten(0, 1), labels.flatten())
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for part in (train_speech, train_vision, train_stocks):
-        torch.manual_seed(SEED)
-        part()
-        print(part.__name__, round(time.process_time(), 1))

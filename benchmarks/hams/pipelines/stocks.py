@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from agents.models.per_key import PerKey
 from agents.models.torch_streams import Streams
-from examples.stateful.weights import trained
+from benchmarks.hams.pipelines.weights import trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
