@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from agents.live.states.crash_points import NAMES
+from tests.crash_points import NAMES
 from tests.nodes import ClusterBench
 from tests.torture import faults, node_faults
 from tests.torture.bench import Run

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agents.core.replay import replay
+from agents.core.journal import replay
 from agents.live.stage.parts import build_core
 from lineage import headers, reasons
 from lineage import metric_names as names

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agents.core.replay import replay
+from agents.core.journal import replay
 from agents.live.stage.parts import build_core
 from checkpoint.dedup import PartitionMemory
 from lineage import headers

@@ -26,8 +26,8 @@ from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
 from tests import mock_cluster
+from tests.unit.core.shapes import SHAPES
 from tests.unit.core.told_durability import Known
-from tests.unit.faults.pipelines import SHAPES
 from tests.waiting import until
 
 NOW = 1_000.0

@@ -15,7 +15,7 @@ from agents.live.metrics import StageMetrics
 from agents.live.plan.planner import Planner, without
 from lineage.message import PlanWord
 from lineage.values.codec import Decoder, encode_word
-from tests.unit.faults.pipelines import SHAPES
+from tests.unit.core.shapes import SHAPES
 from topology.spec import PipelineSpec
 
 SPEC = PipelineSpec.model_validate(

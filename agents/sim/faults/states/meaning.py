@@ -133,7 +133,7 @@ class Meaning:
             chance = scenario.flaky if source.shard < 0 else scenario.chance
             return ready and (chance > 0 or model.raises(stage, record.request_id, scenario.poison))
         if told.reason == reasons.EXPIRED:
-            return ready and scenario.policy == "expired"
+            return ready and (scenario.policy if source.shard >= 0 else scenario.stateless_policy) == "expired"
         return late and told.reason == reasons.JOIN_TIMEOUT
 
     # Who hears of it -------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@
 (f) every request that came to a stateful stage, and is live, is recorded there exactly once;
 (i) where an input has lost what its reader needed, that reader has said so, and nothing else is missing; one that was
     cut and has grown past its reader's position since cannot be told from one that is whole (`checkpoint.inputs`);
+(j) a stateless stage that rests on no state executes a request once in an assignment of its partition, and never one
+    that was committed before (noticed by the process itself);
 (g), (h) every live message, and every outcome, follows from what it was made of, and nobody who waits for one lacks it
     (`agents.sim.faults.states.meaning`).
 
@@ -264,8 +266,8 @@ class Judge:
             for record in records:
                 if record.hop is None or not self.provenance.lives(record):
                     continue
-                if self.play.scenario.flaky and record.hop.stage not in self.topology.states:
-                    continue  # what chance decides may be decided otherwise by who takes it again
+                if self.play.scenario.fickle and record.hop.stage not in self.topology.states:
+                    continue  # what chance or time decides may be decided otherwise by who takes it again
                 key = (record.hop.stage, topic, record.request_id)
                 what = (record.lost, _value(record.body))
                 if said.setdefault(key, what) != what:

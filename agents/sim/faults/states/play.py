@@ -15,9 +15,8 @@ from agents.sim.faults.states.processes.stateless import StatelessProcess
 from agents.sim.faults.states.schedule.scenario import Kind
 from agents.sim.faults.states.shard.member import MemberProcess
 from agents.sim.faults.states.world.model import key_of
-from agents.sim.faults.states.world.state_world import StateWorld
+from agents.sim.faults.states.world.state_world import START, StateWorld
 from agents.sim.faults.states.world.topics import CONTROL, STATE, VERSIONS, keyed, versions_of
-from agents.sim.faults.world import START
 from lineage.keys import partition_for
 from lineage.replication import Yield
 
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.process import Process
     from agents.sim.faults.states.processes.living import Living
     from agents.sim.faults.states.schedule.scenario import Fault, Scenario
     from agents.sim.faults.states.shard.primary import Primary
+    from agents.sim.faults.states.world.state_world import Process
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
 _SESSION = 0.3  # seconds until partitions are taken from who does not let them go
@@ -255,7 +254,7 @@ class Play(StateWorld):
 
     def _waits_in_vain(self, process: Living) -> bool:
         """Whether a join waits for parts, and for nothing else, of which chance has made another attempt do without."""
-        return bool(self.scenario.flaky) and isinstance(process, StatelessProcess) and process.only_joins
+        return self.scenario.fickle and isinstance(process, StatelessProcess) and process.only_joins
 
     # Inputs are damaged ----------------------------------------------------------------------------------------
 

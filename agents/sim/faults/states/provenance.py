@@ -87,7 +87,7 @@ class Provenance:
         what a process that was paused sends of its attempt may come to a stage when its sender has committed the other
         one. It is an old message for the stage, and the loss went to others, who wait for what can no longer come.
         """
-        if not self._play.scenario.flaky or record.hop is None:
+        if not self._play.scenario.fickle or record.hop is None:
             return False
         if self._spoken is None:
             self._spoken = {

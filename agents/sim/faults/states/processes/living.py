@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.sim.faults.process import Process
+from agents.sim.faults.states.world.state_world import Process
 from agents.sim.faults.states.world.wire import Wire
 from lineage.errors import CheckpointError, WireError
 
@@ -21,13 +21,11 @@ class KilledError(Exception):
 class Living(Process):
     """A process that dies where it is told to, and not only between two events."""
 
-    world: StateWorld  # type: ignore[assignment]
-
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         self.role = ""
         skew = world.scenario.skew
         self._ahead = world.random.uniform(-skew, skew) if skew else 0.0  # of its clock
-        super().__init__(world, stage, replica)  # type: ignore[arg-type]
+        super().__init__(world, stage, replica)
         self.wire = Wire(world, self)
         self.since = 0.0  # when it was stopped
 

@@ -65,6 +65,9 @@ class Replica(Living):
     def remember(self, partition: int, committed: int, note: str) -> None:
         raise NotImplementedError
 
+    def poll(self, partition: int) -> None:
+        raise NotImplementedError
+
     def revoke(self, partition: int) -> None:
         self._coming.discard(partition)
         self._full.discard(partition)

@@ -34,7 +34,7 @@ class StatelessProcess(Replica):
         super().__init__(world, stage, replica)
         scenario, graph = world.scenario, world.graph
         self.topic = stage if graph.predecessors[stage] else INGRESS
-        policy = make("naive", StageView(stage=stage, replica=0, instances=self.instances))
+        policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=self.instances))
         batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
         places = world.shards_of(graph.rests_on(stage))
         logs = scenario.guards.stage_logs(places) if places else None
@@ -48,11 +48,14 @@ class StatelessProcess(Replica):
             **scenario.bounds,
         )
         self._wake_at = float("inf")
+        self._executed: dict[int, set[str]] = {}  # requests by partition, since it was assigned
+        self._assigned: dict[int, int] = {}  # where each partition was committed then
         if logs is not None:
             self.follower = (scenario.guards.follower or Follower)(world, self, logs, places, self._logs_changed)
         self.begin()
 
     def remember(self, partition: int, committed: int, note: str) -> None:
+        self._executed[partition], self._assigned[partition] = set(), committed
         for start, end in self.core.assign(partition, committed, note):
             for record in self.world.broker.read((self.topic, partition), start, end):
                 self.core.remember(delivery_of(partition, record))
@@ -88,6 +91,7 @@ class StatelessProcess(Replica):
     def _pump(self) -> None:
         now = self.now
         for batch in self.core.take_runs():
+            self._note(batch)
             self.point("compute.before")
             seconds = self.world.duration(len(batch.requests)) * self.world.random.uniform(0.5, 2.0)
             self.after(seconds, partial(self._complete, batch, seconds))
@@ -103,6 +107,21 @@ class StatelessProcess(Replica):
             full, self._full = sorted(self._full), set()
             for partition in full:
                 self.poll(partition)
+
+    def _note(self, batch: Batch) -> None:
+        """Look whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
+        if self.follower is not None:
+            return
+        result = self.world.result
+        for request in batch.requests:
+            key, partition = (self.stage, request.request_id), request.partition
+            first = min(part.offset for part in request.parts)
+            if request.request_id in self._executed[partition]:
+                result.problems.append(f"(j) {request.request_id}: {self.stage} executed it twice in one assignment")
+            elif result.executed.get(key, first) < self._assigned[partition]:
+                result.problems.append(f"(j) {request.request_id}: {self.stage} executed and committed it before")
+            self._executed[partition].add(request.request_id)
+            result.executed[key] = min(first, result.executed.get(key, first))
 
     def _advance(self) -> None:
         self._wake_at = float("inf")

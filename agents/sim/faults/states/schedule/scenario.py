@@ -104,6 +104,7 @@ class Scenario:
     rate: float = 60.0  # queries a second
     slo: float = 1_000.0
     policy: str = "naive"  # of the stateful stages
+    stateless_policy: str = "naive"  # of the others
     batch: int = 4
     every: int = 6  # requests between two copies, in a mode that logs
     keys: int = 5  # of the keyed states
@@ -132,6 +133,11 @@ class Scenario:
     @property
     def lease(self) -> Lease:
         return Lease(1.0 * self.stretch, 0.25 * self.stretch, 0.2 * self.stretch)
+
+    @property
+    def fickle(self) -> bool:
+        """Whether another attempt of a stateless stage may end otherwise: chance and time decide."""
+        return bool(self.flaky) or self.stateless_policy == "expired"
 
     @property
     def bounds(self) -> dict[str, Any]:

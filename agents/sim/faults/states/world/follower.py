@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.process import Process
-    from agents.sim.faults.states.world.state_world import StateWorld
+    from agents.sim.faults.states.world.state_world import Process, StateWorld
     from checkpoint.logs import Logs
 
 _AT_ONCE = 3  # records that are read before others get to do something

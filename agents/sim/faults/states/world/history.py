@@ -62,7 +62,7 @@ class StateRun:
     batches: dict[Mark, Batch] = field(default_factory=dict)  # as the cores have recorded them
     loaded: list[Loaded] = field(default_factory=list)
     final: dict[Place, tuple[Version, str]] = field(default_factory=dict)  # each shard's primary at the end
-    told: list[Told] = field(default_factory=list)
+    executed: dict[tuple[str, str], int] = field(default_factory=dict)  # (stateless stage, request): its first offset
     stuck: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # that were noticed on the way
     damaged: set[Place] = field(default_factory=set)  # inputs that lost what somebody needed

@@ -6,23 +6,22 @@ import heapq
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agents.core.gate import GATE
 from agents.sim.faults.states.world.groups import Groups
 from agents.sim.faults.states.world.history import StateRun
 from agents.sim.faults.states.world.topics import StateBroker
-from agents.sim.faults.world import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agents.sim.faults.broker import Place
-    from agents.sim.faults.process import Process
     from agents.sim.faults.states.schedule.scenario import Scenario
     from agents.sim.faults.states.world.history import Made
     from lineage.marks import Mark
 
+START = 1_000_000.0  # unix seconds
 _SLOW = 0.04  # share of messages with a long delay
 
 
@@ -35,7 +34,7 @@ class _Reader:
 
 
 class StateWorld:
-    """Has what `agents.sim.faults.world.World` gives to processes, and more."""
+    """What processes use. `agents.sim.faults.states.play` makes them, breaks them and says when all is over."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
@@ -149,12 +148,60 @@ class StateWorld:
     def ended(self, process: Process) -> None:
         raise NotImplementedError
 
-    def tenure(self, stage: str, partition: int, committed: int) -> int:  # noqa: ARG002 (as `World` has it)
-        """Record nothing: what a stage may take again is judged by its versions."""
-        return 0
 
-    def executed(self, *_: object) -> None:
-        """Record nothing."""
+class Process:
+    """One incarnation of a replica: it lives in virtual time, stands still, and dies."""
 
-    def committed(self, *_: object) -> None:
-        """Look for nothing."""
+    topic: str
+    core: Any  # a stage's or the gate's
+
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+        self.world = world
+        self.stage = stage
+        self.replica = replica
+        self.incarnation = world.next_incarnation()
+        self.alive = True
+        self.standing: list[Callable[[], None]] | None = None  # what comes while it stands still
+        self.positions: dict[int, int] = {}  # the next offset to take, by partition
+        self.after(world.scenario.commit_every, self._tick)
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something later, if the process still lives then; if it stands still, when it goes on."""
+
+        def come() -> None:
+            if self.standing is not None:
+                self.standing.append(what)
+            elif self.alive:
+                what()
+
+        self.world.at(self.world.now + seconds, come)
+
+    def fell_behind(self) -> None:
+        """Hear that a version log may have been compacted where it is read next."""
+
+    def revoke(self, partition: int) -> None:
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def idle(self) -> bool:
+        raise NotImplementedError
+
+    def stand_still(self) -> None:
+        self.standing = []
+
+    def fenced(self) -> None:
+        """Learn that another one has this one's place: let everything go, then end."""
+        for partition in tuple(self.positions):
+            self.revoke(partition)
+        self.die()
+
+    def die(self) -> None:
+        self.alive = False
+        self.standing = None
+
+    def _tick(self) -> None:
+        self.commit()
+        self.after(self.world.scenario.commit_every, self._tick)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.sim.faults.broker import Place, Record
-    from agents.sim.faults.process import Process
-    from agents.sim.faults.states.world.state_world import StateWorld
+    from agents.sim.faults.states.world.state_world import Process, StateWorld
 
 
 @dataclass(slots=True)
