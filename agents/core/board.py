@@ -41,7 +41,7 @@ SILENT_GRACE: Final = 0.5  # seconds beyond: a collection of garbage, or a broke
 
 _LONGEST: Final = 3600.0
 _MOST: Final = 1e9
-_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest", "transfer")
+_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest")
 _AMOUNTS: Final = (
     *("entered", "waits_seen", "batch", "recent_batch", "arrival_rate", "completion_rate", "backlog"),
     "replica",
@@ -65,7 +65,7 @@ def silence_of(period: float) -> float:
 
 
 def word_of(state: StageState, began_us: int) -> PlanWord:
-    """Make the word that tells a replica's state; of its batch waits goes a sketch."""
+    """Make the word that tells a replica's state; of its batch waits and hops goes a sketch."""
     return PlanWord(
         state.stage,
         state.replica,
@@ -86,7 +86,7 @@ def word_of(state: StageState, began_us: int) -> PlanWord:
         state.backlog,
         state.hbf,
         state.longest,
-        state.transfer,
+        sketch(state.hops),
     )
 
 
@@ -110,7 +110,7 @@ def state_of(word: PlanWord) -> StageState:
         hbf=word.hbf,
         span=word.span,
         longest=word.longest,
-        transfer=word.transfer,
+        hops=word.hops,
     )
 
 
@@ -182,7 +182,7 @@ class Board:
 
 
 def _implausible(word: PlanWord) -> str | None:
-    durations = [*(getattr(word, name) for name in _DURATIONS), *word.waits]
+    durations = [*(getattr(word, name) for name in _DURATIONS), *word.waits, *word.hops]
     amounts = [getattr(word, name) for name in _AMOUNTS]
     if not all(map(isfinite, (*durations, *amounts, word.drop_rate))):
         return NOT_A_NUMBER

@@ -296,9 +296,12 @@ class Engine:
         self._again(now + self.plan.period, self._synchronise)
 
     def _with_transfers(self, now: float, states: Mapping[str, list[StageState]]) -> dict[str, list[StageState]]:
-        ways = {name: transfer.seconds(now) for name, transfer in self._transfers.items()}
-        told = {stage: [replace(state, transfer=ways[stage]) for state in each] for stage, each in states.items()}
-        return told | {GATE: [StageState(GATE, 0, now, transfer=ways[GATE])]}
+        hops = {name: transfer.samples(now) for name, transfer in self._transfers.items()}
+        told = {
+            stage: [*(replace(state, hops=hops[stage]) for state in each[:1]), *each[1:]]
+            for stage, each in states.items()
+        }
+        return told | {GATE: [StageState(GATE, 0, now, hops=hops[GATE])]}
 
     # Scaling ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The gate's word for the stages: how long an outcome takes through it, which their estimates have to reach beyond.
 
-The gate is no stage and has no policy; of what a stage tells, it tells only the transfer. Its word goes out beside the
+The gate is no stage and has no policy; of what a stage tells, it tells only the hops. Its word goes out beside the
 transactions, by a producer of its own: what it says commits nothing, and may get lost.
 """
 
@@ -48,8 +48,8 @@ class Teller:
         if now - self._said < self._period:
             return
         span, self._said = min(now - self._said, self._period), now
-        transfer = self._metrics.transfer.seconds(now)
-        word = word_of(StageState(GATE, self._replica, now, span=span, transfer=transfer), self._began_us)
+        hops = self._metrics.transfer.samples(now)
+        word = word_of(StageState(GATE, self._replica, now, span=span, hops=hops), self._began_us)
         try:
             self._producer.produce(self._topic, encode_word(word), self._key, partition=0)
         except (BufferError, KafkaException) as error:
