@@ -14,9 +14,8 @@ import torch
 from checkpoint.capture import Capture
 from checkpoint.pages import Pages
 from checkpoint.state import load
-
-from .states import same
-from .test_staging import read_back
+from tests.unit.checkpoint.states import same
+from tests.unit.checkpoint.test_staging import read_back
 
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device (torch.cuda.is_available() is False): run where there is one"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from checkpoint import safetensors
 from checkpoint.state_files import MAX_TENSORS, read, written
 from lineage.errors import CheckpointError
+from tests.unit.checkpoint.states import same
 
-from .states import keys, same, states
+from .states import keys, states
 
 keyed_states = st.none() | st.dictionaries(keys.filter(bool), states, max_size=4)
 

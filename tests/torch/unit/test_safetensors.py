@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from checkpoint.safetensors import DTYPES, export, load
 from lineage.errors import CheckpointError
+from tests.unit.checkpoint.states import same
 
-from .states import same, states
+from .states import states
 
 
 def file_of(state, metadata=None):

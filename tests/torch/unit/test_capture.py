@@ -14,8 +14,9 @@ from checkpoint.pages import Pages
 from checkpoint.state import StateError
 from lineage.errors import CheckpointError
 from lineage.marks import Version
+from tests.unit.checkpoint.states import same
 
-from .states import same, states
+from .states import states
 
 
 def read_back(captured):

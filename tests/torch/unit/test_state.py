@@ -15,8 +15,9 @@ from checkpoint.state import StateError, digest, flatten, load, of_key, unflatte
 from lineage.errors import CheckpointError
 from lineage.replication import Entry
 from lineage.values.tensors import Bfloat16
+from tests.unit.checkpoint.states import same
 
-from .states import keys, same, states
+from .states import keys, states
 
 
 def back(state):
