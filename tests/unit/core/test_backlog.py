@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents.core.input_tail import InputTail
 from agents.core.request import Delivery
-from agents.core.stateful_share import StatefulShare
+from agents.core.stateful_stage import StatefulShare
 from agents.core.taken import Taken
 from checkpoint.notes import decode
 from lineage.limits import Limits

@@ -8,8 +8,7 @@ from agents.core.input_tail import InputTail
 from agents.core.released import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
-from agents.core.stateful_share import StatefulShare
-from agents.core.stateful_stage import StatefulCore
+from agents.core.stateful_stage import StatefulCore, StatefulShare
 from agents.sim.faults.schedule.scenario import Guards
 from agents.sim.faults.world.follower import Follower
 from checkpoint.dedup import HopLane, PartitionMemory
