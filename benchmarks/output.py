@@ -67,7 +67,7 @@ def ratio(value: float, base: float) -> float | None:
 def times(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"  # noqa: PLR2004
+    return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"
 
 
 def write_section(folder: Path, name: str, result: dict[str, Any], tables: Sequence[Table]) -> None:

@@ -45,7 +45,7 @@ def _ramp(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 def _on_off(seconds: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Two seconds on, three seconds nearly off."""
-    return np.where((np.arange(seconds) + int(rng.integers(0, 5))) % 5 < 2, 2.2, 0.2)  # noqa: PLR2004
+    return np.where((np.arange(seconds) + int(rng.integers(0, 5))) % 5 < 2, 2.2, 0.2)
 
 
 _RATES: dict[str, Rates] = {"mmpp": _switching, "flash-crowd": _flash, "ramp": _ramp, "on-off": _on_off}

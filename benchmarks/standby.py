@@ -33,6 +33,7 @@ from lineage.errors import SpillwayError
 from lineage.keys import partition_for
 from lineage.message import PREDICTION
 from producers.client import Client
+from producers.client.exchange import ClientClosedError
 from producers.connection import ClientSettings
 from topology.load import load
 
@@ -100,6 +101,8 @@ class Traffic:
 
     def _noter(self, partition: int, sent: float) -> Callable[[Future[Outcome]], None]:
         def note(future: Future[Outcome]) -> None:
+            if isinstance(future.exception(), ClientClosedError):
+                return  # the measurement was over before its outcome came
             outcome = future.result()
             pid = int(outcome.outputs["pid"]) if outcome.kind == PREDICTION else 0
             self.answers.append(Answer(partition, sent, time.monotonic(), pid))

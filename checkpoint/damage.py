@@ -1,14 +1,14 @@
-"""Damage in a shard's version log: records of the log's own that cannot be read, and how one comes to go on (rule 16).
+"""Damage in a shard's version log: records that cannot be read, and how the shard comes to go on (rule 16).
 
-Where a record cannot be read, a newest version, or the fence that makes others void, may stand; so nothing more of its
-shard is found durable, or dead by what it requires, and no reign begins. Invariants:
+Where a record cannot be read, a newest version, or the fence that makes others void, may have stood; so nothing more of
+its shard is found durable, or dead by what it requires, and no reign begins. Invariants:
 
 * A damaged *manifest* is passed once its key is tombstoned: the owner of an epoch does so when a version above it is
   durable, and whoever goes back to an older version on purpose does so too. A base alone does not pass it, as what it
   requires is in no other record.
 * A damaged *fence* is passed with the next base or manifest of a later epoch than any that was known before it, a
   damaged *base* with one of the same epoch, too: each has claimant and chain, which are all that was lost.
-* What a key says that is damaged itself counts for nothing: such a record is passed like a manifest.
+* Any other record, such as a stranger's, is passed like a manifest: by a tombstone of its key, or by going back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DamageError(CheckpointError):
             f"{damage.where}, under the key {damage.key.decode(errors='replace')!r:.80}, is damaged: {damage.why}. A "
             "newest version may stand there, so nobody goes on from an older one: take another member's copy (one that "
             "runs still replaces the record with its next durable version), or, where there is none, decide yourself "
-            "to go back (spillway state rewind)"
+            "to go back (spillway state rewind); a stranger's record goes with a tombstone of its key"
         )
         self.damage = damage
 

@@ -102,7 +102,7 @@ class VersionLog:
     def recent(self, history: History) -> int:
         """Give the first epoch of a history that the newest one starts from whose link is not old (`LINK_SECONDS`).
 
-        By the clocks of the claimants; a fence without a time is not old.
+        By the times at which the broker appended the fences; one without a time is not old.
         """
         now = self._fenced_us.get(self.epoch, 0)
         for (epoch, _), (following, _) in pairwise(history.links):

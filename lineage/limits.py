@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from lineage import reasons
 from lineage.errors import UsageError, WireError
 
+MAX_QUANTILES = 64  # of one summary in a replica's word
+
 _NUMPY_RANK = 64
 _LETTER_BYTES = 64 << 10
 _DEEPEST = 100  # the decoders recurse once a level; the interpreter's own limit is 1,000

@@ -8,11 +8,10 @@ Every function gives a list of problems, empty when all is well.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import chain, combinations, pairwise, product
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable
 
 PREDICTION = "prediction"
 
@@ -60,73 +59,3 @@ def repetition_problems(executions: Iterable[tuple[str, str, Any]], replaced: Co
                 f"{request_id}: executed by {len(processes)} processes of {stage}, none of which was replaced"
             )
     return problems
-
-
-class ExecutionLike(Protocol):
-    """One request in one started batch; `sequence` is the offset that it had in the stage's input."""
-
-    stage: str
-    request_id: str
-    partition: int
-    sequence: int
-    tenure: int
-
-
-class TenureLike(Protocol):
-    """One assignment of a partition to a process, numbered in order; `committed` is where it started."""
-
-    committed: int
-
-
-def execution_problems(executions: Iterable[ExecutionLike], tenures: Mapping[int, TenureLike]) -> list[str]:
-    """Check that within one assignment of a partition a query is executed once, and that a later assignment executes
-    again only what was not committed when it began.
-    """
-    by_query: dict[tuple[str, str], list[ExecutionLike]] = defaultdict(list)
-    for execution in executions:
-        by_query[execution.stage, execution.request_id].append(execution)
-    problems = []
-    for (stage, request_id), times in sorted(by_query.items()):
-        times.sort(key=lambda execution: execution.tenure)
-        for earlier, later in pairwise(times):
-            if earlier.tenure == later.tenure:
-                problems.append(f"{request_id}: executed twice by {stage} in one assignment")
-            elif earlier.sequence < tenures[later.tenure].committed:
-                problems.append(f"{request_id}: executed by {stage}, committed, and executed again")
-    return problems
-
-
-class Routes(Protocol):
-    """What the oracle needs of a pipeline's graph."""
-
-    predecessors: Mapping[str, tuple[str, ...]]
-
-    def is_join(self, stage: str) -> bool: ...
-    def expected(self, stage: str, path: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]: ...
-    def terminals(self, path: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]: ...
-
-
-def values(
-    graph: Routes, rules: Mapping[str, tuple[str, str]], path: Mapping[str, tuple[str, ...]], stage: str, query: Any
-) -> set[Any]:
-    """Compute what `stage` may give for a query, where each stage wraps what it got: (stage, value), or at a join
-    (stage, ((predecessor, value), ...)). `rules` has each join's mode and what it does on a loss.
-    """
-    before = graph.predecessors[stage]
-    if not before:
-        return {(stage, query)}
-    if not graph.is_join(stage):
-        return {(stage, value) for value in values(graph, rules, path, before[0], query)}
-    expected = sorted(graph.expected(stage, path))
-    mode, on_loss = rules[stage]
-    if mode == "any":
-        groups: Iterable[tuple[str, ...]] = [(name,) for name in expected]
-    elif on_loss == "partial":
-        groups = chain.from_iterable(combinations(expected, size) for size in range(1, len(expected) + 1))
-    else:
-        groups = [tuple(expected)]
-    found = set()
-    for group in groups:
-        for parts in product(*(values(graph, rules, path, name, query) for name in group)):
-            found.add((stage, tuple(zip(group, parts, strict=True))))
-    return found

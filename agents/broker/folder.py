@@ -51,6 +51,7 @@ class RunningBroker:
     pid: int
     created: float
     port: int
+    left: bool = False  # by the process that kept it, to whoever adopts it
 
     @property
     def bootstrap(self) -> str:

@@ -2,8 +2,8 @@
 
 A script of the standard library alone, started as `python -I -S guard.py LOG COMMAND...`. Its standard input is a pipe
 whose other end the asking process holds: when that closes, because the process ended in whatever way, the command is
-stopped. It prints the command's process id, and exits as the command does. On Linux the kernel also ends the command
-when the guard itself is killed.
+stopped, unless a byte came before: then the command goes on. It prints the command's process id, and exits as the
+command does. On Linux the kernel also ends the command when the guard itself is killed.
 """
 
 import ctypes
@@ -47,11 +47,15 @@ def main() -> int:
         )
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     print(child.pid, flush=True)  # into the pipe that the asking process reads
+    watched = [0]
     while child.poll() is None:
-        ready, _, _ = select.select([sys.stdin, _WAKEUP[0]], [], [], _POLL_SECONDS)
+        ready, _, _ = select.select([*watched, _WAKEUP[0]], [], [], _POLL_SECONDS)
         if _WAKEUP[0] in ready:
             os.read(_WAKEUP[0], 64)
-        if sys.stdin in ready or os.getppid() != asker:
+        if 0 in ready and os.read(0, 1):
+            watched = []
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # whoever reads what the asking process says sees it end
+        elif watched and (0 in ready or os.getppid() != asker):
             _stop(child)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 

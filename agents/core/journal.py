@@ -1,280 +1,200 @@
-"""A record of every call into a core, with its `now`, and of what the core then asked for.
+"""A record of the calls into a core and of its answers, and a replay that gives the calls to a new core and compares.
 
-A journal is a text of JSON lines, `[call, arguments...]`; the first line says what it is of. Payloads are left out:
-no core reads them. `agents.core.replay` gives the calls to a new core and compares.
+A journal is a text of JSON lines, `[call, answer, arguments by name]`; the first line says what it is of. Payloads are
+left out: no core reads them. A driver that is to keep one wraps its core in `Recorded`.
 
-A driver that is to keep a journal makes `JournaledStage` or `JournaledGate` in place of the core; without one, nothing
-is spent.
+Invariant: a core is a function of its calls. A new core of the same make, given the recorded calls, asks for the same
+batches and messages, commits the same offsets and releases the same outcomes.
 
-It has the moments at which the logs of states had news (`durability_changed`), but not the news, nor the marks of
-messages. So of a core behind a stateful stage it is a record to read; `replay` stops where what it lacks mattered.
+A journal has the moments at which the logs of states had news (`durability_changed`), but not the news, nor the marks
+of messages. So of a core behind a stateful stage it is a record to read; `replay` stops where what it lacks mattered.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import Ok
+from agents.core.actions import Emit, Failed, Ok, Work
+from agents.core.batching import Batch
 from agents.core.gate import GATE, GateCore
+from agents.core.loss import Loss
+from agents.core.outcomes import Release
 from agents.core.policy import StageState
+from agents.core.refetch import Fetch
+from agents.core.request import Delivery
 from agents.core.stage import StageCore
+from lineage.errors import UsageError
+from lineage.hops import Hop
+from lineage.message import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
-    from agents.core.actions import Emit, Result
-    from agents.core.batching import Batch
-    from agents.core.loss import Loss
-    from agents.core.outcomes import Release
-    from agents.core.refetch import Fetch
-    from agents.core.request import Delivery
-    from checkpoint.dedup import Span
-
-VERSION = 4
-_STATE = tuple(field.name for field in fields(StageState))
+VERSION = 5
+CALLS = frozenset({
+    "acked", "acked_all", "advance", "assign", "collect", "commits", "committed", "complete", "deliver",
+    "durability_changed", "fail", "fetched", "recall", "remember", "report", "revoke", "skip", "take_emits",
+    "take_fetches", "take_runs", "tick", "written",
+})  # fmt: skip
 
 
-class _Lines:
-    """Writes a journal's lines."""
+@dataclass(slots=True, frozen=True)
+class _Report:
+    """What the gate looks at in a payload."""
 
-    __slots__ = ("_encode", "_write")
+    outcome: Outcome
 
-    def __init__(self, write: Callable[[str], object], who: str) -> None:
+
+# What is recorded of each type. Those of `_MADE` are made from it again.
+_SAID: dict[type, tuple[str, ...]] = {
+    Delivery: (
+        "request_id", "partition", "offset", "sent", "deadline", "predecessor", "hop", "path", "lost", "appended",
+        "payload", "kind", "size",
+    ),
+    Hop: ("stage", "epoch", "partition", "sequence", "committed"),
+    Ok: ("payloads", "chosen"),
+    Failed: ("reason", "text"),
+    Loss: ("kind", "reason", "text"),
+    Fetch: ("partition", "offset"),
+    StageState: tuple(field.name for field in fields(StageState)),
+    Outcome: ("kind", "reason"),
+    _Report: ("outcome",),
+    Batch: ("instance", "requests"),
+    Work: ("request_id",),
+    Emit: ("kind", "destination", "request_id", "partition", "hop", "path", "lost", "loss"),
+    Release: ("request_id", "partition", "outcome", "good"),
+}  # fmt: skip
+_MADE = {f"@{kind.__name__}": kind for kind in (Delivery, Hop, Failed, Loss, Fetch, StageState, Outcome, _Report)}
+_GIVEN = "@given"  # a batch or message that the core gave before, by its number
+
+
+class _Packer:
+    """Packs values as JSON has them, and numbers the batches and messages that a core gives, until they come back."""
+
+    def __init__(self) -> None:
+        self._numbered = 0
+        self._numbers: dict[int, int] = {}  # by id
+        self._given: dict[int, Any] = {}  # by number
+
+    def answer(self, value: Any) -> Any:
+        for one in value if isinstance(value, list) else ():
+            if isinstance(one, Batch | Emit):
+                self._numbers[id(one)], self._given[self._numbered] = self._numbered, one
+                self._numbered += 1
+        return _packed(value)
+
+    def argument(self, value: Any, name: str) -> Any:
+        if isinstance(value, Batch | Emit):
+            number = self._numbers.pop(id(value))
+            del self._given[number]
+            return {_GIVEN: number}
+        if isinstance(value, list | tuple):
+            return [self.argument(one, name) for one in value]
+        return _packed(value, name)
+
+    def unpacked(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(self.unpacked(one) for one in value)
+        if not isinstance(value, dict):
+            return value
+        for name, said in value.items():
+            if name == _GIVEN:
+                return self._given.pop(said)
+            if name == "@Ok":
+                return Ok(dict.fromkeys(said[0]), self.unpacked(said[1]))
+            if name in _MADE:
+                made = _MADE[name]
+                return made(**dict(zip(_SAID[made], map(self.unpacked, said), strict=True)))
+        return {name: self.unpacked(said) for name, said in value.items()}
+
+
+def _packed(value: Any, name: str = "") -> Any:
+    if name == "payload":
+        value = _Report(value.outcome) if hasattr(value, "outcome") else None
+    elif name == "payloads":
+        value = list(value)
+    if isinstance(value, Enum):
+        return value.value
+    said = _SAID.get(type(value))
+    if said is not None:
+        return {f"@{type(value).__name__}": [_packed(getattr(value, one), one) for one in said]}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_packed(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _packed(one) for key, one in value.items()}
+    return value
+
+
+def _who(core: StageCore | GateCore) -> str:
+    return core.stage if isinstance(core, StageCore) else GATE
+
+
+class Recorded:
+    """A core, and a journal of the calls into it; all else of the core is had through it, too."""
+
+    def __init__(self, core: StageCore | GateCore, write: Callable[[str], object]) -> None:
+        """`write` is called with each line."""
+        self._core = core
         self._write = write
+        self._packer = _Packer()
         self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-        self("journal", VERSION, who)
+        self._line("journal", VERSION, _who(core))
 
-    def __call__(self, call: str, *arguments: Any) -> None:
-        self._write(self._encode((call, *arguments)) + "\n")
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._core, name)
+        if name not in CALLS:
+            return method
+        bind, packer = signature(method).bind, self._packer
 
+        def called(*given: Any, **named: Any) -> Any:
+            bound = bind(*(one if not hasattr(one, "__next__") else list(one) for one in given), **named)
+            arguments = {name: packer.argument(one, name) for name, one in bound.arguments.items()}
+            answer = method(*bound.args, **bound.kwargs)
+            if answer or not name.startswith("take_"):  # else there was nothing to take
+                self._line(name, packer.answer(answer), arguments)
+            return answer
 
-class JournaledStage(StageCore):
-    """A stage's core that writes down its calls."""
+        self.__dict__[name] = called
+        return called
 
-    def __init__(self, *arguments: Any, journal: Callable[[str], object], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._log = _Lines(journal, self.stage)
-        self._numbers: dict[int, int] = {}  # id of an emit that is not acknowledged -> its number
-        self._taken = 0
-
-    def assign(self, partition: int, committed: int, note: str = "") -> tuple[Span, ...]:
-        self._log("assign", partition, committed, note)
-        return super().assign(partition, committed, note)
-
-    def remember(self, delivery: Delivery) -> None:
-        self._log("remember", packed(delivery))
-        super().remember(delivery)
-
-    def revoke(self, now: float, partition: int) -> None:
-        self._log("revoke", now, partition)
-        super().revoke(now, partition)
-
-    def committed(self, partition: int, offset: int) -> None:
-        self._log("committed", partition, offset)
-        super().committed(partition, offset)
-
-    def commits(self) -> dict[int, tuple[int, str]]:
-        commits = super().commits()
-        self._log("commits", sorted([p, *place] for p, place in commits.items()))
-        return commits
-
-    def deliver(self, now: float, delivery: Delivery) -> None:
-        self._log("deliver", now, packed(delivery))
-        super().deliver(now, delivery)
-
-    def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
-        self._log("fail", now, packed(delivery), reason, text)
-        super().fail(now, delivery, reason, text)
-
-    def durability_changed(self, now: float) -> None:
-        self._log("durability_changed", now)
-        super().durability_changed(now)
-
-    def advance(self, now: float) -> None:
-        self._log("advance", now)
-        super().advance(now)
-
-    def complete(self, now: float, batch: Batch, results: Sequence[Result], executed: float) -> None:
-        self._log("complete", now, batch.instance, [packed_result(result) for result in results], executed)
-        super().complete(now, batch, results, executed)
-
-    def report(self, now: float) -> StageState | None:
-        state = super().report(now)
-        self._log("report", now, None if state is None else state_digest(state))
-        return state
-
-    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        told = {stage: [packed_state(state) for state in replicas] for stage, replicas in states.items()}
-        self._log("tick", now, told)
-        super().tick(now, states)
-
-    def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        self._log(
-            "fetched",
-            now,
-            [fetch.partition, fetch.offset],
-            None if loss is None else [loss.kind, loss.reason, loss.text],
-        )
-        super().fetched(now, fetch, payload, loss)
-
-    def take_fetches(self) -> list[Fetch]:
-        fetches = super().take_fetches()
-        if fetches:
-            self._log("fetches", [[fetch.partition, fetch.offset] for fetch in fetches])
-        return fetches
-
-    def acked(self, emit: Emit) -> None:
-        self.acked_all((emit,))
-
-    def acked_all(self, emits: Iterable[Emit]) -> None:
-        emits = list(emits)
-        self._log("acked", [self._numbers.pop(id(emit)) for emit in emits if id(emit) in self._numbers])
-        super().acked_all(emits)
-
-    def take_runs(self) -> list[Batch]:
-        runs = super().take_runs()
-        if runs:
-            self._log("runs", runs_digest(runs))
-        return runs
-
-    def take_emits(self) -> list[Emit]:
-        emits = super().take_emits()
-        if emits:
-            self._log("emits", [emit_digest(emit) for emit in emits])
-            for emit in emits:
-                self._numbers[id(emit)] = self._taken
-                self._taken += 1
-        return emits
+    def _line(self, *what: Any) -> None:
+        self._write(self._encode(what) + "\n")
 
 
-class JournaledGate(GateCore):
-    """A gate's core that writes down its calls."""
+@dataclass(slots=True, frozen=True)
+class Difference:
+    """The first line of a journal at which the replayed core did something else."""
 
-    def __init__(self, *arguments: Any, journal: Callable[[str], object], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._log = _Lines(journal, GATE)
+    line: int
+    call: str
+    recorded: Any
+    replayed: Any
 
-    def assign(self, partition: int, committed: int, note: str = "") -> tuple[tuple[Span, ...], int]:
-        self._log("assign", partition, committed, note)
-        return super().assign(partition, committed, note)
-
-    def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
-        self._log("recall", partition, offset, request_id, sent, appended)
-        super().recall(partition, offset, request_id, sent, appended)
-
-    def remember(self, delivery: Delivery) -> None:
-        self._log("remember", packed(delivery))
-        super().remember(delivery)
-
-    def revoke(self, partition: int) -> None:
-        self._log("revoke", partition)
-        super().revoke(partition)
-
-    def deliver(self, now: float, delivery: Delivery) -> None:
-        outcome = delivery.payload.outcome
-        self._log("deliver", now, packed(delivery), [outcome.kind, outcome.reason])
-        super().deliver(now, delivery)
-
-    def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        said = [payload.outcome.kind, payload.outcome.reason]
-        self._log(
-            "fetched",
-            [fetch.partition, fetch.offset],
-            said,
-            None if loss is None else [loss.kind, loss.reason, loss.text],
-        )
-        super().fetched(fetch, payload, loss)
-
-    def take_fetches(self) -> list[Fetch]:
-        fetches = super().take_fetches()
-        if fetches:
-            self._log("fetches", [[fetch.partition, fetch.offset] for fetch in fetches])
-        return fetches
-
-    def skip(self, partition: int, offset: int) -> None:
-        self._log("skip", partition, offset)
-        super().skip(partition, offset)
-
-    def durability_changed(self, now: float) -> None:
-        self._log("durability_changed", now)
-        super().durability_changed(now)
-
-    def advance(self, now: float) -> None:
-        self._log("advance", now)
-        super().advance(now)
-
-    def collect(self, now: float, limit: int = 10_000) -> list[Release]:
-        releases = super().collect(now, limit)
-        self._log("collect", now, limit, [release_digest(release) for release in releases])
-        return releases
-
-    def commits(self) -> dict[int, tuple[int, str]]:
-        commits = super().commits()
-        self._log("commits", sorted([p, *place] for p, place in commits.items()))
-        return commits
-
-    def written(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
-        self._log("written", partition, offset, request_id, sent, appended)
-        super().written(partition, offset, request_id, sent, appended)
-
-    def committed(self, partition: int, offset: int) -> None:
-        self._log("committed", partition, offset)
-        super().committed(partition, offset)
+    def __str__(self) -> str:
+        return f"line {self.line}, {self.call}: recorded {self.recorded!r}, replayed {self.replayed!r}"
 
 
-def packed(delivery: Delivery) -> list[Any]:
-    hop = delivery.hop
-    return [
-        delivery.request_id,
-        delivery.partition,
-        delivery.offset,
-        delivery.sent,
-        delivery.deadline,
-        delivery.predecessor,
-        None if hop is None else [hop.stage, hop.epoch, hop.partition, hop.sequence, hop.committed],
-        delivery.path,
-        delivery.lost,
-        delivery.appended,
-        delivery.kind,
-        delivery.size,
-    ]
+def replay(lines: Iterable[str], core: StageCore | GateCore) -> Difference | None:
+    """Give the recorded calls to a new core; None if it answers the same all along.
 
-
-def packed_result(result: Result) -> list[Any]:
-    if isinstance(result, Ok):
-        return [list(result.payloads), result.chosen]
-    return [result.reason, result.text]
-
-
-def packed_state(state: StageState) -> list[Any]:
-    """Give all that a state says, in the order of its fields."""
-    return [list(state.waits) if name == "waits" else getattr(state, name) for name in _STATE]
-
-
-def state_digest(state: StageState) -> list[Any]:
-    """Give what a state says, but of its batch waits only how many there are: there may be thousands."""
-    return [len(state.waits) if name == "waits" else getattr(state, name) for name in _STATE]
-
-
-def runs_digest(runs: list[Batch]) -> list[Any]:
-    return [[run.instance, [request.request_id for request in run.requests]] for run in runs]
-
-
-def emit_digest(emit: Emit) -> list[Any]:
-    hop = emit.hop
-    return [
-        emit.kind.value,
-        emit.destination,
-        emit.request_id,
-        emit.partition,
-        [hop.epoch, hop.sequence, hop.committed],
-        emit.path,
-        emit.lost,
-        None if emit.loss is None else emit.loss.reason,
-    ]
-
-
-def release_digest(release: Release) -> list[Any]:
-    return [release.request_id, release.partition, release.outcome.kind, release.outcome.reason, release.good]
+    Raises UsageError for a text that is no journal of such a core.
+    """
+    packer, who = _Packer(), _who(core)
+    for number, line in enumerate(lines, start=1):
+        call, recorded, arguments = json.loads(line)
+        if number == 1:
+            if [call, recorded, arguments] != ["journal", VERSION, who]:
+                raise UsageError(f"this is no journal of {who!r} in version {VERSION}: it begins with {line[:80]!r}")
+            continue
+        if call not in CALLS:
+            raise UsageError(f"line {number} of this journal of {who!r} has a call that no core takes: {line[:80]!r}")
+        answer = getattr(core, call)(**{name: packer.unpacked(one) for name, one in arguments.items()})
+        done = json.loads(json.dumps(packer.answer(answer)))
+        if recorded != done:
+            return Difference(number, call, recorded, done)
+    return None

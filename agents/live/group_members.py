@@ -7,8 +7,10 @@ it is asked: it frees the request, and answers it afterwards.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
@@ -20,10 +22,11 @@ from agents.live.admin import ANSWER_SECONDS
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from producers.connection import ClientSettings
 
+_T = TypeVar("_T")
 _GROUP = 0  # the kind of coordinator
 _REQUEST_MS = 2_000  # a node that stands still is given up after this, and another is asked
 _RETRY_SECONDS = 0.1
@@ -38,36 +41,74 @@ class GroupMember:
     partitions: tuple[int, ...]
 
 
-def members_of(settings: ClientSettings, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
-    """The members of each group, in which nobody reads more than one topic; none where there is no such group.
+class GroupMembers:
+    """Asks who is in groups in which nobody reads more than one topic, by one client for as long as that is answered.
 
-    Raises `BrokerError` where a coordinator does not answer within `ANSWER_SECONDS`.
+    For one thread at a time.
     """
-    asking = asyncio.wait_for(_ask(settings.aiokafka(), groups), ANSWER_SECONDS)
-    try:
-        return asyncio.run(asking)
-    except (TimeoutError, OSError) as error:
-        raise BrokerError(
-            f"nobody says within {ANSWER_SECONDS:g} s who is in the groups {', '.join(groups)}"
-        ) from error
 
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._runner: asyncio.Runner | None = None
+        self._client: AIOKafkaClient | None = None
 
-async def _ask(connection: dict[str, Any], groups: Sequence[str]) -> dict[str, list[GroupMember]]:
-    client = AIOKafkaClient(**connection, request_timeout_ms=_REQUEST_MS)
-    try:
-        await _patiently(client.bootstrap)
-        return {group: await _patiently(lambda each=group: _describe(client, each)) for group in groups}
-    finally:
-        await client.close()
+    def ask(self, groups: Sequence[str]) -> Mapping[str, Sequence[GroupMember]]:
+        """The members of each group, none where there is no such group.
 
-
-async def _patiently(question: Any) -> Any:
-    """Ask until there is an answer, for whoever bounds the time: by a node that is gone, or coordinates no more."""
-    while True:
+        A group is left out where its coordinator does not answer within `ANSWER_SECONDS`. Raises `BrokerError` where
+        none does, or one refuses.
+        """
+        self._runner = self._runner or asyncio.Runner()
         try:
-            return await question()
-        except KafkaError:
-            await asyncio.sleep(_RETRY_SECONDS)
+            found = self._runner.run(self._ask(groups))
+        except KafkaError as error:
+            self.close()
+            raise BrokerError(
+                f"the cluster refuses to tell who is in the groups {', '.join(groups)}: {error!r}; the user of the "
+                "client settings needs the right to DESCRIBE groups"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        told = {group: members for group, members in zip(groups, found, strict=True) if members is not None}
+        if groups and not told:
+            self.close()
+            raise BrokerError(f"nobody says within {ANSWER_SECONDS:g} s who is in the groups {', '.join(groups)}")
+        return told
+
+    def close(self) -> None:
+        runner, client = self._runner, self._client
+        self._runner = self._client = None
+        if runner is not None:
+            with runner:
+                if client is not None:
+                    runner.run(client.close())
+
+    async def _ask(self, groups: Sequence[str]) -> list[list[GroupMember] | None]:
+        client = self._client
+        if client is None:
+            client = self._client = AIOKafkaClient(**self._settings.aiokafka(), request_timeout_ms=_REQUEST_MS)
+            await _patiently(client.bootstrap)
+            if not client.cluster.brokers():
+                return [None] * len(groups)
+        return await asyncio.gather(*(_patiently(partial(_describe, client, group)) for group in groups))
+
+
+async def _patiently(question: Callable[[], Awaitable[_T]]) -> _T | None:
+    """Ask until there is an answer: by a node that is gone, or coordinates no more; None where the time is over.
+
+    Raises at once what asking again does not change.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while True:
+                try:
+                    return await question()
+                except KafkaError as error:
+                    if not error.retriable:
+                        raise
+                await asyncio.sleep(_RETRY_SECONDS)
+    return None
 
 
 async def _describe(client: AIOKafkaClient, group: str) -> list[GroupMember]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from producers.cluster import ProducerLog
+from producers.cluster import ID_SECONDS, ProducerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -98,7 +98,7 @@ class Output:
     async def know(self, topics: Iterable[str]) -> None:
         """Learn where the topics' partitions are, now and every few minutes, so that first messages leave at once.
 
-        Returns when the producer has its id as well, without which nothing is sent; after `_LOOK_UP` seconds anyhow.
+        Returns when the producer has its id as well, without which nothing is sent; after `ID_SECONDS` anyhow.
 
         Else librdkafka asks when it is given the first message for a topic, and where something comes in between, asks
         again .1 s later, then .2 s, and so on: of new producers 1 in 100 took 40 to 100 ms. What was looked up and not
@@ -106,7 +106,7 @@ class Output:
         """
         self._known = tuple(topics)
         await self._loop.run_in_executor(None, self._look_up)
-        deadline = self._loop.time() + _LOOK_UP
+        deadline = self._loop.time() + ID_SECONDS
         while not self._said.has_id and not self._closed and self._loop.time() < deadline:
             self._producer.poll(0)
             await asyncio.sleep(_COLLECT)

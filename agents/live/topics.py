@@ -10,9 +10,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from agents.live.admin import Admin
+from agents.live.spans import offsets
 from lineage.errors import BrokerError, TopicError, UsageError
 from producers.cluster import noting, unreachable
 from topology.durable import meaning
@@ -125,6 +127,13 @@ def present(settings: ClientSettings, names: Iterable[str]) -> list[str]:
     return [name for name in names if _usable(listed.get(name))]
 
 
+def written(settings: ClientSettings, topic: str, partitions: int) -> bool:
+    """Whether anything was ever written to a topic. Raises BrokerError."""
+    admin = Admin(settings.confluent())
+    either = IsolationLevel.READ_UNCOMMITTED
+    return any(offsets(admin, topic, range(partitions), OffsetSpec.latest(), either, _REQUEST_SECONDS).values())
+
+
 def delete(settings: ClientSettings, names: Sequence[str], groups: Sequence[str]) -> None:
     """Delete topics, and the consumer groups first, whose offsets would mean nothing to new ones.
 
@@ -180,7 +189,10 @@ def _present(
 def _create(admin: AdminClient, missing: Sequence[TopicRequirement], settings: ClientSettings) -> tuple[str, ...]:
     if not missing:
         return ()
-    wanted = [NewTopic(topic.name, topic.partitions, _CLUSTER_DEFAULT, config=dict(topic.config)) for topic in missing]
+    wanted = [
+        NewTopic(topic.name, topic.partitions, _CLUSTER_DEFAULT, config={**topic.config, **topic.wished})
+        for topic in missing
+    ]
     created = []
     for name, future in admin.create_topics(wanted, request_timeout=_REQUEST_SECONDS).items():
         try:

@@ -15,7 +15,8 @@ And where they apply:
   `compute` and `update` take a mapping of their queries' keys to states, and `update` returns one of the same keys.
 
 And it may promise, by `fixed_state = True`, that the arrays which `initialize` makes stay in its states as they are in
-name, dtype and shape. A state in the log that another model has made is then refused before anything is served.
+name, dtype and shape. A state in the log that another model has made is then refused before anything is served. Of a
+model that does not say, an update with its `example()` is tried; `fixed_state = False` says that they may change.
 
 What `compute` has found for `update` (gradients, new hidden states) may wait on the model itself: the update of a batch
 is the next call after its compute, or never comes. Nothing else may: a state that comes from the log, or an older one

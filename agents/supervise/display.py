@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from agents.supervise.table import Row, line, table
 
@@ -41,7 +42,7 @@ class Display:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(Text(text))  # without markup for the text alone: options go for the live table as well
 
     def ready(self) -> None:
         if self._live is not None and sys.stdout.isatty():

@@ -7,6 +7,8 @@ commits the durable position that it follows, so that one which hangs is seen as
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from agents.live.admin import ANSWER_SECONDS, Admin
 from agents.live.committed import GroupOffsets
-from agents.live.group_members import members_of
+from agents.live.group_members import GroupMembers
 from agents.live.groups import group_id, member_label, member_of, replica_of
 from agents.live.inputs import writes_transactions
 from agents.supervise.child import GATE
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from agents.live.group_members import GroupMember
     from producers.connection import ClientSettings
     from topology.load import Pipeline
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +69,31 @@ class KafkaGroups:
     """Looks at the groups of one pipeline; `watched` has them by their names without the pipeline's."""
 
     def __init__(self, settings: ClientSettings, pipeline: str, watched: Mapping[str, Watched]) -> None:
-        self._settings = settings
+        self._members = GroupMembers(settings)
         self._admin = Admin(settings.confluent())
         self._pipeline = pipeline
         self._watched = watched
         self._committed = {group: GroupOffsets(settings.confluent(), group_id(pipeline, group)) for group in watched}
 
     def look(self, groups: Sequence[str]) -> dict[str, GroupSight]:
-        """Every group now. Raises `BrokerError` where the broker does not say."""
+        """Every group now, but those whose coordinators do not answer.
+
+        Raises `BrokerError` where the broker does not say.
+        """
         try:
             return self._admin.once(lambda client: self._look(client, groups))
         except KafkaException as error:
             raise BrokerError(error.args[0].str()) from error
 
+    def close(self) -> None:
+        self._members.close()
+        for committed in self._committed.values():
+            committed.close()
+
     def _look(self, client: AdminClient, groups: Sequence[str]) -> dict[str, GroupSight]:
         owners = self._owners(groups)
-        committed = {group: self._offsets_of(group) for group in groups}
+        committed = self._committed_of(list(owners))
+        groups = list(committed)
         ends = self._offsets(client, groups, OffsetSpec.latest())
         begins = self._offsets(client, groups, OffsetSpec.earliest())
         return {
@@ -101,6 +114,25 @@ class KafkaGroups:
         """Whether whoever reads a partition has stopped it, as its log lost what comes next: nobody can move it."""
         return is_lost(None if committed < 0 else committed, bounds, markers=self._watched[group].markers)
 
+    def _committed_of(self, groups: Sequence[str]) -> dict[str, dict[int, int]]:
+        """What each group has committed, asked together: one coordinator that stands still holds up no other's answer.
+
+        Raises `KafkaException` where none answers.
+        """
+        found: dict[str, dict[int, int]] = {}
+        silent: KafkaException | None = None
+        with ThreadPoolExecutor(max(1, len(groups))) as pool:
+            asked = {group: pool.submit(self._offsets_of, group) for group in groups}
+            for group, answer in asked.items():
+                try:
+                    found[group] = answer.result()
+                except KafkaException as error:
+                    silent = error
+                    log.warning("cannot see what %s has committed: %s", group, error.args[0].str())
+        if silent is not None and not found:
+            raise silent
+        return found
+
     def _offsets_of(self, group: str) -> dict[int, int]:
         watched = self._watched[group]
         return self._committed[group].once(watched.topic, watched.partitions, ANSWER_SECONDS)
@@ -117,9 +149,7 @@ class KafkaGroups:
         found = {group: _Owners.alone(watched) for group, watched in alone.items()}
         names = {group_id(self._pipeline, group): group for group in groups if group not in found}
         if names:
-            found |= {
-                names[name]: _Owners(members) for name, members in members_of(self._settings, list(names)).items()
-            }
+            found |= {names[name]: _Owners(members) for name, members in self._members.ask(list(names)).items()}
         return found
 
 

@@ -1,7 +1,11 @@
-"""The Kafka that a served pipeline brings along: started for it, started again when it dies, ended with it."""
+"""The Kafka that a served pipeline brings along: started for it, started again when it dies, ended with it.
+
+Who is taken over leaves it to the successor, which uses it already and keeps it from then on.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING
 from agents.broker import EmbeddedCluster
 from agents.broker.folder import DataFolder
 from agents.broker.settings import DEFAULT_PORT
+from agents.supervise.ownership import TakenOverError
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -19,22 +24,33 @@ if TYPE_CHECKING:
 
 _MOST_DEATHS = 3
 _WINDOW_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 
 
 class KeptBroker:
     """A broker, or a cluster of them, at one address while the pipeline is served. `keep` is called now and then."""
 
-    def __init__(self, cluster: EmbeddedCluster | None, bootstrap: str, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: EmbeddedCluster, bootstrap: str, say: Callable[[str], None]) -> None:
         self.bootstrap = bootstrap
-        self.nodes = cluster.nodes if cluster is not None else []  # none where somebody else keeps them
+        self.nodes: list[EmbeddedBroker] = []  # none while somebody else keeps them
+        self._cluster = cluster
+        self._looked_at = -math.inf
         self._say = say
         self._deaths: defaultdict[str, list[float]] = defaultdict(list)
 
     def keep(self, now: float) -> None:
         """Start again what died. Raises `BrokerError` if it cannot be started, or died too often."""
+        if not self.nodes and now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self.adopt()
         for node in self.nodes:
             if node.pid is None:
                 self._revive(node, now)
+
+    def adopt(self) -> None:
+        if self._cluster.adopt():
+            self.nodes = self._cluster.nodes
+            self._say(f"the Kafka at {self.bootstrap} was left here: it ends with this process")
 
     def _revive(self, node: EmbeddedBroker, now: float) -> None:
         who = f"Kafka's node {node.seat.node}" if node.seat is not None else "Kafka"
@@ -61,10 +77,21 @@ def kept_broker(
 ) -> Iterator[KeptBroker]:
     """What runs on the folder already, or one broker, or the folder's cluster, until the end of the context."""
     running = DataFolder(data_dir).bootstrap()
+    cluster = EmbeddedCluster(data_dir, port=port, cache_dir=cache_dir, notice=say)
+    kept = KeptBroker(cluster, running or cluster.start().bootstrap, say)
     if running is not None:
         say(f"using the Kafka that runs at {running}")
-        yield KeptBroker(None, running, say)
-        return
-    with EmbeddedCluster(data_dir, port=port, cache_dir=cache_dir, notice=say) as cluster:
+        kept.adopt()
+    else:
+        kept.nodes = cluster.nodes
         say(f"started Kafka at {cluster.bootstrap} in {cluster.start_seconds:.1f} s (data in {cluster.folder.path})")
-        yield KeptBroker(cluster, cluster.bootstrap, say)
+    try:
+        yield kept
+    except TakenOverError:
+        if kept.nodes:
+            cluster.leave()
+            kept.nodes = []
+        raise
+    finally:
+        if kept.nodes:
+            cluster.stop()

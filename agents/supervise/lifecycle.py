@@ -86,9 +86,10 @@ class RestartPolicy:
     went to take over has its successor after `lent_delay`: loading it must not take the processor from what is taken
     over.
 
-    Restarts never end once the pipeline has been ready as a whole, unless `give_up` is set: then the death that makes
-    so many count is the last. Before that moment somebody waits to hear whether the pipeline can be served at all:
-    there `max_deaths` is the end, and `first_tries` for a child that has never been ready itself.
+    Restarts never end once the pipeline has been ready as a whole, or if it had answered queries before, unless
+    `give_up` is set: then the death that makes so many count is the last. Before that moment somebody waits to hear
+    whether the pipeline can be served at all: there `max_deaths` is the end, and `first_tries` for a child that has
+    never been ready itself.
 
     A child that was fenced has not failed, and its death does not count. It waits until it is known that its place is
     still this supervisor's (`cleared`), and then `fenced_delay` more.
@@ -132,6 +133,7 @@ class Lifecycle:
         self._killed = False
         self._was_ready = False
         self._established = False
+        self._served = False
         self._progressed = now
         self._again = False  # the next start comes after a death
 
@@ -175,6 +177,10 @@ class Lifecycle:
         """Note that the pipeline has been ready as a whole: from now on the child is always started again."""
         self._established = True
 
+    def served_before(self) -> None:
+        """Note that the pipeline has answered queries before: it can be served, unless its input has changed."""
+        self._served = True
+
     def flaps(self, now: float) -> bool:
         return self.state is State.FAILED or self._counting(now) >= FLAPS_FROM
 
@@ -186,7 +192,7 @@ class Lifecycle:
 
     @property
     def _limit(self) -> int | None:
-        if self._established:
+        if self._established or self._served:
             return self._policy.give_up
         tries = self._policy.max_deaths if self._was_ready else min(self._policy.first_tries, self._policy.max_deaths)
         return tries if self._policy.give_up is None else min(tries, self._policy.give_up)

@@ -33,6 +33,10 @@ class Groups(Protocol):
         """What each stage's group is at; may block for seconds. Raises `BrokerError` where that cannot be seen."""
         ...
 
+    def close(self) -> None:
+        """Look no more."""
+        ...
+
 
 class MetricsReader:
     """Readings of all processes of a pipeline, each against the one before."""
@@ -92,6 +96,8 @@ class Observer:
             if self._groups is not None and now >= next_groups:
                 next_groups = now + self._every
                 self._look(self._groups)
+        if self._groups is not None:
+            self._groups.close()
 
     def _look(self, groups: Groups) -> None:
         try:

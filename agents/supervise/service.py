@@ -2,32 +2,121 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from agents.core.policies import words_for
 from agents.live import topics as live_topics
+from agents.live.metrics_server import Address, MetricsServer
+from agents.live.states.beats import Reporter
 from agents.supervise.child import STANDBY
 from agents.supervise.groups import KafkaGroups, watched_groups
-from agents.supervise.obituaries import KafkaObituaries
+from agents.supervise.lifecycle import State
 from agents.supervise.ownership import Ownership
-from agents.supervise.place_metrics import PlaceMetrics
 from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor
-from agents.supervise.targets import Targets
+from lineage import metric_names as names
 from lineage.errors import BrokerError, SpillwayError, UsageError
-from topology.topics import topic_plan
+from topology.topics import egress, topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
+    from prometheus_client import Metric
+
+    from agents.supervise.child import Child
     from agents.supervise.service_settings import ServiceSettings
     from agents.supervise.table import Row
+
+
+EVERY_SECONDS: Final = 2.0
+
+
+def targets_path(run_dir: Path, pipeline: str) -> Path:
+    return run_dir / pipeline / "prometheus" / "targets.json"
+
+
+class Targets:
+    """Writes the file whenever a process has come, gone, or taken another port."""
+
+    def __init__(self, run_dir: Path, pipeline: str) -> None:
+        self._run_dir = run_dir
+        self._pipeline = pipeline
+        self._path = targets_path(run_dir, pipeline)
+        self._written: list[dict[str, Any]] | None = None
+        self._next = float("-inf")
+
+    def keep(self, now: float) -> None:
+        """Look, at most every `EVERY_SECONDS`."""
+        if now < self._next:
+            return
+        self._next = now + EVERY_SECONDS
+        found = list(self._found())
+        if found == self._written:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".partial")  # Prometheus reads *.json alone
+        draft.write_text(json.dumps(found, indent=1))
+        draft.replace(self._path)
+        self._written = found
+
+    def _found(self) -> Iterator[dict[str, Any]]:
+        serve = ServeEntry.read(self._run_dir, self._pipeline)
+        if serve is not None and serve.port:
+            yield self._target(serve.host, serve.port, "supervisor")
+        for entry in entries(self._run_dir, self._pipeline):
+            if entry.port and entry.alive():
+                yield self._target(entry.host, entry.port, entry.name)
+
+    def _target(self, host: str, port: int, place: str) -> dict[str, Any]:
+        return {"targets": [f"{host}:{port}"], "labels": {names.PIPELINE: self._pipeline, names.PLACE: place}}
+
+
+_LABELS = (*names.LABELS, names.PLACE)
+
+
+class PlaceMetrics(Collector):
+    """The metrics of a pipeline's places, read on a loopback port of the supervisor's from another thread."""
+
+    def __init__(self, pipeline: str, children: Sequence[Child], address: Address = Address()) -> None:  # noqa: B008
+        """Serve them; `address` says where. Ready is a supervisor all of whose places are."""
+        self._pipeline = pipeline
+        self._children = children
+        self._server = MetricsServer(self, address, ready=self._not_serving)
+        self.address = self._server.address
+
+    def _not_serving(self) -> str:
+        missing = [child.plan.name for child in self._children if child.life.state is not State.RUNNING]
+        return f"not serving: {', '.join(missing)}" if missing else ""
+
+    def collect(self) -> Iterator[Metric]:
+        now = time.monotonic()
+        restarts = CounterMetricFamily(
+            names.PLACE_RESTARTS_TOTAL.removesuffix("_total"), "Times that it was started again", labels=_LABELS
+        )
+        flapping = GaugeMetricFamily(
+            names.PLACE_FLAPPING, "1 where it dies again and again, or is given up", labels=_LABELS
+        )
+        for child in self._children:
+            plan, life = child.plan, child.life
+            labels = (self._pipeline, plan.stage, str(plan.replica), plan.name)
+            restarts.add_metric(labels, life.restarts)
+            flapping.add_metric(labels, float(life.flaps(now)))
+        yield restarts
+        yield flapping
+
+    def close(self) -> None:
+        self._server.close()
 
 
 class Service:
@@ -97,6 +186,8 @@ class Service:
             raise
         if created:
             self._say(f"created {len(created)} topics for {self._name}")
+        elif live_topics.written(settings.cluster, egress(self._name), settings.pipeline.spec.partitions):
+            self.supervisor.served_before()
         plans = [child.plan for child in self.supervisor.children if child.plan.role != STANDBY]
         names = [f"{plan.stage}.{plan.replica}" for plan in plans]
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
@@ -127,11 +218,11 @@ class Service:
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
 
-    def _obituaries(self) -> KafkaObituaries | None:
+    def _obituaries(self) -> Reporter | None:
         """Where deaths of members are told; None where no stage has members that wait for them."""
         spec = self._settings.pipeline.spec
         replicated = any(stage.replicated and stage.backups for stage in spec.stages)
-        return KafkaObituaries(self._settings.cluster, spec.name) if replicated else None
+        return Reporter(self._settings.cluster, spec.name) if replicated else None
 
     def _tell_ready(self) -> None:
         entry = replace(self._entry, ready=True)

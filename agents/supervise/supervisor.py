@@ -2,8 +2,8 @@
 
 One crashed stage never takes the others down: each child is restarted by itself, with growing delays, for ever unless
 it is told when to give one up; one that is given up leaves the rest serving, is shown as failed, and makes the exit
-code 1 at the end. Only a pipeline that was never ready as a whole ends when a child has died a few times: it has not
-served anybody yet, and whoever started it wants to know.
+code 1 at the end. Only a pipeline that was never ready as a whole, and has answered no query under an earlier
+supervisor, ends when a child has died a few times: whoever started it wants to know.
 
 A death is seen when it happens. A replica's place is taken by a standby where one is ready (`standbys`). The other
 members of a stateful shard are told at once which process of theirs is dead, so they need not wait for its silence.
@@ -19,11 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agents.models.slow import SLOW, SLOW_SECONDS
-from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
+from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
-from agents.supervise.standbys import hand_over
 from agents.supervise.table import Row
 from agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from checkpoint.promotion import Role
@@ -33,6 +32,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agents.supervise.watchdog import GroupSight
+
+
+# Who takes over from the dead: a standby that is ready goes on in a dead replica's place.
+#
+# A replica of a stateless stage that died, and is not given up, is taken over by a standby of its stage, if one waits
+# with its model loaded: at its death, or later while it still backs off. Where none does, the replica itself is started
+# again as always. Each standby that went is replaced by a new one, so the stage has as many as before, a moment later.
+
+
+def hand_over(children: Sequence[Child], now: float) -> list[tuple[Child, Child]]:
+    """Tell standbys to take over from who died; returns the replicas, each with its standby."""
+    done = []
+    for replica in children:
+        if replica.plan.role != STAGE or not replica.life.died:
+            continue
+        for standby in _waiting(children, replica.plan.stage):
+            if replica.take_over(standby, now):
+                done.append((replica, standby))
+                break
+    return done
+
+
+def _waiting(children: Sequence[Child], stage: str) -> Iterator[Child]:
+    return (
+        child
+        for child in children
+        if child.plan.role == STANDBY and child.plan.stage == stage and child.life.state is State.RUNNING
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +169,11 @@ class Supervisor:
             self._observer.stop()
         return 1 if any(child.life.state is State.FAILED for child in self.children) else 0
 
+    def served_before(self) -> None:
+        """Go on trying from the beginning: the pipeline has answered queries before."""
+        for child in self.children:
+            child.life.served_before()
+
     def hurry(self) -> None:
         """Do not wait for the drain any longer; may be called from a signal handler."""
         self._hurry = True
@@ -217,14 +250,14 @@ class Supervisor:
             running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
             moved = any(self._movement.last(child.plan.name) > self._judged_at for child in running.values())
-            excused = moved or self._only_follows(group, sights)
+            follows = self._only_follows(group, sights)
             waits = {
                 partition
                 for replica, child in running.items()
                 for partition in self._waits(child.plan.name)
                 if partition in sight.partitions and sight.partitions[partition].owner == replica
             }
-            for replica in self._watchdogs[group].observe(at, sight, since, excused=excused, waits=waits):
+            for replica in self._watchdogs[group].observe(at, sight, since, excused=follows, moving=moved, waits=waits):
                 child = running[replica]
                 if child.stalled(now):
                     self._say(

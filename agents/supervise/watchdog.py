@@ -10,17 +10,22 @@ its clock does not run, and it has the whole time anew when it is promoted.
 
 Two things are told by a process itself, as nobody else can know them: that a partition waits for versions of another
 stage to be durable, and how many bytes of its state it has moved to the log or from it. Such a partition's clock does
-not run, nor does that of a process whose bytes go on. One that hangs can say neither (`agents.live.waits`).
+not run, nor does that of a process whose bytes go on, but for a partition that stood still while others were committed
+`_STOOD_THROUGH` times: versions complete, and without it. One that hangs can say neither (`agents.live.waits`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+
+
+# A version may be under way, and another captured, when a record comes: the third that completes has it.
+_STOOD_THROUGH: Final = 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ class Watchdog:
         self._stall = stall
         self._longest_gap = longest_gap
         self._seen_at: float | None = None
-        self._stuck: dict[int, tuple[int, float]] = {}  # partition -> committed offset, since when
+        self._stuck: dict[int, tuple[int, float, int]] = {}  # partition -> offset, since when, advances
+        self._committed: dict[int, int] = {}
+        self._advances = 0  # looks that found anything committed since the one before
         self._absent: dict[int, float] = {}  # replica -> since when
 
     def observe(
@@ -101,15 +108,22 @@ class Watchdog:
         running_since: Mapping[int, float],
         *,
         excused: bool = False,
+        moving: bool = False,
         waits: Collection[int] = (),
     ) -> frozenset[int]:
         """The replicas to restart, of those that run (since when each has been ready is `running_since`).
 
-        `excused`: what stands still is not theirs to move, or moves where the broker does not see it. `waits`: the
-        partitions of which their owners say so.
+        `excused`: what stands still is not theirs to move. `moving`: bytes of their states move, which the broker does
+        not see. `waits`: the partitions of which their owners say so.
         """
         if excused or (self._seen_at is not None and now - self._seen_at > self._longest_gap):
             self._stuck.clear()
+            self._absent.clear()
+        if moving:
+            self._stuck = {
+                partition: (committed, since if self._advances - at >= _STOOD_THROUGH else now, at)
+                for partition, (committed, since, at) in self._stuck.items()
+            }
             self._absent.clear()
         for partition in waits:
             self._stuck.pop(partition, None)
@@ -117,7 +131,7 @@ class Watchdog:
         self._note(now, sight, running_since)
         ripe = frozenset(replica for replica, since in running_since.items() if now - since >= self._stall)
         wedged = {replica for replica, since in self._absent.items() if now - since >= self._stall}
-        for partition, (_, since) in self._stuck.items():
+        for partition, (_, since, _) in self._stuck.items():
             if now - since >= self._stall:
                 wedged |= blame(sight.partitions[partition].owner, ripe, sight.members)
         wedged &= ripe
@@ -126,11 +140,15 @@ class Watchdog:
         return frozenset(wedged)
 
     def _note(self, now: float, sight: GroupSight, running_since: Mapping[int, float]) -> None:
+        committed = {p: seen.committed for p, seen in sight.partitions.items()}
         behind = {p: seen.committed for p, seen in sight.partitions.items() if seen.end > seen.committed}
-        before = self._stuck
+        self._advances += any(offset > self._committed.get(p, offset) for p, offset in committed.items())
+        self._committed = committed
         self._stuck = {
-            partition: before[partition] if before.get(partition, (None,))[0] == committed else (committed, now)
-            for partition, committed in behind.items()
+            partition: before
+            if (before := self._stuck.get(partition)) and before[0] == stands
+            else (stands, now, self._advances)
+            for partition, stands in behind.items()
         }
         outside = running_since.keys() - sight.members
         self._absent = {replica: self._absent.get(replica, now) for replica in outside}

@@ -132,6 +132,13 @@ def _interval(sender: Sender, batch: int) -> float:
     return max(_APART, 2 * float(np.median(result.finished - result.due)))
 
 
+def throughput_of(finished: NDArray[np.float64], batch: int) -> float:
+    """Queries a second from the end of the first batch on; 0 where all came at once, which tells nothing."""
+    ends = np.sort(finished)
+    span = float(ends[-1] - ends[batch - 1])
+    return (len(ends) - batch) / span if span > 0 else 0.0
+
+
 def measure(
     cell: Cell,
     settings: ClientSettings,
@@ -153,9 +160,7 @@ def measure(
         try:
             meter = StolenMeter()
             sender.send(bursts(_WARM_UP, cell.batch, 1.0))
-            finished = np.sort(sender.send(bursts(count, cell.batch, 0.0)).finished)
-            rest = finished[cell.batch :] if len(finished) > cell.batch else finished
-            throughput = len(rest) / max(1e-9, float(rest[-1] - finished[min(cell.batch, len(finished)) - 1]))
+            throughput = throughput_of(sender.send(bursts(count, cell.batch, 0.0)).finished, cell.batch)
             every = interval if interval is not None else _interval(sender, cell.batch)
             result = sender.send(bursts(count, cell.batch, every))
             stolen = meter.share()

@@ -91,8 +91,8 @@ def hams(
 ) -> None:
     """Measure what it costs to replicate states, and how soon a backup takes over, beside the paper's numbers.
 
-    Each section serves pipelines of examples/stateful on a Kafka of its own, one after the other, in turn over the
-    modes, and writes NAME.json and NAME.md to the output folder. Run it on a machine that does nothing else.
+    Each section serves its pipelines (benchmarks/hams/pipelines) on a Kafka of its own, one after the other, in turn
+    over the modes, and writes NAME.json and NAME.md to the output folder. Run it on a machine that does nothing else.
 
     \b
     Example:

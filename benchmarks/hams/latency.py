@@ -143,11 +143,11 @@ def _line(
 ) -> list[str]:
     mine = [row for row in rows if row["service"] == service and row["batch"] == batch]
     under = {row["repeat"]: row[figure] for row in mine if row["mode"] == base}
-    line = [SERVICES[service].title, str(batch), median_spread([under[key] for key in sorted(under)], "{:.1f}")]
+    line = [SERVICES[service].title, str(batch), median_spread([value for value in under.values() if value], "{:.1f}")]
     for mode in modes:
         if mode != base:
             pairs = [(row[figure], under.get(row["repeat"])) for row in mine if row["mode"] == mode]
-            line.append(median_spread([100 * (one / other - 1) for one, other in pairs if other], "{:+.1f} %"))
+            line.append(median_spread([100 * (one / other - 1) for one, other in pairs if one and other], "{:+.1f} %"))
     return line
 
 

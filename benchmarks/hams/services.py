@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-PIPELINES = Path(__file__).parents[2] / "examples" / "stateful"
+PIPELINES = Path(__file__).parent / "pipelines"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "stateful"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Service:
 
     @property
     def path(self) -> Path:
-        return PIPELINES / self.file
+        return next(file for folder in (PIPELINES, EXAMPLES) if (file := folder / self.file).is_file())
 
 
 def _paper(latency: tuple[float, float, float, float], recovery: tuple[float, float, float]) -> Paper:
@@ -53,32 +54,32 @@ SERVICES = {
     service.name: service
     for service in (
         Service(
-            "sa", "SA", "sa.yaml", "examples.stateful.payload:talk", "stream", "sentiment",
+            "sa", "SA", "sa.yaml", "benchmarks.hams.pipelines.payload:talk", "stream", "sentiment",
             {"transcribe": 1.47, "sentiment": 0.1, "topic": 0.1},
             _paper((1604.66, 1640.32, 1664.12, 1671.88), (116.12, 109.23, 124_430)), rate=10.0,
         ),
         Service(
-            "sp", "SP", "sp.yaml", "examples.stateful.payload:tick", "share", "lstm",
+            "sp", "SP", "sp.yaml", "benchmarks.hams.pipelines.payload:tick", "share", "lstm",
             {"lstm": 0.08, "autoregression": 0.05, "neighbours": 0.05, "combine": 0.02},
             _paper((123.02, 152.92, 172.41, 210.45), (142.43, 123.12, 32_040)), rate=10.0,
         ),
         Service(
-            "ap", "AP", "ap.yaml", "examples.stateful.payload:frame", "camera", "track",
+            "ap", "AP", "ap.yaml", "benchmarks.hams.pipelines.payload:frame", "camera", "track",
             {"detect": 0.08, "track": 0.08, "foresee": 0.06, "steer": 0.03},
             _paper((289.06, 320.18, 349.80, 375.94), (150.01, 119.01, 56_940)), rate=10.0,
         ),
         Service(
-            "fd", "FD", "fd.yaml", "examples.stateful.payload:pair", "camera", "left",
+            "fd", "FD", "fd.yaml", "benchmarks.hams.pipelines.payload:pair", "camera", "left",
             {"detect-left": 0.08, "detect-right": 0.08, "left": 0.1, "right": 0.1, "fuse": 0.01},
             _paper((224.94, 252.05, 271.42, 300.86), (143.25, 127.34, 47_820)), rate=10.0,
         ),
         Service(
-            "ol-large", "OL(V)", "ol-large.yaml", "examples.stateful.payload:picture", None, "learn",
+            "ol-large", "OL(V)", "ol-large.yaml", "benchmarks.hams.pipelines.payload:picture", None, "learn",
             {"learn": 0.25},
             _paper((292.47, 450.23, 426.13, 508.64), (254.19, 315.42, 62_100)), rate=1.0,
         ),
         Service(
-            "ol-small", "OL(M)", "ol-small.yaml", "examples.stateful.payload:picture", None, "learn",
+            "ol-small", "OL(M)", "ol-small.yaml", "benchmarks.hams.pipelines.payload:picture", None, "learn",
             {"learn": 0.02},
             _paper((22.31, 32.90, 35.04, 43.26), (134.74, 141.84, 21_090)), rate=5.0,
         ),

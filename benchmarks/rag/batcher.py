@@ -48,13 +48,13 @@ class Progress:
 
 
 class ContinuousBatcher:
-    """One queue, and the running batch that it feeds. `drops` is appended to by `push` and `begin`; drain it.
+    """One queue, and the running batch that it feeds. `drops` is appended to by `begin`; drain it.
 
     `now` must not decrease. `begin` and `end` alternate; `push` may come at any time.
     """
 
     __slots__ = (
-        "_account", "_admit", "_decoding", "_ends", "_expires", "_first", "_held", "_iteration", "_judge", "_own",
+        "_account", "_decoding", "_ends", "_first", "_held", "_iteration", "_own",
         "_policy", "_profile", "_reading", "_running", "_serial", "_tick", "_used", "arrived", "busy", "completed",
         "drops", "iterations", "preempted", "started", "total_drops",
     )  # fmt: skip
@@ -62,10 +62,6 @@ class ContinuousBatcher:
     def __init__(self, policy: Policy, profile: TokenProfile) -> None:
         self._policy = policy
         self._profile = profile
-        kind = type(policy)
-        self._admit = policy.admit if kind.admit is not Policy.admit else None
-        self._judge = policy.judge if kind.judge is not Policy.judge else None
-        self._expires = kind.next_expiry is not Policy.next_expiry
         self._first: Callable[[float, Generation], None] | None = getattr(policy, "first", None)
         self._own: Callable[[float, Generation], None] | None = getattr(policy, "ended", None)
         self._running: dict[Generation, None] = {}  # in the order in which they joined
@@ -92,19 +88,12 @@ class ContinuousBatcher:
                 f"the stage holds {self._profile.kv}"
             )
         self.arrived += 1
-        if self._admit is not None:
-            refusal = self._admit(now, request)
-            if refusal is not None:
-                self._drop(request, refusal)
-                return
         self._policy.push(now, request)
 
     def begin(self, now: float) -> Iteration | None:
         """Let in who may join, and say what runs now; None where nothing does."""
         if self._iteration is not None:
             raise ValueError("an iteration runs already")
-        if self._expires:
-            self._expire(now)
         self._make_room()
         room = self._read_on()
         self._join(now, room)
@@ -116,13 +105,12 @@ class ContinuousBatcher:
         self._iteration = Iteration(now, running, prefill, repeats, self._profile.step(running, prefill))
         return self._iteration
 
-    def end(self, now: float, repeats: int = 1, seconds: float | None = None) -> Progress:
-        """End `repeats` iterations, which took `seconds` together (None: as profiled)."""
+    def end(self, now: float, repeats: int = 1) -> Progress:
         iteration = self._iteration
         if iteration is None or not 1 <= repeats <= iteration.repeats:
             raise ValueError(f"{repeats} iterations ended of {iteration}")
         self._iteration = None
-        took = iteration.seconds * repeats if seconds is None else seconds
+        took = iteration.seconds * repeats
         self.busy += took
         self.iterations += repeats
         self._tick += repeats
@@ -146,31 +134,16 @@ class ContinuousBatcher:
             completed=self.completed,
             batches=self.iterations,
             busy=self.busy,
-            queued=self.queued,
+            queued=len(self._policy) + len(self._held),
             forming=0,
             running=len(self._running),
         )
-
-    @property
-    def queued(self) -> int:
-        return len(self._policy) + len(self._held)
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
 
     @property
     def tokens(self) -> int:
         return self._used
 
     # Inside ----------------------------------------------------------------------------------------------------
-
-    def _expire(self, now: float) -> None:
-        expiry = self._policy.next_expiry()
-        if expiry is not None and expiry <= now:
-            before = len(self.drops)
-            self._policy.expire(now, self.drops)  # type: ignore[arg-type]  # only such are pushed
-            self.total_drops += len(self.drops) - before
 
     def _alike(self) -> int:
         soonest = self._ends[0][0] - self._tick
@@ -221,9 +194,10 @@ class ContinuousBatcher:
                 self._held.appendleft((request, judged))
                 return
             if judged:
-                refusal = self._judge(now, now, request) if self._judge is not None else None
+                refusal = self._policy.judge(now, now, request)
                 if refusal is not None:
-                    self._drop(request, refusal)
+                    self.drops.append((request, refusal))
+                    self.total_drops += 1
                     continue
                 request.entered = request.started = now
                 self.started += 1
@@ -267,7 +241,3 @@ class ContinuousBatcher:
         self.completed += 1
         if self._own is not None:
             self._own(now, request)
-
-    def _drop(self, request: Generation, refusal: Refusal) -> None:
-        self.drops.append((request, refusal))
-        self.total_drops += 1

@@ -22,7 +22,6 @@ from agents.cli.options import json_option
 from benchmarks.rag.conversation import read_spec, recorded
 from benchmarks.rag.estimates import CHANCE
 from benchmarks.rag.pipeline import POLICIES, simulate_rag
-from benchmarks.rag.plot import draw
 
 if TYPE_CHECKING:
     from benchmarks.rag.conversation import Conversations
@@ -81,15 +80,7 @@ def _cell(policy: str, result: TokenResult) -> dict[str, Any]:
         "late_rate": result.late_rate,
         "wasted": result.wasted,
         "goodput": result.goodput,
-        "dropped_at": {name: result.lost.count(name) for name in result.stages},
-        "stages": {
-            name: {
-                "queued": sums.queued / max(1, sums.served),
-                "waited": sums.waited / max(1, sums.served),
-                "executed": sums.executed / max(1, sums.served),
-            }
-            for name, sums in result.stages.items()
-        },
+        "dropped_at": {name: result.lost.count(name) for name in result.busy},
     }
 
 
@@ -157,20 +148,15 @@ def _spread(of: dict[str, float], form: str) -> str:
     show_default=True,
     help="The share of like outputs that the length used by `learned` covers.",
 )
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it into this PNG or SVG.")
 @json_option
-def rag(
-    trace: Path | None, queries: int, rate: float | None, seeds: int, chance: float, plot: Path | None, *, as_json: bool
-) -> None:
+def rag(trace: Path | None, queries: int, rate: float | None, seeds: int, chance: float, *, as_json: bool) -> None:
     """Compare dropping policies on a RAG pipeline with autoregressive stages.
 
     \b
-    Example: python -m benchmarks rag --seeds 3 --plot rag.png
+    Example: python -m benchmarks rag --seeds 3
     """  # noqa: D301 - click's own marks
     chosen = matching_rate(trace, queries, seeds) if rate is None else rate
     measured = measure(trace, queries, chosen, seeds, chance)
-    if plot is not None:
-        draw(measured, plot)
     if as_json:
         click.echo(json.dumps(measured, indent=2))
         return

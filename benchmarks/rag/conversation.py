@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lineage.errors import UsageError
 
@@ -33,31 +32,15 @@ class Conversations:
     output: NDArray[np.int64]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PromptClass(_Frozen):
-    """Prompts of much the same length, and the outputs to them: both at the spec's `shares`, from the least up."""
-
-    prompt: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
-    output: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
-
-
-class ConversationSpec(_Frozen):
+@dataclass(frozen=True, slots=True)
+class ConversationSpec:
     """What conversations are drawn from."""
 
-    rate: Annotated[float, Field(gt=0)]
-    variation: Annotated[float, Field(ge=0)]
-    memory: Annotated[float, Field(gt=0)]
-    shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(min_length=2)
-    classes: tuple[PromptClass, ...] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _fits(self) -> ConversationSpec:
-        if any(not len(each.prompt) == len(each.output) == len(self.shares) for each in self.classes):
-            raise ValueError(f"give every class {len(self.shares)} prompts and outputs, one for each of the shares")
-        return self
+    rate: float  # a second, of the recorded ones; `draw` is given its own
+    variation: float  # of the rate, as a share of it
+    memory: float  # seconds
+    shares: list[float]  # at which the classes give their quantiles
+    classes: list[dict[str, list[int]]]  # `prompt` and `output`, each by the shares, from the least up
 
     def draw(self, count: int, rate: float, seed: int) -> Conversations:
         """Draw `count` of them at a mean of `rate` a second."""
@@ -69,8 +52,8 @@ class ConversationSpec(_Frozen):
         output = np.ones(count, np.int64)
         for index, each in enumerate(self.classes):
             mine = which == index
-            prompt[mine] = np.rint(np.interp(spread[mine], self.shares, each.prompt))
-            output[mine] = np.rint(np.interp(places[mine], self.shares, each.output))
+            prompt[mine] = np.rint(np.interp(spread[mine], self.shares, each["prompt"]))
+            output[mine] = np.rint(np.interp(places[mine], self.shares, each["output"]))
         return Conversations(self._arrivals(count, rate, rng), prompt, output)
 
     def _arrivals(self, count: int, rate: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -90,12 +73,8 @@ class ConversationSpec(_Frozen):
         return np.asarray(within + beyond, np.float64)
 
 
-def read_spec(path: Path = SPEC) -> ConversationSpec:
-    """Read a spec. Raises UsageError naming the file and what is wrong in it."""
-    try:
-        return ConversationSpec.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise UsageError(f"{path}: no spec of conversations: {error}") from error
+def read_spec() -> ConversationSpec:
+    return ConversationSpec(**yaml.safe_load(SPEC.read_text(encoding="utf-8")))
 
 
 def recorded(path: Path, count: int, rate: float, seed: int) -> Conversations:
@@ -104,7 +83,7 @@ def recorded(path: Path, count: int, rate: float, seed: int) -> Conversations:
         rows = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: no recording of conversations: {error}") from error
-    if rows.shape[1] != 3 or not np.isfinite(rows).all():  # noqa: PLR2004 - the columns
+    if rows.shape[1] != 3 or not np.isfinite(rows).all():
         raise UsageError(f"{path}: give it the columns t,context_tokens,generated_tokens")
     if count > len(rows):
         raise UsageError(f"{path} has {len(rows)} rows; simulate at most as many queries, not {count}")

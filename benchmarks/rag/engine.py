@@ -11,14 +11,16 @@ from array import array
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchmarks.rag.plan import Batches, Generator, Needs
-from benchmarks.rag.result import StageSums, TokenResult
+from benchmarks.rag.result import TokenResult
 from benchmarks.rag.stations import BatchStation, GeneratorStation, Station, ThreadStation, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.policy import Policy, Refusal, StageState, StageView
+    from agents.core.policy import Policy, StageState, StageView
     from benchmarks.rag.plan import Queries, TokenPlan, TokenStage
 
 _NEVER = float("inf")
@@ -28,14 +30,10 @@ _NAN = float("nan")
 class TokenEngine:
     """One run of a plan over queries. Call `run` once; it gives the result."""
 
-    def __init__(
-        self, plan: TokenPlan, queries: Queries, policy: Callable[[StageView, TokenStage], Policy], name: str = ""
-    ) -> None:
-        """`policy` makes the policy of each stage; `name` is what the result calls it."""
-        queries.check(plan)
+    def __init__(self, plan: TokenPlan, queries: Queries, policy: Callable[[StageView, TokenStage], Policy]) -> None:
+        """`policy` makes the policy of each stage."""
         self._plan = plan
         self._queries = queries
-        self._name = name
         self._stages = {stage.name: stage for stage in plan.stages}
         self._stations = {stage.name: self._station(stage, policy(plan.view(stage), stage)) for stage in plan.stages}
         self._needs = {stage.name: queries.needs.get(stage.name, Needs()) for stage in plan.stages}
@@ -48,7 +46,6 @@ class TokenEngine:
         self._finished = array("d", [_NAN]) * count
         self._charged = array("d", [0.0]) * count
         self._lost = [""] * count  # the stage that dropped it
-        self._sums = {stage.name: StageSums() for stage in plan.stages}
 
     def run(self) -> TokenResult:
         heap = self._heap
@@ -62,14 +59,13 @@ class TokenEngine:
             if index <= last:
                 self._more = index < last
                 self._visit(sent, root, index)
-        return TokenResult.build(
-            self._name,
+        return TokenResult(
             self._plan.slo,
             self._queries.due,
-            self._finished,
-            self._charged,
+            np.array(self._finished),
+            np.array(self._charged),
             self._lost,
-            {name: self._closed(name) for name in self._stages},
+            {name: station.load().busy for name, station in self._stations.items()},
         )
 
     # What stations ask ------------------------------------------------------------------------------------------
@@ -82,20 +78,16 @@ class TokenEngine:
         kind = self._stages[stage].kind
         if isinstance(kind, Generator) and kind.until_first:
             self._finished[request.index] = now
-            self._sums[stage].note(request, now)
 
     def ended(self, now: float, stage: str, request: Visit) -> None:
         self._charged[request.index] += request.charged
         kind = self._stages[stage].kind
-        if not (isinstance(kind, Generator) and kind.until_first):
-            self._sums[stage].note(request, now)
-            if not self._plan.successors[stage]:
-                self._finished[request.index] = now
+        if not self._plan.successors[stage] and not (isinstance(kind, Generator) and kind.until_first):
+            self._finished[request.index] = now
         for successor in self._plan.successors[stage]:
             self._deliver(now, successor, request.index)
 
-    def dropped(self, now: float, stage: str, request: Visit, refusal: Refusal) -> None:  # noqa: ARG002
-        self._sums[stage].dropped += 1
+    def dropped(self, stage: str, request: Visit) -> None:
         if not self._lost[request.index]:
             self._lost[request.index] = stage
 
@@ -144,9 +136,3 @@ class TokenEngine:
             station.policy.tick(now, station.load(), states)
         if self._heap or self._more:
             self.plan(now + self._plan.period, self._synchronise)
-
-    def _closed(self, name: str) -> StageSums:
-        sums = self._sums[name]
-        load = self._stations[name].load()
-        sums.received, sums.busy = load.arrived, load.busy
-        return sums

@@ -12,7 +12,7 @@ would never be corrected. Seconds throughout.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agents.core.estimates.window import DEFAULT, RecentMean
 from benchmarks.rag.generation import Generation
@@ -26,18 +26,21 @@ if TYPE_CHECKING:
 CHANCE = 0.5
 
 
-class Own(Protocol):
+class Own:
     """A stage's estimate of its own work."""
 
-    def seconds(self, request: Request) -> float: ...
+    def seconds(self, request: Request) -> float:
+        raise NotImplementedError
 
-    def first(self, now: float, request: Generation) -> None: ...
+    def first(self, now: float, request: Generation) -> None:
+        """Hear of a request's first token."""
 
-    def ended(self, now: float, request: Request) -> None: ...
+    def ended(self, now: float, request: Request) -> None:
+        """Hear of a request's end."""
 
     def close(self, now: float) -> float:
         """Renew the averages; give what an average request takes, 0 where nothing is known."""
-        ...
+        raise NotImplementedError
 
 
 class Average:
@@ -63,7 +66,7 @@ class Average:
         return self.value
 
 
-class Recent:
+class Recent(Own):
     """The recent average of what a request took from its start to its end."""
 
     def __init__(self, profile: float, window: float = DEFAULT) -> None:
@@ -74,9 +77,6 @@ class Recent:
     def seconds(self, request: Request) -> float:  # noqa: ARG002 - the protocol's
         return self._profile if self._took.value is None else self._took.value
 
-    def first(self, now: float, request: Generation) -> None:
-        """Wait for its end."""
-
     def ended(self, now: float, request: Request) -> None:
         self._took.add(now - request.started)
 
@@ -84,7 +84,7 @@ class Recent:
         return self._took.close(now) or 0.0
 
 
-class Batched:
+class Batched(Own):
     """The profile of the planned batch."""
 
     def __init__(self, view: StageView) -> None:
@@ -94,17 +94,11 @@ class Batched:
     def seconds(self, request: Request) -> float:  # noqa: ARG002 - the protocol's
         return self._seconds
 
-    def first(self, now: float, request: Generation) -> None:
-        """There are no tokens."""
-
-    def ended(self, now: float, request: Request) -> None:
-        """The profile does not learn."""
-
     def close(self, now: float) -> float:  # noqa: ARG002 - the protocol's
         return self._seconds
 
 
-class Prefill:
+class Prefill(Own):
     """The time to the first token, by the profile and the length of the input."""
 
     def __init__(self, profile: TokenProfile, window: float = DEFAULT) -> None:
@@ -118,15 +112,12 @@ class Prefill:
     def first(self, now: float, request: Generation) -> None:  # noqa: ARG002 - the protocol's
         self._inputs.add(request.prompt)
 
-    def ended(self, now: float, request: Request) -> None:
-        """What comes after the first token does not count."""
-
     def close(self, now: float) -> float:
         mean = self._inputs.close(now)
         return 0.0 if mean is None else self._profile.prefill(max(1, round(mean)))
 
 
-class Generate:
+class Generate(Own):
     """The time to the last token: the prefill by the profile, and a length at the recent pace of a token."""
 
     def __init__(
@@ -150,9 +141,6 @@ class Generate:
         if self._lengths is None:
             return prefill + pace * (request.output - 1)
         return prefill + pace * (self._lengths.quantile(request.prompt, self._chance) - 1)
-
-    def first(self, now: float, request: Generation) -> None:
-        """Wait for its end."""
 
     def ended(self, now: float, request: Request) -> None:
         assert isinstance(request, Generation)

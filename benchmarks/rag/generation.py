@@ -25,12 +25,6 @@ class TokenProfile:
     most: float = inf  # running sequences at most
     kv: float = inf  # tokens, of prompts and outputs, that the running sequences may hold together
 
-    def __post_init__(self) -> None:
-        if min(self.alpha, self.beta, self.gamma) < 0 or self.alpha + self.beta <= 0:
-            raise ValueError(f"alpha {self.alpha}, beta {self.beta}, gamma {self.gamma}: an iteration must take time")
-        if min(self.chunk, self.most, self.kv) < 1:
-            raise ValueError(f"chunk {self.chunk}, most {self.most}, kv {self.kv}: at least 1 each")
-
     def step(self, running: int, prefill: int = 0) -> float:
         return self.alpha + self.beta * running + self.gamma * prefill
 
@@ -57,8 +51,6 @@ class Generation(Request):
         path: Path | None = None,
     ) -> None:
         super().__init__(request_id, partition, sent, deadline, arrived, (), {} if path is None else path)
-        if prompt < 1 or output < 1:
-            raise ValueError(f"a prompt of {prompt} and an output of {output} tokens: at least 1 each")
         self.prompt = prompt
         self.output = output
         self.first = -inf  # when the first token was out

@@ -116,4 +116,4 @@ def _own(name: str, view: StageView, stage: TokenStage, chance: float) -> Own:
 
 def simulate_rag(conversations: Conversations, policy: str, seed: int, chance: float = CHANCE) -> TokenResult:
     """Run the pipeline once."""
-    return TokenEngine(rag_plan(), rag_queries(conversations, seed), rag_policy(policy, chance), policy).run()
+    return TokenEngine(rag_plan(), rag_queries(conversations, seed), rag_policy(policy, chance)).run()

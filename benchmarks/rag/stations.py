@@ -43,7 +43,7 @@ class World(Protocol):
 
     def ended(self, now: float, stage: str, request: Visit) -> None: ...
 
-    def dropped(self, now: float, stage: str, request: Visit, refusal: Refusal) -> None: ...
+    def dropped(self, stage: str, request: Visit) -> None: ...
 
 
 class GeneratorStation:
@@ -60,7 +60,6 @@ class GeneratorStation:
 
     def push(self, now: float, request: Visit) -> None:
         self.batcher.push(now, request)
-        self._spread(now)
         runs = self._runs
         if runs is None:
             self._begin(now)
@@ -75,7 +74,7 @@ class GeneratorStation:
 
     def _begin(self, now: float) -> None:
         runs = self._runs = self.batcher.begin(now)
-        self._spread(now)
+        _spread(self._name, self.batcher.drops, self._world)
         if runs is not None:
             self._repeats = runs.repeats
             self._plan_end(now + runs.seconds * runs.repeats)
@@ -97,9 +96,6 @@ class GeneratorStation:
         if self._runs is None:
             self._begin(now)
 
-    def _spread(self, now: float) -> None:
-        _spread(now, self._name, self.batcher.drops, self._world)
-
 
 class BatchStation:
     """A stage of batches: the live stages' batcher."""
@@ -112,24 +108,23 @@ class BatchStation:
 
     def push(self, now: float, request: Visit) -> None:
         self._batcher.push(now, request)
-        self._settle(now)
+        self._settle()
 
     def load(self) -> Load:
         return self._batcher.load()
 
-    def _settle(self, now: float) -> None:
-        _spread(now, self._name, self._batcher.drops, self._world)
-        starts = self._batcher.starts[:]
-        self._batcher.starts.clear()
-        for batch in starts:
+    def _settle(self) -> None:
+        _spread(self._name, self._batcher.drops, self._world)
+        for batch in self._batcher.starts:
             self._plan_end(batch)
+        self._batcher.starts.clear()
 
     def _plan_end(self, batch: Batch) -> None:
         self._world.plan(batch.expected_end, lambda now: self._end(now, batch))
 
     def _end(self, now: float, batch: Batch) -> None:
         self._batcher.complete(now, batch.instance)
-        self._settle(now)
+        self._settle()
         share = (now - batch.started) / len(batch.requests)
         for request in batch.requests:
             assert isinstance(request, Visit)
@@ -178,7 +173,7 @@ class ThreadStation:
             refusal = self.policy.judge(now, now, request)
             if refusal is not None:
                 self._dropped += 1
-                self._world.dropped(now, self._name, request, refusal)
+                self._world.dropped(self._name, request)
                 continue
             self._free -= 1
             self._started += 1
@@ -201,9 +196,8 @@ class ThreadStation:
 Station = GeneratorStation | BatchStation | ThreadStation
 
 
-def _spread(now: float, name: str, drops: list[tuple[Any, Refusal]], world: World) -> None:
-    told = drops[:]
-    drops.clear()
-    for request, refusal in told:
+def _spread(name: str, drops: list[tuple[Any, Refusal]], world: World) -> None:
+    for request, _ in drops:
         assert isinstance(request, Visit)
-        world.dropped(now, name, request, refusal)
+        world.dropped(name, request)
+    drops.clear()

@@ -5,8 +5,7 @@ fill them in. `lineage.values.decoding` reads the current version's fields in or
 the version that was goes to the tests' recorded ones, which must stay readable. A new branch of a union, or a new
 symbol of an enum, comes one release after the readers that know it: until then a book refuses its writers' schema.
 
-What must take another form is a new type, and the type that was stays readable: `PLAN_WORD` became `WORD`, of which a
-reader of the version before says that it cannot read it.
+What must take another form is a new type, and the type that was stays readable.
 """
 
 from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, SchemaBook, WriterSchema
@@ -27,7 +26,6 @@ from lineage.schemas.own import (
     OWN_PARSED,
     OWN_SCHEMAS,
     OWN_TEXTS,
-    PLAN_WORD,
     QUERY,
     REPLICATION,
     REPORT,
@@ -56,7 +54,6 @@ __all__ = [
     "OWN_PARSED",
     "OWN_SCHEMAS",
     "OWN_TEXTS",
-    "PLAN_WORD",
     "QUERY",
     "REPLICATION",
     "REPORT",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import avro.errors
@@ -41,7 +41,8 @@ class SchemaBook:
     def __init__(self) -> None:
         self._schemas: dict[bytes, WriterSchema] = {}
         for name, schema in OWN_PARSED.items():
-            self._schemas[fingerprint_of(schema)] = _writer_schema(name, schema)
+            # With the very schema of the reader there is nothing to resolve.
+            self._schemas[fingerprint_of(schema)] = replace(_writer_schema(name, schema), fast=FAST_READERS[name])
 
     def __len__(self) -> int:
         return len(self._schemas)

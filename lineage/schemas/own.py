@@ -16,7 +16,6 @@ QUERY: Final = "spillway.Query"
 OUTCOME: Final = "spillway.Outcome"
 DEAD_LETTER: Final = "spillway.DeadLetter"
 WORD: Final = "spillway.Word"
-PLAN_WORD: Final = "spillway.PlanWord"  # the form that words had first: read, no longer written
 MANIFEST: Final = "spillway.Manifest"
 CONTENTS: Final = "spillway.Contents"
 FENCE: Final = "spillway.Fence"
@@ -35,7 +34,6 @@ _FILES = {
     OUTCOME: "outcome.avsc",
     DEAD_LETTER: "dead_letter.avsc",
     WORD: "word.avsc",
-    PLAN_WORD: "plan_word.avsc",
     "spillway.Value": "value.avsc",
     "spillway.Tensor": "tensor.avsc",
     "spillway.StageTiming": "stage_timing.avsc",
@@ -81,9 +79,7 @@ def fingerprint_of(schema: avro.schema.Schema) -> bytes:
     return fingerprint
 
 
-OWN_TEXTS: Final[dict[str, str]] = {
-    name: text_of(name) for name in (QUERY, OUTCOME, DEAD_LETTER, WORD, PLAN_WORD, *REPLICATION)
-}
+OWN_TEXTS: Final[dict[str, str]] = {name: text_of(name) for name in (QUERY, OUTCOME, DEAD_LETTER, WORD, *REPLICATION)}
 OWN_PARSED: Final[dict[str, avro.schema.Schema]] = {name: avro.schema.parse(text) for name, text in OWN_TEXTS.items()}
 OWN_FINGERPRINTS: Final[dict[str, bytes]] = {name: fingerprint_of(schema) for name, schema in OWN_PARSED.items()}
 OWN_SCHEMAS: Final[dict[bytes, str]] = {OWN_FINGERPRINTS[name]: text for name, text in OWN_TEXTS.items()}

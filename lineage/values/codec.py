@@ -13,7 +13,7 @@ import fastavro
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import DEFAULT_LIMITS, Limits, too_large
+from lineage.limits import DEFAULT_LIMITS, MAX_QUANTILES, Limits, too_large
 from lineage.message import DeadLetter, Outcome, PlanWord, Query
 from lineage.schemas import (
     DEAD_LETTER,
@@ -30,7 +30,6 @@ from lineage.values.decoding import OwnDecoder
 from lineage.values.json_text import MIME, read_inputs, read_outcome
 from lineage.values.resolution import resolve
 from lineage.values.structures import check_length, pack_map
-from lineage.values.words import pack_word, read_word
 
 if TYPE_CHECKING:
     from lineage.message import StageTiming
@@ -39,7 +38,6 @@ _MAX_TEXT: Final = 4_096  # characters of an explanation
 _HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 _QUERY_HEADER: Final = _HEADERS[QUERY]
 _OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
-_WORD_HEADER: Final = _HEADERS[WORD]
 
 
 def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -77,7 +75,11 @@ def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> b
 
 def encode_word(word: PlanWord, limits: Limits = DEFAULT_LIMITS) -> bytes:
     _check_names(limits, word.stage)
-    return _write(WORD, pack_word(word), limits.max_message_bytes)
+    record = {name: getattr(word, name) for name in PlanWord.__slots__}
+    for told in record.values():
+        if isinstance(told, tuple) and len(told) > MAX_QUANTILES:
+            raise too_large(f"a summary of {len(told)} quantiles", MAX_QUANTILES)
+    return _write(WORD, record, limits.max_message_bytes)
 
 
 class Decoder:
@@ -148,14 +150,12 @@ class Decoder:
         if len(message) > most:
             raise too_large(f"a message of {len(message)} bytes", most)
         header = message[:HEADER_BYTES]
-        decoded: Query | Outcome | PlanWord
+        decoded: Query | Outcome
         try:
             if header == _QUERY_HEADER:
                 decoded, end = self._own.query(message, HEADER_BYTES)
             elif header == _OUTCOME_HEADER:
                 decoded, end = self._own.outcome(message, HEADER_BYTES)
-            elif header == _WORD_HEADER:
-                decoded, end = read_word(message, HEADER_BYTES, self._limits)
             else:
                 return self._decode_foreign(header, message)
         except (IndexError, struct.error) as error:

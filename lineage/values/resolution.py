@@ -2,8 +2,8 @@
 
 fastavro trusts its input: it follows any nesting on the C stack and allocates what a count says. So the bytes are
 first scanned by the writer's schema, allocating nothing; only bytes within the limits reach fastavro. Slower than
-`lineage.values.decoding` and with one copy of every tensor, as befits the minutes of a rolling upgrade, and dead
-letters.
+`lineage.values.decoding` and with one copy of every tensor, as befits the minutes of a rolling upgrade, dead letters
+and replicas' words.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import fastavro
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import too_large
+from lineage.limits import MAX_QUANTILES, too_large
 from lineage.message import DeadLetter, Outcome, PlanWord, Query, StageTiming
 from lineage.schemas import FAST_READERS
 from lineage.values import tensors
 from lineage.values.decoding import read_count, read_length, read_long
-from lineage.values.words import first_word_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -185,12 +184,20 @@ def _dead_letter(record: dict[str, Any], limits: Limits) -> DeadLetter:
     return DeadLetter(**{**record, "headers": headers})
 
 
+def _word(record: dict[str, Any], limits: Limits) -> PlanWord:
+    _text(record["stage"], limits.max_name_bytes)
+    lists = {name: tuple(told) for name, told in record.items() if isinstance(told, list)}
+    for told in lists.values():
+        if len(told) > MAX_QUANTILES:
+            raise too_large(f"a summary of {len(told)} quantiles", MAX_QUANTILES)
+    return PlanWord(**(record | lists))
+
+
 _BUILDERS: Final[Mapping[str, Callable[[dict[str, Any], Limits], Query | Outcome | DeadLetter | PlanWord]]] = {
     "spillway.Query": _query,
     "spillway.Outcome": _outcome,
     "spillway.DeadLetter": _dead_letter,
-    "spillway.Word": word_of,
-    "spillway.PlanWord": first_word_of,
+    "spillway.Word": _word,
 }
 
 

@@ -225,6 +225,20 @@ def test_a_serve_that_takes_over_ends_the_other_in_good_order(project, elsewhere
             assert third.end() == 0, third.said()
 
 
+def test_the_local_kafka_is_left_to_the_serve_that_takes_over(project, elsewhere, unique_name):
+    folder = project / ".spillway" / "broker"
+    with Serve(project, unique_name) as first:
+        first.await_ready()
+        kafka = DataFolder(folder).running()
+        with Serve(elsewhere, unique_name, "--broker-dir", folder, "--take-over") as second:
+            second.await_ready()
+            assert first.process.wait(600) == 1
+            assert DataFolder(folder).running().pid == kafka.pid
+            assert ask(second.settings(), unique_name) == "Hello, Ada!"
+            assert second.end() == 0, second.said()
+    assert gone(kafka.pid)
+
+
 def test_a_process_that_runs_alone_is_taken_over_as_well(project, elsewhere, unique_name, broker):
     with Serve(project, unique_name, "--bootstrap", broker, "--gate") as first:
         until(lambda: first.entry("gate"), 60, first.said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka import Consumer
 
 import agents
 from agents.broker.ports import free_port
-from agents.live.group_members import GroupMember, members_of
+from agents.live.group_members import GroupMember, GroupMembers
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
 
@@ -37,19 +38,22 @@ def join(broker, unique_name, await_true):
 def test_members_are_told_with_their_partitions(join, broker, unique_name):
     join(**{"group.instance.id": f"{unique_name}.g.7"})
     groups = [f"{unique_name}.g", f"{unique_name}.none"]
-    told = members_of(ClientSettings(bootstrap=broker), groups)
-    assert told == {groups[0]: [GroupMember(f"{unique_name}.g.7", (0, 1, 2))], groups[1]: []}
+    with closing(GroupMembers(ClientSettings(bootstrap=broker))) as asking:
+        for _ in range(2):
+            told = asking.ask(groups)
+            assert told == {groups[0]: [GroupMember(f"{unique_name}.g.7", (0, 1, 2))], groups[1]: []}
 
 
 def test_a_member_that_is_not_static_has_its_client_id(join, broker, unique_name):
     join(**{"client.id": "some-body.x"})
-    (member,) = members_of(ClientSettings(bootstrap=broker), [f"{unique_name}.g"])[f"{unique_name}.g"]
+    with closing(GroupMembers(ClientSettings(bootstrap=broker))) as asking:
+        (member,) = asking.ask([f"{unique_name}.g"])[f"{unique_name}.g"]
     assert member.name == "some-body.x"
 
 
 def test_where_nobody_answers_that_is_said():
     with pytest.raises(BrokerError, match="who is in the groups a, b"):
-        members_of(ClientSettings(bootstrap=f"127.0.0.1:{free_port()}"), ["a", "b"])
+        GroupMembers(ClientSettings(bootstrap=f"127.0.0.1:{free_port()}")).ask(["a", "b"])
 
 
 def test_no_process_that_stays_asks_librdkafka_about_groups():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
@@ -13,6 +16,7 @@ from agents.broker import EmbeddedCluster
 from agents.broker.ports import free_port, kafka_answers
 from agents.cli.options import cache_dir
 from agents.supervise.kept_broker import kept_broker
+from agents.supervise.ownership import TakenOverError
 from lineage.errors import BrokerError
 from tests.waiting import Bound, until
 
@@ -25,6 +29,7 @@ def crash(pid):
         time.sleep(0.02)
 
 
+@pytest.mark.nightly
 def test_of_a_cluster_each_node_is_kept_and_the_others_serve_meanwhile(tmp_path):
     EmbeddedCluster(tmp_path / "data", nodes=3, cache_dir=cache_dir()).start().stop()
     said = []
@@ -59,4 +64,42 @@ def test_it_comes_back_at_its_address_until_it_dies_too_often(tmp_path):
         crash(kept.nodes[0].pid)
         with pytest.raises(BrokerError, match=r"died 3 times(.|\n)*kafka.log"):
             kept.keep(30.0)
+    assert not kafka_answers(port)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_is_taken_over_leaves_it_to_its_successor(tmp_path, count):
+    EmbeddedCluster(tmp_path / "data", nodes=count, port=free_port(), cache_dir=cache_dir()).start().stop()
+    said = []
+    with ExitStack() as first:
+        kept = first.enter_context(kept_broker(tmp_path / "data", cache_dir=cache_dir(), say=said.append))
+        ports = [int(address.rpartition(":")[2]) for address in kept.bootstrap.split(",")]
+        with kept_broker(tmp_path / "data", cache_dir=cache_dir(), say=said.append) as successor:
+            successor.keep(0.0)
+            assert not successor.nodes
+            with pytest.raises(TakenOverError), first.pop_all():
+                raise TakenOverError
+            assert all(map(kafka_answers, ports))
+            successor.keep(10.0)
+            crash(successor.nodes[0].pid)
+            successor.keep(20.0)
+            until(lambda: all(map(kafka_answers, ports)), 60, "all nodes answer")
+        assert not any(map(kafka_answers, ports))
+
+
+def test_what_is_left_goes_on_when_its_process_has_ended(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from agents.broker import EmbeddedCluster\n"
+        f"made = EmbeddedCluster(sys.argv[1], cache_dir={str(cache_dir())!r}).start()\n"
+        "print(made.nodes[0].port); made.leave()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data")], capture_output=True, text=True, timeout=120, check=True
+    )
+    port = int(ended.stdout)
+    with kept_broker(tmp_path / "data", say=lambda _text: None):
+        held = Bound(3.0)
+        while not held.over:
+            assert kafka_answers(port)
+            time.sleep(0.1)
     assert not kafka_answers(port)

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from agents.live.operator.partitions import Partitions
+from agents.live.states.beats import Reporter
 from agents.live.topics import ensure
 from agents.supervise.groups import KafkaGroups, watched_groups
-from agents.supervise.obituaries import KafkaObituaries
 from agents.supervise.watchdog import PartitionSight, Watchdog
 from lineage.replication import Report
 from lineage.values.replication import ReplicationDecoder
@@ -39,9 +39,9 @@ def pipeline(settings, unique_name):
 
 def test_a_death_is_told_where_the_members_listen(settings, pipeline, unique_name):
     with Partitions(settings, [(topics.beat(unique_name), 0)]) as partitions:
-        obituaries = KafkaObituaries(settings, unique_name)
-        obituaries.report("learn", 1, f"{unique_name}.learn.1.0@17")
-        obituaries.close()
+        reporter = Reporter(settings, unique_name)
+        reporter.report("learn", 1, f"{unique_name}.learn.1.0@17")
+        reporter.close()
         (message,) = partitions.to_the_end()
     report = ReplicationDecoder().record(message.value())
     assert isinstance(report, Report)

@@ -141,6 +141,9 @@ class StandingStill:
     def look(self, groups):
         return {g: GroupSight({0: PartitionSight(7, 9, int(g[-1]))}, frozenset({int(g[-1])})) for g in groups}
 
+    def close(self):
+        pass
+
 
 def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, monkeypatch):
     def told(_self, _now):

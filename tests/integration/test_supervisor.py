@@ -211,6 +211,9 @@ class Stuck:
         moving = PartitionSight(committed=self.looks, end=self.looks + 1, owner=0)
         return {s: GroupSight({0: partition if s == "a" else moving}, frozenset({0})) for s in stages}
 
+    def close(self):
+        pass
+
 
 def test_a_stopped_child_is_noticed_from_outside_and_restarted(tmp_path):
     settings = SupervisorSettings(restart=QUICK, stall=1.2)
@@ -229,6 +232,9 @@ class Still:
 
     def look(self, stages):
         return {s: GroupSight({0: PartitionSight(committed=7, end=9, owner=0)}, frozenset({0})) for s in stages}
+
+    def close(self):
+        pass
 
 
 def tells(**told):

@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.live.topics import actual, delete, ensure, present
+from agents.live.topics import actual, delete, ensure, present, written
 from lineage.errors import BrokerError, TopicError, UsageError
 from producers.connection import ClientSettings
 from tests.waiting import until
@@ -34,6 +34,19 @@ def test_a_whole_plan_is_created_once_and_found_right_again(settings, unique_nam
     there = actual(admin, settings, [topic.name for topic in plan])
     assert there[f"{unique_name}.ingress"].config["message.timestamp.type"] == "LogAppendTime"
     assert there[f"{unique_name}.egress"].partitions == 5
+
+
+def test_whether_anything_was_ever_written_is_known_after_it_has_gone(settings, unique_name):
+    ensure(settings, [requirement(unique_name, partitions=2)])
+    assert not written(settings, unique_name, 2)
+    producer = Producer(settings.confluent())
+    producer.produce(unique_name, b"x", partition=1)
+    assert producer.flush(60) == 0
+    assert written(settings, unique_name, 2)
+    admin = AdminClient(settings.confluent())
+    (deleted,) = admin.delete_records([TopicPartition(unique_name, 1, 1)]).values()
+    assert deleted.result(60).low_watermark == 1
+    assert written(settings, unique_name, 2)
 
 
 def test_topics_are_deleted_with_their_groups_unless_a_group_has_members(settings, unique_name):

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from agents.live.states import crash_points
+from tests.crash_points import arm
 
 
 def give_order(folder: Path, label: str, point: str) -> None:
@@ -31,7 +31,7 @@ def take_order(folder: str) -> None:
     except FileNotFoundError:
         return
     point = taken.read_text()
-    crash_points.arm(point)
+    arm(point)
     draft = taken.with_suffix(".draft")
     draft.write_text(f"{point} {os.getpid()}")
     draft.replace(taken)

@@ -1,4 +1,4 @@
-"""The runs: each fault with a shape of pipeline and seeds. `CASES` is all of them, `FEW` those of every test run."""
+"""The runs: each fault with a shape of pipeline and seeds. `CASES` is all of them, `FEW` those among other tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from agents.live.states.crash_points import NAMES
+from tests.crash_points import NAMES
 from tests.nodes import ClusterBench
 from tests.torture import faults, node_faults
 from tests.torture.bench import Run

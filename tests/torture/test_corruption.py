@@ -90,7 +90,7 @@ def test_a_damaged_version_log_stops_the_shard_until_somebody_goes_back(
     topic = topics.versions(unique_name, "a")
     key, offset = flip(bootstrap, recording, topic, f"{kind}/".encode(), Random(kind))
     where = ["--bootstrap", bootstrap, "--run-dir", tmp_path / "again"]
-    ended = spillway("serve", run.path, *where, "--quiet")
+    ended = spillway("serve", run.path, *where, "--quiet", "--give-up", 3)
     said = ended.stdout + ended.stderr
     assert ended.returncode == 1, said
     assert f"the record in {topic}[0] at offset {offset}, under the key {key.decode()!r}, is damaged" in said, said
@@ -138,6 +138,7 @@ def test_a_damaged_state_stops_the_shard(
     key = damage(bootstrap, recording, Random(1), tombstone=tombstone)
     before = Histories(recording).logs.newest_durable(PLACE)
     command = [SPILLWAY, "serve", run.path, "--bootstrap", bootstrap, "--run-dir", tmp_path / "again", "--quiet"]
+    command += ["--give-up", "3"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     logs = "\n".join(log.read_text() for log in (tmp_path / "again" / unique_name / "logs").glob("*.log"))
     assert ended.returncode == 1, ended.stdout + ended.stderr + logs

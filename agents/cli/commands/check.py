@@ -135,7 +135,7 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "partitions": topic.partitions,
-                "config": dict(topic.config),
+                "config": {**topic.config, **topic.wished},
                 "purpose": topic.purpose,
             }
             for topic in topic_plan(spec)

@@ -89,11 +89,11 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
     """Serve a pipeline on this machine until it is stopped.
 
     Starts a process for each replica of each stage, and the gate; restarts what dies, for ever, with delays that grow
-    to 30 s. Only before all has been ready once does the third death of a process that never was (the fifth of another)
-    end the pipeline. Without --bootstrap it uses the local Kafka, and starts it if it does not run. Prints 'ready' when
-    everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a second Ctrl-C does not wait. The exit code is 1
-    if something was given up. A pipeline that is served already, by whatever machine, is refused with exit code 2;
-    --take-over ends the other one, which drains and exits with 1.
+    to 30 s. Only before all has been ready once, in a pipeline that has never answered a query, does the third death of
+    a process that never was (the fifth of another) end the pipeline. Without --bootstrap it uses the local Kafka, and
+    starts it if it does not run. Prints 'ready' when everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a
+    second Ctrl-C does not wait. The exit code is 1 if something was given up. A pipeline that is served already, by
+    whatever machine, is refused with exit code 2; --take-over ends the other one, which drains and exits with 1.
 
     \b
     Examples:

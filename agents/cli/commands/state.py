@@ -2,44 +2,76 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.cli.options import pipeline_argument
-from agents.cli.state_source import from_source
-from agents.cli.state_telling import (
-    facts_of,
-    tell_change,
-    tell_differences,
-    tell_json,
-    tell_version,
-    warn_of_replays,
-)
-from agents.cli.state_views import (
-    contents_facts,
-    difference_facts,
-    key_facts,
-    shard_facts,
-    size,
-    versions_grid,
-    when,
-)
+from agents.cli.cluster import find_cluster
+from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
+from agents.cli.state_telling import facts_of, tell_change, tell_differences, tell_json, tell_version, warn_of_replays
+from agents.cli.state_views import contents_facts, difference_facts, key_facts, shard_facts, size, versions_grid, when
 from agents.cli.suggesting import SuggestingGroup
 from agents.live.operator import changes
 from agents.live.operator.choices import kept_version, place_of, stage_of
-from agents.live.operator.files import read_file, write_file
+from agents.live.operator.files import import_torch, read_file, write_file
 from agents.live.operator.fitting import refuse_misfit
+from agents.live.operator.histories import read_histories
+from agents.live.operator.stored import Store
 from checkpoint.damage import DamageError
 from checkpoint.differences import between, between_keys
 from lineage.errors import CheckpointError, UsageError
+from topology.load import load
 
 if TYPE_CHECKING:
-    from agents.cli.state_source import Source
+    from collections.abc import Callable
+
     from agents.live.operator.histories import Histories, Kept
+    from agents.live.operator.stored import State
     from lineage.marks import Place
     from lineage.replication import Contents
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A pipeline and its cluster."""
+
+    spec: PipelineSpec
+    settings: ClientSettings
+
+    def histories(self) -> Histories:
+        return read_histories(self.settings, self.spec)
+
+    def contents(self, kept: Kept, histories: Histories) -> Contents:
+        return self._store(kept.place).contents(kept.manifest, histories.decoder)
+
+    def state(self, kept: Kept, contents: Contents) -> State:
+        import_torch(contents)
+        return self._store(kept.place).state(contents)
+
+    def _store(self, place: Place) -> Store:
+        return Store(self.settings, self.spec.name, place)
+
+
+def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command on a PIPELINE gets its `Source` instead, and has the options that say where it is, and --json."""
+
+    @functools.wraps(function)
+    def called(
+        pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, **arguments: Any
+    ) -> Any:
+        spec = load(pipeline).spec
+        settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
+        return function(Source(spec, settings), **arguments)
+
+    for option in (json_option, run_dir_option, cluster_options):
+        called = option(called)
+    return called
+
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

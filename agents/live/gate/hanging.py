@@ -5,8 +5,8 @@ out (KAFKA-20734, in 4.3 at least; a cluster of one that stops knows none). The 
 what it wrote there is never seen, nor is anything behind it, and the offsets that it committed are withheld: whoever
 reads waits for good. Kafka calls such a transaction hanging (KIP-664).
 
-1. While a gate has its transactional id and no transaction under way, nothing of that id is open. What seems to be, in
-   a partition that it writes or among its group's offsets, hangs, or is another gate's and over in a moment.
+1. A gate that has its transactional id and no transaction under way has nothing open. If a partition that it writes, or
+   its group's offsets, show an open transaction all the same, that one hangs, or is another gate's and ends soon.
 2. The producer behind the id is the same, so the end of its next transaction in such a partition is the end of what
    hangs there. Nobody has seen any of that yet.
 3. Where offsets hang, it is made to fall. Then the inputs are taken again, and what stands in other partitions is

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agents.core.outcomes import Release
     from agents.live.gate.hanging import Mender
     from agents.live.gate.memory import Memory
+    from agents.live.gate.rereading import Rereading
     from agents.live.gate.states import GateStates
     from agents.live.gate.transaction import Writer
     from agents.live.gate.wire import Wire
@@ -42,10 +43,9 @@ MOST_OUTCOMES = 1_000  # in one transaction
 ROUND_SECONDS = 60.0  # a round waits for a broker that restarts; one that takes longer hangs
 GATHER_SECONDS = 0.005  # between two transactions: the broker writes the markers of the first meanwhile
 _POLL_SECONDS = 0.1
-_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states: what makes them durable comes another way
+_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states, or for payloads: those come another way
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
 _LOAD_SECONDS = 120.0
-_AGAIN_SECONDS = 60.0
 _MEND_SECONDS = 30.0
 _QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
 
@@ -67,6 +67,7 @@ class Means:
     writer: Writer
     wire: Wire
     memory: Memory
+    rereading: Rereading
     mender: Mender
     metrics: GateMetrics
     core: Callable[[], GateCore]  # a new one for each beginning
@@ -84,6 +85,7 @@ class Gate:
         self._writer = means.writer
         self._wire = means.wire
         self._memory = means.memory
+        self._rereading = means.rereading
         self._mender = means.mender
         self._metrics = means.metrics
         self._new_core = means.core
@@ -155,7 +157,7 @@ class Gate:
     # Reading ---------------------------------------------------------------------------------------------------
 
     def _next(self) -> list[Any]:
-        held = self._states is not None and self._core.held > 0
+        held = self._rereading.busy or (self._states is not None and self._core.held > 0)
         first = self._consumer.poll(_HOLDING_POLL_SECONDS if held else _POLL_SECONDS)
         if first is None:
             return []
@@ -210,8 +212,8 @@ class Gate:
             self._core.skip(taken.raw.partition, taken.raw.offset)
 
     def _read_again(self, now: float) -> None:
-        fetches = self._core.take_fetches()
-        for fetch, message in self._memory.read_again(fetches, _AGAIN_SECONDS) if fetches else ():
+        self._rereading.ask(self._core.take_fetches())
+        for fetch, message in self._rereading.take():
             payload, loss = self._wire.again(fetch, message)
             payload.taken = now
             self._core.fetched(fetch, payload, loss)

@@ -23,18 +23,17 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TopicPartition
 
 from agents.live.gate.fencing import UnheardError
-from agents.live.spans import Span, SpanReader, bounds, read_spans
+from agents.live.spans import Span, bounds, read_spans
 from checkpoint.inputs import Bounds
 from lineage.errors import BrokerError
 from producers.patience import UnansweredError, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
 
     from agents.core.gate import GateCore
-    from agents.core.refetch import Fetch
     from agents.live.admin import Admin
     from agents.live.gate.wire import Wire
     from agents.live.inputs import Inputs
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONE = -1
-_AGAIN = 200  # reports that are read again at once
 _GROUP_SECONDS = 20.0  # for the group's word; a transaction that is open withholds it for at most half of that
 
 
@@ -75,7 +73,6 @@ class Memory:
     ) -> None:
         """`read_logs` reads the version logs to their ends, within so many seconds."""
         self._inputs = inputs
-        self._reader: SpanReader | None = None  # of what is read again
         self._settings = settings
         self.consumer = consumer  # another one, when the gate has to join anew
         self._admin = admin
@@ -133,16 +130,6 @@ class Memory:
         """Judge a partition whose log does not have `position`: where it is read on, None where it is stopped."""
         there = bounds(self._admin, self._outcomes, [partition], within)[partition]
         return max(position, there.start) if self._admits(Place(partition, position, ""), there) else None
-
-    def read_again(self, fetches: Sequence[Fetch], within: float) -> Iterator[tuple[Fetch, Any]]:
-        """Read reports again whose payload the core has dropped; None in place of a message that is gone."""
-        if self._reader is None:
-            self._reader = SpanReader(self._settings, self._outcomes)
-        for begin in range(0, len(fetches), _AGAIN):
-            some = fetches[begin : begin + _AGAIN]
-            found = self._reader.records([(fetch.partition, fetch.offset) for fetch in some], within)
-            for fetch in some:
-                yield fetch, found.get((fetch.partition, fetch.offset))
 
     def _recall(self, core: GateCore, message: Any) -> None:
         partition, offset = message.partition(), message.offset()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
-from agents.core.journal import JournaledStage
+from agents.core.journal import Recorded
 from agents.core.paths import PathPredictor
 from agents.core.policies import DEFAULT, make, period_of
 from agents.core.policy import StageFacts, StageView
@@ -125,9 +125,8 @@ def build_core(
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
-    if journal is not None:
-        return JournaledStage(pipeline.graph, spec.name, batcher, journal=journal, **told)
-    return StageCore(pipeline.graph, spec.name, batcher, **told)
+    core = StageCore(pipeline.graph, spec.name, batcher, **told)
+    return core if journal is None else cast("StageCore", Recorded(core, journal))
 
 
 def build_stateful_core(

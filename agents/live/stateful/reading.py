@@ -114,7 +114,7 @@ class ShardInput:
             self._settling = self._loop.call_later(_SETTLE_SECONDS, self._settle)
 
     def excuse(self, held: int) -> None:
-        """Read on, however much is held, as so many of these records are there for a join's sake."""
+        """Allow `held` records beyond the limit: they wait for a join, and its missing parts are still to be read."""
         self._tail.excused = held
         self._look_for_room()
 

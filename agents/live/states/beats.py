@@ -33,7 +33,7 @@ from lineage.values.replication import ReplicationDecoder, encode
 from topology.topics import beat as beat_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from agents.live.states.mailbox import Post
     from lineage.errors import SpillwayError
@@ -46,9 +46,10 @@ _MICROSECONDS: Final = 1_000_000
 _ROUND: Final = 0.05  # seconds after which a thread looks whether it is to end
 _SILENT_SECONDS: Final = 3.0  # without a delivery, after which a producer is replaced
 _ANSWER_SECONDS: Final = 1.0  # what the broker is given to say that it is there, when beats are not heard
-_REPORT_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 30.0
+_FLUSH_SECONDS: Final = 1.0
 _BEATS: Final = {"acks": "1", "retries": 0, "message.timeout.ms": 1_000}  # what counts is that a beat comes back
-_REPORTS: Final = {"acks": "all", "message.timeout.ms": int(_REPORT_SECONDS * 1_000)}
+_REPORTS: Final = {"acks": "all", "message.timeout.ms": 5_000}
 _QUICK: Final[dict[str, Any]] = {
     "linger.ms": 0,
     "reconnect.backoff.ms": 20,
@@ -196,34 +197,28 @@ class _Mouth:
 
 
 class Reporter:
-    """Reports members that have ended, for whoever sees it at once: a supervisor. For one thread."""
+    """Reports members whose end their supervisor has seen, so that nobody has to wait for their silence (rule 13).
+
+    A report that the broker does not take in time is lost; then that silence tells. For one thread. Raises BrokerError
+    where the cluster cannot be reached at first.
+    """
 
     def __init__(self, settings: ClientSettings, pipeline: str) -> None:
-        self._topic = beat_topic(pipeline)
-        self._mouth = _Mouth(settings, self._topic, _REPORTS)
-
-    def connect(self, seconds: float) -> None:
-        """Find the cluster and the topic now, so that the first report leaves at once. Raises BrokerError."""
+        topic = beat_topic(pipeline)
+        self._mouth = _Mouth(settings, topic, _REPORTS)
         try:
-            self._mouth.producer.list_topics(self._topic, seconds)
+            self._mouth.producer.list_topics(topic, _CONNECT_SECONDS)  # so that the first report leaves at once
         except KafkaException as error:
-            raise BrokerError(f"cannot look for {self._topic}: {error.args[0].str()}; is the cluster up?") from error
+            raise BrokerError(f"cannot look for {topic}: {error.args[0].str()}; is the cluster up?") from error
 
-    def report(self, stage: str, shard: int, members: Sequence[str], reason: str = "") -> None:
-        report = Report(stage, shard, tuple(members), int(time.time() * _MICROSECONDS), reason)
+    def report(self, stage: str, shard: int, member: str) -> None:
+        """Tell all members of the shard that the process `member` is dead. Does not block."""
+        report = Report(stage, shard, (member,), int(time.time() * _MICROSECONDS), "its supervisor saw it end")
         self._mouth.say(_key((stage, shard)) + b"/", encode(report))
 
-    def flush(self, seconds: float) -> bool:
-        """Wait until all reports have arrived, so long at most; whether they have."""
-        return not self._mouth.producer.flush(seconds) and not self._mouth.lost
-
-
-def report_dead(settings: ClientSettings, pipeline: str, stage: str, shard: int, *members: str) -> None:
-    """Report members of a shard that have ended, and wait until that has arrived. Raises BrokerError."""
-    reporter = Reporter(settings, pipeline)
-    reporter.report(stage, shard, members)
-    if not reporter.flush(_REPORT_SECONDS):
-        raise BrokerError(f"could not report to {beat_topic(pipeline)} on {settings.bootstrap} that members have ended")
+    def close(self) -> None:
+        if self._mouth.producer.flush(_FLUSH_SECONDS) or self._mouth.lost:
+            log.warning("a member's death may not have reached the other members; they take over when its lease ends")
 
 
 def _spoken(message: Any, place: Place, decoder: ReplicationDecoder) -> Beat | Report | None:

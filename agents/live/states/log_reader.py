@@ -7,8 +7,7 @@ posted, by whichever of `Listener`'s calls:
 * `caught_up`: a log was read to the end that it had when reading began, or began anew after `fell_behind`.
 * `fell_behind`: the reader was away for so long that the log may have been compacted where it has still to read. It
   comes before any record that was read after the gap.
-* `failed`: the reader has ended: the cluster refuses it, or there is a record without which nobody can judge, and it
-  cannot be read (`agents.live.states.log_records`, which passes over other bad ones). Whoever judges must end too.
+* `failed`: the reader has ended, as the cluster refuses it. Whoever judges must end too.
 
 `read_to_end(place, then)` has `then` posted, behind the records, when a log was read up to the end that it has after
 the call: for claims, and for lease checks. A broker that restarts is waited for.

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.core.replay import replay
+from agents.core.journal import replay
 from agents.live.stage.parts import build_core
 from lineage import metric_names as names
 from lineage.message import PlanWord
@@ -149,7 +149,7 @@ def test_a_journal_with_what_was_heard_replays_the_same(chain, until):
     chain.reader("outcomes").wait(200)
     assert chain.stop(one) == 0
     lines = (chain.folder / "one.jsonl").read_text().splitlines()
-    ticks = [json.loads(line) for line in lines if line.startswith('["tick"')]
-    assert any("two" in told for _, _, told in ticks)
+    ticks = [json.loads(line)[2] for line in lines if line.startswith('["tick"')]
+    assert any("two" in heard["states"] for heard in ticks)
     core = build_core(chain.pipeline, chain.pipeline.spec.stage("one"), 0, None, period=PERIOD)
     assert replay(lines, core) is None

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from agents.live.groups import member_label
-from agents.live.states.beats import report_dead
+from agents.live.states.beats import Reporter
 from agents.live.topics import ensure
 from lineage import headers
 from lineage.keys import partition_for
@@ -125,7 +125,9 @@ class States:
         names = re.findall(rf"{re.escape(self.name)}\.{re.escape(label)}@\d+", self.log(label))
         if report and names:
             stage, shard, _ = label.split(".")
-            report_dead(self.settings, self.name, stage, int(shard), names[-1])
+            reporter = Reporter(self.settings, self.name)
+            reporter.report(stage, int(shard), names[-1])
+            reporter.close()
         return at
 
     def stop(self, label: str, within: float = 600.0) -> int:

@@ -13,8 +13,8 @@ from agents.live.stage import process as stage_process
 from agents.live.stage.config import StageProcessConfig
 from agents.live.stateful import process as member_process
 from agents.live.stateful import reading
-from agents.live.states import crash_points
 from producers.connection import ClientSettings
+from tests.crash_points import arm
 from topology.load import load
 
 
@@ -32,7 +32,7 @@ def main() -> int:
     _bound(StageCore, options, "payload_bytes")
     _bound(InputTail, options, "most_records")
     reading.VALUE_BYTES = options.pop("value_bytes", reading.VALUE_BYTES)
-    crash_points.arm(options.pop("crash", ""))
+    arm(options.pop("crash", ""))
     pipeline = load(options.pop("pipeline"))
     settings = ClientSettings(bootstrap=options.pop("bootstrap"))
     common = {"pipeline": pipeline, "settings": settings, "run_dir": Path(options.pop("run_dir"))}

@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys, time
 import numpy as np
-from agents.live.states import crash_points
 from agents.live.states.mailbox import Mailbox
 from agents.live.states.state_writer import StateWriter
 from checkpoint.capture import Capture
@@ -24,9 +23,10 @@ from checkpoint.retention import Retention
 from lineage.marks import INITIAL, Version
 from lineage.replication import Manifest
 from producers.connection import ClientSettings
+from tests.crash_points import arm
 
 bootstrap, pipeline, point = sys.argv[1:]
-crash_points.arm(point)
+arm(point)
 mailbox, complete, failures = Mailbox(), [], []
 writer = StateWriter(
     ClientSettings(bootstrap=bootstrap), pipeline, ("learn", 0), 1, mailbox.post, complete.append, failures.append,

@@ -117,27 +117,8 @@ def test_a_manifest_is_told_of_soon_after_it_was_acknowledged(bench, capsys):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        (b"\xff", b"rubbish", "cannot be read"),
-        (b"claim/learn/0/1/m", encode(Claim(STAGE, 0, 1, "m")), "has no place"),
-    ],
-)
-def test_what_is_no_record_of_the_log_is_told_of_and_passed_over(bench, caplog, key, value, words):
-    told = Told()
-    writer = Writer(bench)
-    writer.write(REIGN[0])
-    writer.write(None, key, value)
-    writer.write(REIGN[1])
-    reader_of(bench, told)
-    told.until(lambda: told.of("caught_up"))
-    assert [call[2] for call in told.of("record")] == REIGN
-    assert words in caplog.text
-    assert f"{writer.topic}[0] at offset 1" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [(b"base/1", b"rubbish"), (b"manifest/1/2", encode(Manifest(Version(1, 1))))]
+    ("key", "value"),
+    [(b"base/1", b"rubbish"), (b"manifest/1/2", encode(Manifest(Version(1, 1)))), (b"\xff", b"rubbish")],
 )
 def test_what_is_damaged_stands_in_its_place_and_keeps_the_feed_from_judging(bench, key, value):
     told = Told()

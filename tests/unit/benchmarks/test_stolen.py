@@ -24,13 +24,6 @@ def test_what_is_stolen_is_a_share_of_all_time(monkeypatch):
     assert meter.share() == 0.3
 
 
-def test_where_nothing_is_told_nothing_is_stolen(monkeypatch):
-    times(monkeypatch, user=100.0, idle=50.0)
-    meter = StolenMeter()
-    times(monkeypatch, user=160.0, idle=60.0)
-    assert meter.share() == 0.0
-
-
 def test_runs_that_lost_much_are_called_incomparable():
     first, second = with_note(TABLES, {"rows": [{"stolen": 0.0}, {"stolen": 0.02}, {"stolen": 0.5}]})
     assert first.notes == (
@@ -41,11 +34,6 @@ def test_runs_that_lost_much_are_called_incomparable():
         ),
     )
     assert second == TABLES[1]
-
-
-def test_a_whole_section_says_it_where_its_runs_do_not():
-    first, _ = with_note(TABLES, {"rows": [{"mode": "none"}], "stolen": 0.05})
-    assert first.notes[1:] == ("The machine's host gave 5% of its processors to others, 5% in the worst run.",)
 
 
 def test_nothing_is_said_of_nothing():

@@ -11,7 +11,7 @@ from agents.core.policy import StageView
 from agents.core.request import Delivery
 from agents.core.stage import StageCore
 from lineage.hops import Hop
-from tests.unit.faults.pipelines import SHAPES
+from tests.unit.core.shapes import SHAPES
 
 NOW = 1_000.0
 

@@ -14,7 +14,7 @@ from checkpoint.notes import decode
 from lineage import reasons
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
 from tests.unit.core.builders import NOW, delivery
-from tests.unit.faults.pipelines import SHAPES
+from tests.unit.core.shapes import SHAPES
 
 
 @dataclass

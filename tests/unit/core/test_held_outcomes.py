@@ -10,8 +10,8 @@ from agents.core.gate import GateCore
 from lineage.marks import Mark, Version
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
 from tests.unit.core.builders import NOW
+from tests.unit.core.shapes import SHAPES
 from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
-from tests.unit.faults.pipelines import SHAPES
 
 
 @dataclass

@@ -10,7 +10,7 @@ from agents.core.stage import StageCore
 from checkpoint.notes import decode
 from lineage import reasons
 from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
-from tests.unit.faults.pipelines import SHAPES
+from tests.unit.core.shapes import SHAPES
 
 
 def test_a_record_goes_through_and_is_done_when_its_message_is_acknowledged():

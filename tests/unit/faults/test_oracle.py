@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from agents.sim.faults import Execution, Tenure
-from tests.oracle import execution_problems, outcome_problems, repetition_problems, values
-from tests.unit.faults.pipelines import SHAPES
+from tests.oracle import outcome_problems, repetition_problems
 
 RIGHT = [("q1", "prediction", 1), ("q2", "dropped", "expired")]
 
@@ -29,22 +27,3 @@ def test_repetitions():
     assert repetition_problems([*once, ("a", "q1", 12)], replaced={"a"}) == []
     assert len(repetition_problems([*once, ("a", "q1", 12)], replaced={"b"})) == 1
     assert len(repetition_problems([*once, ("a", "q1", 11)], replaced={"a"})) == 1
-
-
-def test_executions():
-    tenures = {0: Tenure("a", 0, 0, committed=0), 1: Tenure("a", 0, 1, committed=5)}
-    before, after = Execution("a", "q", 0, 4, 0), Execution("a", "q", 0, 7, 1)
-    assert execution_problems([before], tenures) == []
-    assert execution_problems([before, before], tenures) == ["q: executed twice by a in one assignment"]
-    assert execution_problems([before, after], tenures) == ["q: executed by a, committed, and executed again"]
-    uncommitted = Execution("a", "q", 0, 5, 0)
-    assert execution_problems([Execution("a", "q", 0, 5, 1), uncommitted], tenures) == []
-
-
-def test_values():
-    shape = SHAPES["partial"]
-    rules = {"d": ("all", "partial")}
-    b, c = ("b", ("b", ("a", "q"))), ("c", ("c", ("a", "q")))
-    assert values(shape.graph(), rules, {}, "d", "q") == {("d", (b,)), ("d", (c,)), ("d", (b, c))}
-    assert values(shape.graph(), {"d": ("all", "drop")}, {}, "d", "q") == {("d", (b, c))}
-    assert values(shape.graph(), {"d": ("any", "drop")}, {}, "d", "q") == {("d", (b,)), ("d", (c,))}

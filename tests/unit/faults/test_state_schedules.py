@@ -5,47 +5,57 @@ More of them: `spillway prove`. A seed that fails is replayed by `spillway prove
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 
 import pytest
 
-from agents.sim.faults.states.oracle import problems
-from agents.sim.faults.states.play import run
-from agents.sim.faults.states.proof import Proof, prove
-from agents.sim.faults.states.schedule.drawing import drawn
-from agents.sim.faults.states.schedule.graphs import DRAWN
-from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
-from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.oracle import problems
+from agents.sim.faults.play import run
+from agents.sim.faults.proof import prove
+from agents.sim.faults.schedule.drawing import drawn
+from agents.sim.faults.schedule.graphs import DRAWN
+from agents.sim.faults.schedule.scenario import POINTS, Fault, Kind, Scenario
+from agents.sim.faults.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES
+from tests.unit.faults.mutations import stateless
 
-SCHEDULES = 1_000
-CHUNK = 50
+FAILED_ONCE: tuple[int, ...] = ()  # seeds that showed a bug: put one here with the fix
 
 
 @pytest.fixture(scope="module")
 def proof():
-    whole = Proof()
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        for part in pool.map(prove, [range(start, start + CHUNK) for start in range(0, SCHEDULES, CHUNK)]):
-            whole.add(part)
-    return whole
+    return prove(range(1_000))
 
 
-def test_every_promise_is_kept(proof):
+def test_every_promise_is_kept():
+    proof = prove([*range(150), *FAILED_ONCE])
+    assert proof.failed == {}
+    assert set(proof.topologies) == {*TOPOLOGIES, DRAWN}
+    assert set(proof.modes) == set(MODES)
+
+
+def test_every_promise_is_kept_without_states():
+    struck = 0
+    for seed in range(100):
+        play = run(stateless(seed), seed)
+        assert problems(play) == [], f"seed {seed}"
+        struck += len(play.result.struck)
+    assert struck > 300
+
+
+@pytest.mark.nightly
+def test_every_promise_is_kept_over_many_schedules(proof):
     assert proof.failed == {}
 
 
+@pytest.mark.nightly
 def test_the_schedules_are_worth_the_name(proof):
-    """All topologies and modes, failures at each point of primaries and of what backups do, and what follows."""
-    assert set(proof.topologies) == {*TOPOLOGIES, DRAWN}
-    assert set(proof.modes) == set(MODES)
+    """Failures at each point of primaries and of what backups do, and what follows."""
     for point in POINTS:
         assert any(what.endswith(f" at {point}") for what in proof.struck), point
     for what in ("contaminated", "goes back itself", "stood down", "sent again", "replayed", "lease regained"):
         assert proof.counts[what] > 5, what
-    assert proof.counts["reigns"] > 2 * SCHEDULES
+    assert proof.counts["reigns"] > 2 * proof.schedules
 
 
 @pytest.mark.parametrize("seed", range(4))

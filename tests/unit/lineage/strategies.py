@@ -60,14 +60,14 @@ plan_words = st.builds(
     times,
     times,
     *[floats] * 3,
-    st.lists(st.integers(0, 2**26), max_size=24).map(lambda steps: tuple(step * 1e-5 for step in sorted(steps))),
+    st.lists(floats, max_size=24).map(tuple),
     ints,
     ints,
     *[floats] * 6,
     ints,
     st.booleans(),
     floats,
-    floats,
+    st.lists(floats, max_size=24).map(tuple),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.core.actions import Ok
-from agents.core.replay import replay
+from agents.core.journal import replay
 from agents.live.stage.parts import build_core
 from lineage.errors import UsageError
 from tests.unit.core.builders import NOW, delivery

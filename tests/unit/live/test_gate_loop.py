@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,18 +15,23 @@ from confluent_kafka import TopicPartition
 
 from agents.core import gate_gauges
 from agents.core.gate import GateCore
+from agents.core.refetch import Fetch
 from agents.core.request import Delivery
 from agents.live.gate.loop import Gate, GateTopics, Means
+from agents.live.gate.rereading import Rereading
 from agents.live.gate.transaction import AbortedError
 from agents.live.metrics import GateMetrics
+from lineage.errors import BrokerError
 from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
 from tests import mock_cluster
+from tests.unit.core.shapes import SHAPES
 from tests.unit.core.told_durability import Known
-from tests.unit.faults.pipelines import SHAPES
+from tests.waiting import until
 
 NOW = 1_000.0
+GONE = 7
 MARK = Mark("s", 0, Version(1, 1))
 
 
@@ -116,6 +122,19 @@ class Memory:
         return [SimpleNamespace(partition=partition, offset=0, note="") for partition in partitions]
 
 
+class Reader:
+    """Reads when it is told to."""
+
+    def __init__(self):
+        self.free, self.error = threading.Event(), None
+
+    def records(self, places, _within):
+        assert self.free.wait(60)
+        if self.error is not None:
+            raise self.error
+        return {place: message(*place) for place in places if place[1] != GONE}
+
+
 class Bench:
     """A gate that holds everything until `known` says that its state is durable; ten outcomes are all it may hold."""
 
@@ -123,11 +142,13 @@ class Bench:
         monkeypatch.setattr(gate_gauges, "HELD_LIMIT", 10)
         self.known, self.writer = Known(), Writer()
         self.consumer = Consumer({0: 30, 1: 30})
+        self.reader = Reader()
         means = Means(
             consumer=self.consumer,
             writer=self.writer,
             wire=SimpleNamespace(read=read, message=lambda _release: (b"", ())),
             memory=Memory(self.consumer),
+            rereading=Rereading(lambda: self.reader),
             mender=SimpleNamespace(mend=lambda *_: None),
             metrics=GateMetrics("p", 0),
             core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known),
@@ -235,6 +256,34 @@ print("resumed before")
 
 
 @pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
+def fetching(bench, monkeypatch, fetches):
+    """Have the core want reports again; gives those that it was answered, and whether they were there."""
+    core, answered = bench.gate._core, []
+    monkeypatch.setattr(core, "take_fetches", lambda: [fetches.pop()] if fetches else [])
+    monkeypatch.setattr(core, "fetched", lambda fetch, _payload, loss: answered.append((fetch, loss is None)))
+    bench.gate._wire.again = lambda _fetch, found: (Carried(None), None if found else "gone")
+    return answered
+
+
+def test_the_gate_reads_on_while_payloads_are_read_again(bench, monkeypatch):
+    wanted = [Fetch(0, 5), Fetch(0, GONE)]
+    answered = fetching(bench, monkeypatch, list(wanted))
+    bench.rounds(8)
+    assert bench.consumer.positions[0] == 8
+    assert not answered
+    bench.reader.free.set()
+    until(lambda: bench.gate.round() or len(answered) == 2, 60)
+    assert set(answered) == {(wanted[0], True), (wanted[1], False)}
+
+
+def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
+    fetching(bench, monkeypatch, [Fetch(0, 5)])
+    bench.reader.error = BrokerError("the topic is gone")
+    bench.reader.free.set()
+    with pytest.raises(BrokerError, match="the topic is gone"):
+        until(bench.gate.round, 60)
+
+
 def test_librdkafka_keeps_a_pause_beyond_the_assignment():
     program = subprocess.run(
         [sys.executable, "-c", PAUSED], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.models.unfit import UnfitStateError, arrays, refuse_unfit
+from agents.models.unfit import UnfitStateError, refuse_unfit
 from checkpoint.state import flatten
-from lineage.replication import NUMPY
 
 
 class Weights:
@@ -23,14 +22,6 @@ class Grows(Weights):
 
 def state(**changed):
     return {**Weights().initialize(), **changed}
-
-
-def test_arrays_are_found_as_the_log_names_them():
-    torch = pytest.importorskip("torch")
-    made = state(t=torch.zeros(2, 3, dtype=torch.bfloat16), flag=torch.zeros(2, dtype=torch.bool))
-    logged = [entry for entry in flatten(made).entries if entry.dtype and entry.name != "steps"]
-    assert sorted(arrays(made)) == sorted(logged)
-    assert any(entry.kind == NUMPY for entry in logged)
 
 
 @pytest.mark.parametrize("more", [{}, {"steps": 17}, {"steps": "another value"}, {"momentum": np.zeros(9)}])
@@ -57,19 +48,47 @@ def test_what_another_model_made_is_refused(changed, said):
     refuse_unfit("p", Grows(), flatten(state(**changed)).entries)
 
 
-def test_the_adapters_of_torch_modules_promise_it():
-    torch = pytest.importorskip("torch")
-    from agents.models.torch_learner import Learner
+class Plain:
+    """Says nothing of its states. Each update adds `n` to the first array, and `wide` more numbers to it."""
 
-    def learner(width):
-        return Learner(
-            lambda: torch.nn.Linear(width, 1),
-            torch.optim.Adam,
-            inputs=lambda batch: torch.zeros(len(batch), width),
-            loss=lambda said, _batch: said.sum(),
-            answers=lambda said, _batch: [{} for _ in said],
-        )
+    wide, reads_only = 0, False
 
-    refuse_unfit("p", learner(4), flatten(learner(4).initialize()).entries)
-    with pytest.raises(UnfitStateError, match="weight"):
-        refuse_unfit("p", learner(4), flatten(learner(5).initialize()).entries)
+    def initialize(self):
+        return {"w": np.zeros(3)}
+
+    def compute(self, _state, batch):
+        return [{} for _ in batch]
+
+    def update(self, state, batch, _outputs):
+        return {"w": np.append(state["w"] + batch[0]["n"], [0.0] * self.wide), "n": np.ones(1)}
+
+    def reads(self, _query):
+        return self.reads_only
+
+    def example(self):
+        return {"n": 1.0}
+
+
+class Keyed(Plain):
+    def key(self, query):
+        return query.key
+
+    def update(self, states, batch, outputs):
+        return {key: super(Keyed, self).update(state, batch, outputs) for key, state in states.items()}
+
+
+@pytest.mark.parametrize("kind", [Plain, Keyed])
+def test_an_update_with_its_example_shows_what_a_plain_models_states_are_like(kind):
+    refuse_unfit("p", kind(), flatten({"w": np.zeros(3)}).entries)
+    with pytest.raises(UnfitStateError, match=r"'w' is numpy float64 \[5\].* says 'fixed_state = False'"):
+        refuse_unfit("p", kind(), flatten({"w": np.zeros(5)}).entries)
+
+
+@pytest.mark.parametrize(
+    "shown", [{"wide": 1}, {"reads_only": True}, {"fixed_state": False}, {"example": None}, {"example": lambda: [{}]}]
+)
+def test_nothing_is_refused_where_the_trial_shows_nothing(shown):
+    model = Plain()
+    for name, value in shown.items():
+        setattr(model, name, value)
+    refuse_unfit("p", model, flatten({"w": np.zeros(5)}).entries)

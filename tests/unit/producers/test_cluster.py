@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lineage.errors import BrokerError
 from producers import cluster
 from producers.cluster import ProducerLog, idempotent_producer
 from producers.connection import ClientSettings
@@ -41,10 +40,14 @@ def test_every_topic_is_looked_up():
     assert made.config["linger.ms"] == 0
 
 
-def test_one_that_gets_no_id_is_no_producer(monkeypatch):
-    monkeypatch.setattr(FakeProducer, "poll", lambda *_: None)
-    with pytest.raises(BrokerError, match="no producer id within 0 s"):
-        idempotent_producer(SETTINGS, "state", 0.0, {})
+@pytest.mark.parametrize("words", ["producer id acquired", "state change WaitPID -> Has it"])
+def test_one_whose_log_is_worded_otherwise_is_used_all_the_same(monkeypatch, words):
+    monkeypatch.setattr(cluster, "ID_SECONDS", 0.1)
+    monkeypatch.setattr(
+        FakeProducer, "poll", lambda made, _: made.logger.log(10, "%s [%s] %s", "IDEMPSTATE", "p", words)
+    )
+    made = idempotent_producer(SETTINGS, "state", 5.0, {})
+    assert set(made.looked_up) == {"state"}
 
 
 def test_a_transactional_one_gets_its_id_later(monkeypatch):

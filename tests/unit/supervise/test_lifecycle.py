@@ -146,6 +146,19 @@ def test_give_up_ends_it_at_that_death_in_a_row():
     assert life.state is State.FAILED
 
 
+def test_one_of_a_pipeline_that_has_served_before_is_tried_for_ever():
+    """A gate that was killed five times after its supervisor was restarted had ended the pipeline."""
+    life, now = born(), 0.0
+    life.served_before()
+    for _ in range(20):
+        look(life, now, exit_code=-9)
+        assert life.state is State.BACKING_OFF
+        now = life.due
+        assert look(life, now) is Action.START
+    look(life, now, exit_code=2)
+    assert life.state is State.FAILED  # its input has become wrong
+
+
 def test_give_up_also_bounds_the_tries_before_all_was_ready():
     life = born(RestartPolicy(give_up=1, jitter=0.0))
     look(life, 1.0, exit_code=1)

@@ -97,6 +97,25 @@ def test_who_is_excused_has_the_whole_time_anew_afterwards():
     assert dog.observe(90.0, stuck, {0: -100.0}) == {0}
 
 
+def test_bytes_that_move_excuse_while_no_version_completes():
+    dog, stuck = Watchdog(30.0, longest_gap=15.0), sight((7, 9, 0), (5, 9, 0))
+    assert not any(dog.observe(n * 10.0, stuck, {0: -100.0}, moving=True) for n in range(20))
+
+
+def test_a_version_that_takes_longer_than_the_stall_time_is_waited_for():
+    dog = Watchdog(30.0, longest_gap=15.0)
+    for n in range(100):
+        complete = n // 10
+        assert not dog.observe(n * 10.0, sight((complete, 99, 0), (complete, 99, 0)), {0: -100.0}, moving=True)
+
+
+def test_bytes_that_move_excuse_no_partition_that_versions_complete_without():
+    dog = Watchdog(30.0, longest_gap=15.0)
+    verdicts = [dog.observe(n * 10.0, sight((n, 99, 0), (5, 9, 0)), {0: -100.0}, moving=True) for n in range(8)]
+    assert {0} in verdicts[5:]
+    assert not any(verdicts[:5])
+
+
 def test_a_backup_keeps_up_as_long_as_nobody_of_its_shard_is_further():
     behind, ahead = sight((7, 9, 0), (4, 4, 0)), sight((8, 9, 1), (4, 4, 1))
     assert keeps_up(behind, [behind, sight((7, 9, 1), (3, 4, 1))])

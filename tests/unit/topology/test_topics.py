@@ -88,6 +88,9 @@ def test_what_replicated_states_need():
         assert "retention.ms" not in by_name[name].config
     assert by_name["p.c.state"].config["min.compaction.lag.ms"] == "60000"
     assert by_name["p.a.versions"].config["min.compaction.lag.ms"] == "100000"
+    timed = "message.timestamp.type"  # without it no link of a chain is ever old
+    assert by_name["p.a.versions"].wished == {timed: "LogAppendTime"}
+    assert timed not in by_name["p.a.versions"].config
     assert by_name["p.beat"].config["cleanup.policy"] == "delete"
     names = (topics.versions("p", "a"), topics.state("p", "a"), topics.control("p"), topics.beat("p"))
     assert names == ("p.a.versions", "p.a.state", "p.control", "p.beat")

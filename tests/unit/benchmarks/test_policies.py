@@ -1,0 +1,77 @@
+"""The comparison of policies: its verdicts on made-up cells, its workloads, and that its cells can be run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.policies import policies, ratio
+from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
+from benchmarks.policies_workloads import GENERATED, arrivals
+from lineage.metric_names import GATE
+
+
+def test_cells_that_say_nothing_are_left_out():
+    assert ratio([(0.02, 0.04), (0.01, 0.0001)]) == pytest.approx(0.5)
+    assert ratio([]) == 1.0
+
+
+@pytest.mark.parametrize("trace", GENERATED)
+def test_generated_traces_repeat_and_are_sorted(trace):
+    once, again = arrivals(trace, 60), arrivals(trace, 60)
+    assert np.array_equal(once, again)
+    assert (np.diff(once) >= 0).all()
+    assert not np.array_equal(once, arrivals(trace, 60, seed=1))
+
+
+def test_a_cell_can_be_run():
+    cell = Cell("tm", "on-off", 10, 1.5)
+    due, workers = prepared(cell)
+    assert len(workers) == 3
+    assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
+    assert len(due) > 1000
+
+
+def test_every_message_takes_its_own_time():
+    cell = Cell("tm", "poisson", 10, hops=True)
+    due, _ = prepared(cell)
+    hops = hops_of(cell, len(due))
+    assert set(hops) == {"object", "face", "text", GATE}
+    assert all(0.003 <= each.min() < each.max() <= 0.02 for each in hops.values())
+    assert not (hops["face"] == hops["text"]).any()
+    assert hops_of(Cell("tm", "poisson", 10), len(due)) is None
+    assert bound_of(cell) >= bound_of(Cell("tm", "poisson", 10))
+    heavy = Cell("tm", "poisson", 10, 1.5)
+    assert outcome(replace(heavy, hops=True), "naive", "shared").drop > outcome(heavy, "naive", "shared").drop
+
+
+def test_without_the_reference_its_cases_are_skipped(tmp_path):
+    result = CliRunner().invoke(policies, ["--reference"], env={"SPILLWAY_REFERENCE": str(tmp_path)})
+    assert result.exit_code == 0
+    assert "skipped" in result.stderr
+
+
+def test_the_cases_of_a_reference(tmp_path):
+    folder, apps = tmp_path / "reference", tmp_path / "apps"
+    for each in (folder, apps):
+        each.mkdir()
+    module = {"name": "only", "id": 0, "pres": [], "subs": [], "alpha_ms": 5.0, "beta_ms": 5.0, "batch": 4}
+    (apps / "one.json").write_text(json.dumps({"pipeline": "one", "slo_ms": 100.0, "modules": [module]}))
+    with gzip.open(folder / "arrivals.csv.gz", "wt") as file:
+        file.write("t\n" + "".join(f"{number / 200:.6f}\n" for number in range(200)))
+    (folder / "pard-reference.csv").write_text(
+        "trace,app,policy,workers,requests,good,drop_pct,invalid_pct,late,mean_batch,clairvoyant_drop_pct\n"
+        "arrivals,one,clipper++,1,200,150,25.0,1.0,0,4,20.0\narrivals,one,pard,1,200,140,30.0,2.0,0,4,20.0\n"
+    )
+    options = ["--reference", "--policy", "clipper++", "--json"]
+    result = CliRunner().invoke(policies, options, env={"SPILLWAY_REFERENCE": str(folder)})
+    shared, worker = (json.loads(line) for line in result.stdout.splitlines())
+    assert worker["outcomes"]["pard"] == [0.3, 0.02]  # theirs
+    assert shared["outcomes"]["pard"] != [0.3, 0.02]  # they say nothing of it
+    assert {shared["dispatch"], worker["dispatch"]} == {"shared", "worker"}
+    assert worker["bound"] <= worker["outcomes"]["spillway"][0] < 0.5

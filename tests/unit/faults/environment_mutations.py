@@ -1,0 +1,136 @@
+"""The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
+
+from __future__ import annotations
+
+from agents.core.gate import GateCore
+from agents.core.gate_share import GateShare
+from agents.core.input_tail import InputTail
+from agents.core.released import ReleasedMemory
+from agents.core.share import Share
+from agents.core.stage import StageCore
+from agents.core.stateful_stage import StatefulCore, StatefulShare
+from agents.sim.faults.schedule.scenario import Guards
+from agents.sim.faults.world.follower import Follower
+from checkpoint.dedup import HopLane, PartitionMemory
+from checkpoint.notes import Note
+
+
+class ShortTail(InputTail):
+    """It lets go of more than what is durable."""
+
+    def trim(self, partition, position, note):
+        super().trim(partition, position + 2, note)
+
+
+class Uncovered(StatefulShare):
+    """It forgets what the base covers above its position."""
+
+    __slots__ = ()
+
+    def cover(self, offsets):
+        super().cover(())
+
+
+class Uncovering(StatefulCore):
+    share_type = Uncovered
+
+
+class Unnoted(Share):
+    """Its note names nothing to read again."""
+
+    __slots__ = ()
+
+    def commit(self, egress=None):
+        return self.offsets.position, Note((), egress).encode(self.offsets.position)
+
+
+class UnnotedStage(StageCore):
+    share_type = Unnoted
+
+
+class Unrecalled(ReleasedMemory):
+    """A new owner reads nothing of what was released."""
+
+    @property
+    def egress(self):
+        return self.egress_next
+
+
+class UnrecalledGate(GateCore):
+    released_type = Unrecalled
+
+
+class Stubborn(StatefulCore):
+    """It makes no version for what leads to none, however long reading waits for it."""
+
+    def cover(self):
+        pass
+
+
+class Undead(Share):
+    """What is dead counts as taken, once it lies below the committed offset."""
+
+    __slots__ = ()
+
+    def remember(self, delivery):
+        if self._fresh(delivery) and self.joins is not None:
+            self.joins.remember(delivery)
+
+
+class UndeadAtGate(GateShare):
+    __slots__ = ()
+    remember = Undead.remember
+
+
+class UndeadStage(StageCore):
+    share_type = Undead
+
+
+class UndeadGate(GateCore):
+    share_type = UndeadAtGate
+
+
+class ReadAtStart(Follower):
+    """It reads the version logs to their ends when its process begins, and not when a partition comes."""
+
+    def read_to_ends(self, then):
+        if self.current:
+            self._process.after(0.0, then)
+        else:
+            super().read_to_ends(then)
+
+
+class ForgetsWhenRead(HopLane):
+    """It goes by what was read, and not by what is committed."""
+
+    def fresh(self, said, offset, hop):
+        fresh = super().fresh(said, offset, hop)
+        self.committed(offset + 1)
+        return fresh
+
+
+class ForgetfulMemory(PartitionMemory):
+    __slots__ = ()
+    lane_type = ForgetsWhenRead
+
+
+class ForgetfulShare(Share):
+    __slots__ = ()
+    memory_type = ForgetfulMemory
+
+
+class ForgetfulStage(StageCore):
+    share_type = ForgetfulShare
+
+
+MUTATIONS = {
+    "a tail that forgets what is not durable": Guards(tail=ShortTail),
+    "what a base covers is taken again": Guards(stateful=Uncovering),
+    "a new owner remembers nothing": Guards(stage=UnnotedStage),
+    "a new gate does not know what was released": Guards(gate=UnrecalledGate),
+    "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
+    "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
+    "a new owner judges by logs read before": Guards(follower=ReadAtStart),
+    "a lane forgets before its commit": Guards(stage=ForgetfulStage),
+    "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
+}

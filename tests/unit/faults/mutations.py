@@ -1,0 +1,71 @@
+"""All mutations, each with the schedules that are to show it, and the first seed that does.
+
+A mutation is a subclass of a guard, or another function in its place; production code has no switch to turn one off.
+The seeds are in `pins.json`; `python -m tests.unit.faults.mutations` searches for them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from agents.sim.faults.oracle import problems
+from agents.sim.faults.play import run
+from agents.sim.faults.schedule.drawing import drawn
+from checkpoint.modes import NSPB
+from tests.unit.faults import environment_mutations, join_mutations, state_mutations, stateless_mutations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.sim.faults.schedule.scenario import Guards, Scenario
+    from agents.sim.faults.schedule.topologies import Topology
+
+SEARCHED = 300
+_PINS = Path(__file__).with_name("pins.json")
+PINS: dict[str, int] = json.loads(_PINS.read_text())
+
+
+class Mutation(NamedTuple):
+    guards: Guards
+    schedule: Callable[[int], Scenario]
+
+    def caught(self, seed: int) -> bool:
+        """Whether the oracle, or a core itself, says something of the schedule of a seed."""
+        try:
+            return bool(problems(run(replace(self.schedule(seed), guards=self.guards), seed)))
+        except ValueError:
+            return True
+
+    def first_catch(self) -> int | None:
+        return next((seed for seed in range(SEARCHED) if self.caught(seed)), None)
+
+
+def stateless(seed: int, topology: Topology | None = None) -> Scenario:
+    """A drawn schedule whose stages keep no state; what would strike a member strikes its stage's replicas."""
+    scenario = drawn(seed, topology)
+    return replace(
+        scenario,
+        topology=replace(scenario.topology, states=(), keyed=(), shards={}),
+        stateless_policy="expired" if scenario.policy == "expired" else "naive",
+        shards=1,
+        faults=tuple(replace(fault, role="", shard=0) for fault in scenario.faults),
+    )
+
+
+def _state_schedule(name: str, seed: int) -> Scenario:
+    return state_mutations.HARM.get(name) or drawn(seed, mode=NSPB)
+
+
+MUTATIONS = {
+    **{name: Mutation(guards, stateless) for name, guards in stateless_mutations.MUTATIONS.items()},
+    **{name: Mutation(guards, partial(_state_schedule, name)) for name, guards in state_mutations.MUTATIONS.items()},
+    **{name: Mutation(guards, partial(drawn, mode=NSPB)) for name, guards in environment_mutations.MUTATIONS.items()},
+    **{name: Mutation(guards, drawn) for name, guards in join_mutations.MUTATIONS.items()},
+}
+
+if __name__ == "__main__":
+    _PINS.write_text(json.dumps({name: one.first_catch() for name, one in MUTATIONS.items()}, indent=2) + "\n")
