@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 #
 # The judgement is that of a backup over a silent primary (`checkpoint.silence`), over any member instead of one: a
 # shard is not served if for a whole lease no member of it was heard while every probe came back in time. So a broker
-# that stalls makes nobody look dead. A member that was stopped for longer than a lease looks dead as well, as it does to
-# its own backups; what it appends when it goes on is void behind the operator's fence.
+# that stalls makes nobody look dead. A member that was stopped for longer than a lease looks dead as well, as it does
+# to its own backups; what it appends when it goes on is void behind the operator's fence.
 
 ROLE: Final = "operator"
 _WAITING: Final = 120.0  # seconds for a lease in which all probes come back in time: a busy machine delays some
