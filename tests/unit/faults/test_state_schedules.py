@@ -12,8 +12,7 @@ import pytest
 from agents.sim.faults.oracle import problems
 from agents.sim.faults.play import run
 from agents.sim.faults.proof import prove
-from agents.sim.faults.schedule.drawing import drawn
-from agents.sim.faults.schedule.graphs import DRAWN
+from agents.sim.faults.schedule.drawing import DRAWN, drawn
 from agents.sim.faults.schedule.scenario import POINTS, Fault, Kind, Scenario
 from agents.sim.faults.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES

@@ -3,33 +3,108 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from agents.core.actions import Failed
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
-from agents.sim.faults.processes.messages import again, told
+from agents.sim.faults.processes.messages import again, item_of, result_of, told
 from agents.sim.faults.shard.host import Outgoing
 from agents.sim.faults.shard.reading import Feed
-from agents.sim.faults.shard.work import computed, replayed
 from agents.sim.faults.shard.writing import Writer
 from agents.sim.faults.world import model
+from agents.sim.faults.world.broker import INGRESS
 from agents.sim.faults.world.history import Loaded, Made
 from checkpoint.orders import Copy, Seal, Write
+from lineage import reasons
+from lineage.errors import CheckpointError
 from lineage.marks import Mark, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from agents.core.actions import Emit
+    from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
+    from agents.core.request import Request
     from agents.sim.faults.shard.host import Host
     from agents.sim.faults.shard.reading import Read
     from agents.sim.faults.shard.standby import Logged
-    from agents.sim.faults.world.broker import Place, Record
+    from agents.sim.faults.world.broker import Place
+    from agents.sim.faults.world.broker import Record as Sent
     from agents.sim.faults.world.model import State
+    from agents.sim.faults.world.world import StateWorld
     from lineage.replication import Batch as Recorded
     from lineage.replication import InputPlace
+    from lineage.replication import Record as Covered
+
+
+class Done(NamedTuple):
+    """A batch that was computed."""
+
+    results: list[Result]
+    after: model.State
+    changes: bool
+    made: Made
+
+
+def computed(world: StateWorld, place: Place, state: model.State, batch: Batch) -> Done:
+    stage, scenario = place[0], world.scenario
+    nonce = 0 if scenario.deterministic else world.random.getrandbits(32)
+    keys = scenario.keys_of(stage)
+    results: list[Result] = []
+    good: list[Request] = []
+    items: list[model.Item] = []
+    for request in batch.requests:
+        if model.raises(stage, request.request_id, scenario.poison):
+            results.append(Failed(reasons.MODEL_RAISED, "scripted"))
+        elif scenario.chance and world.random.random() < scenario.chance:
+            results.append(Failed(reasons.MODEL_RAISED, "by chance"))
+        else:
+            good.append(request)
+            items.append(item_of(request))
+            results.append(result_of(world, stage, model.compute(stage, state, items[-1], nonce, keys)))
+    after = model.update(stage, state, items, nonce, keys)
+    taken = tuple(
+        (request.request_id, tuple((part.partition, part.offset) for part in request.parts)) for request in good
+    )
+    changes = any(model.changes(stage, item) for item in items)
+    return Done(results, after, changes, Made(state.digest, after.digest, taken, nonce))
+
+
+def replayed(world: StateWorld, place: Place, state: State, base: Version, entry: Logged | None) -> State:
+    """Give the state at `base`, from the copy that its entry names; a model that draws draws anew."""
+    if entry is None or entry.state_n >= base.n:
+        return state
+    keys = world.scenario.keys_of(place[0])
+    for batch in entry.contents.batches:
+        if entry.state_n < batch.n <= base.n:
+            world.result.count("replayed")
+            nonce = 0 if world.scenario.deterministic else world.random.getrandbits(32)
+            state = model.update(place[0], state, items_of(world, place, batch.taken), nonce, keys)
+    return state
+
+
+def items_of(world: StateWorld, place: Place, taken: Iterable[Covered]) -> list[model.Item]:
+    """Give the requests of a batch as the model saw them: those whose records stand together are one.
+
+    Raises CheckpointError where the input does not have them any more; the shard cannot go on then.
+    """
+    stage, shards = place[0], world.scenario.shards_of(place[0])
+    topic = stage if world.graph.predecessors[stage] else INGRESS
+    items: list[tuple[str, list[tuple[str, str]]]] = []
+    for one in taken:
+        record = next(world.broker.read((topic, one.partition), one.offset, one.offset + 1), None)
+        if record is None:
+            world.result.stopped |= {(stage, p) for p in range(world.scenario.partitions) if p % shards == place[1]}
+            raise CheckpointError(f"{one} of {topic} is gone, and {stage} cannot be computed again without it")
+        if not items or items[-1][0] != one.request:
+            items.append((one.request, []))
+        sender = record.hop.stage if record.hop else ""
+        if not (record.lost or model.unreadable(stage, sender, one.request, world.scenario.poison)):
+            items[-1][1].append((sender, record.body))
+    return [model.Item(request, tuple(sorted(parts))) for request, parts in items]
+
 
 _PERIOD = 1.0  # seconds between two ticks
 
@@ -86,7 +161,7 @@ class Primary:
         outputs = self.entry.contents.outputs
         self.reign.resend(len(outputs))
         for one in outputs:
-            place, record = cast("tuple[Place, Record]", one)
+            place, record = cast("tuple[Place, Sent]", one)
             self.world.result.count("sent again")
             self.send(place, again(record), self._resent)
 
@@ -218,7 +293,7 @@ class Primary:
 
     # What is sent ----------------------------------------------------------------------------------------------
 
-    def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
+    def send(self, place: Place, record: Sent, acked: Callable[[], None], takes: float = 0.0) -> None:
         self.outgoing.send(((place, record),), acked, takes)
 
     def commit(self) -> None:

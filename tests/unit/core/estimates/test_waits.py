@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.core.board import sketch
-from agents.core.estimates.waits import Sampler, pool, quantile, uniform
+from agents.core.estimates.outlook import Sampler, pool, quantile, uniform
 from agents.core.policy import StageState
 
 
