@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo check test torture nightly lint unit integration acceptance bench bench-hop lock clean
+.PHONY: env demo check test torture nightly lint unit integration acceptance torch bench bench-hop lock clean
 
 env: $(INSTALLED)
 
@@ -39,19 +39,25 @@ endif
 demo: env
 	$(BIN)/spillway demo pard
 
-# Lint runs beside the tests that are named, and says its word after them; either one's failure is a failure.
-define beside_lint
-@log=$$(mktemp) && trap 'rm -f $$log' EXIT && { $(MAKE) --no-print-directory lint >$$log 2>&1 & lint=$$!; \
-$(PYTEST) $(1) && tests=0 || tests=$$?; \
-wait $$lint && linted=0 || linted=$$?; cat $$log; exit $$((tests || linted)); }
+# Lint, and the tests that load torch (half a gigabyte: so one process does), run beside the others, and say their word
+# after them; a failure of any is a failure.
+define beside
+@log=$$(mktemp) && trap 'rm -f $$log' EXIT && { $(MAKE) --no-print-directory -k lint torch TORCH=$(1) >$$log 2>&1 & other=$$!; \
+$(PYTEST) $(2) && tests=0 || tests=$$?; \
+wait $$other && others=0 || others=$$?; cat $$log; exit $$((tests || others)); }
 endef
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+TORCH = tests/torch
 
 check: env
-	$(call beside_lint,tests/unit)
+	$(call beside,tests/torch/unit,-n 2 tests/unit)
 
+# Three workers, as most of an integration test is waiting. What is long comes first.
 test: env
-	$(call beside_lint,tests/unit tests/integration tests/acceptance)
+	$(call beside,tests/torch,-n 3 tests/acceptance tests/integration tests/unit)
+
+torch: env
+	$(BIN)/python -m pytest $(TORCH)
 
 # Two hundred pipelines with states, one fault each, over a real broker or three; 10 to 40 s each, over an hour in all.
 torture: env
@@ -59,7 +65,7 @@ torture: env
 
 # Everything, whatever fails first.
 nightly: env
-	@failed=0; SPILLWAY_HYPOTHESIS_PROFILE=nightly $(PYTEST) -m 'not torture' tests/unit tests/integration tests/acceptance || failed=1; \
+	@failed=0; SPILLWAY_HYPOTHESIS_PROFILE=nightly $(PYTEST) -n 2 -m 'not torture' tests/torch tests/acceptance tests/integration tests/unit || failed=1; \
 	$(BIN)/spillway prove --schedules 10000 || failed=1; \
 	$(BIN)/python -m pytest -m torture tests/torture || failed=1; exit $$failed
 

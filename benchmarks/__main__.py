@@ -19,6 +19,7 @@ BENCHMARKS = {
     "policy-cost": "What a policy costs for each request, and what its queue does.",
     "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
     "live": "Live drop rates against simulated ones, on emulated accelerators.",
+    "live-pairs": "Queries answered in time, pard beside naive, where hops take longer than models.",
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
     "standby": "How soon a killed replica's queries are answered again, with a standby and without.",

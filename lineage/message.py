@@ -93,4 +93,4 @@ class PlanWord:
     backlog: int = 0
     hbf: bool = False
     longest: float = 0.0
-    transfer: float = 0.0
+    hops: tuple[float, ...] = ()  # quantiles of its messages' hops, ascending, at even steps

@@ -300,13 +300,13 @@ class Batcher:
         return self._policy.report(now, self.load())
 
     def _doubt(self) -> None:
-        """Forget that durations were measured where nothing ran for a period because everything was dropped.
+        """Forget that durations were measured where nothing but a probe ran for a period, and the rest was dropped.
 
-        No batch can show any more that they are out of date then, and the stage might refuse all there is for ever. So
-        the profile stands again; where there is none, requests are let in, and measured anew.
+        No batch can soon show that they are out of date then, and the stage might refuse all there is for long. So the
+        profile stands again; where there is none, requests are let in, and measured anew.
         """
         started, dropped = self._told
-        if self.started == self.completed == started and self.total_drops > dropped:
+        if self.started == self.completed <= started + 1 and self.total_drops > dropped:
             self._measured = False
         self._told = (self.started, self.total_drops)
 

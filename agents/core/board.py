@@ -20,11 +20,32 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from agents.core.policy import StageState
-from agents.core.sketch import sketch
 from lineage.message import PlanWord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
+
+
+# A few quantiles that stand for many durations, for the wire.
+#
+# The sketch of N durations in n values holds their quantiles at (i + 1/2) / n, i from 0 to n - 1, so that each value
+# stands for the same share of them and whoever draws from the values evenly draws from what they stand for.
+#
+# The error: at no point do the shares at or below it differ by more than 1/(2n) + 1/(2N). A sum of k independent draws
+# is then off by at most k times that: the lambda quantile of the sum lies between its true quantiles at lambda minus
+# and plus so much. With the 20 values that travel that is 2.5 % a stage at worst, where all values lie apart.
+
+QUANTILES: Final = 20
+
+
+def sketch(durations: Iterable[float], size: int = QUANTILES) -> tuple[float, ...]:
+    """Return at most `size` values, ascending; all the durations where there are no more of them."""
+    ordered = sorted(durations)
+    count = len(ordered)
+    if count <= size:
+        return tuple(ordered)
+    return tuple(ordered[(2 * index + 1) * count // (2 * size)] for index in range(size))
+
 
 # Why a word is refused; as they stand in metric labels.
 UNREADABLE: Final = "unreadable"  # the driver could not decode it
@@ -41,7 +62,7 @@ SILENT_GRACE: Final = 0.5  # seconds beyond: a collection of garbage, or a broke
 
 _LONGEST: Final = 3600.0
 _MOST: Final = 1e9
-_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest", "transfer")
+_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest")
 _AMOUNTS: Final = (
     *("entered", "waits_seen", "batch", "recent_batch", "arrival_rate", "completion_rate", "backlog"),
     "replica",
@@ -65,7 +86,7 @@ def silence_of(period: float) -> float:
 
 
 def word_of(state: StageState, began_us: int) -> PlanWord:
-    """Make the word that tells a replica's state; of its batch waits goes a sketch."""
+    """Make the word that tells a replica's state; of its batch waits and hops goes a sketch."""
     return PlanWord(
         state.stage,
         state.replica,
@@ -86,7 +107,7 @@ def word_of(state: StageState, began_us: int) -> PlanWord:
         state.backlog,
         state.hbf,
         state.longest,
-        state.transfer,
+        sketch(state.hops),
     )
 
 
@@ -110,7 +131,7 @@ def state_of(word: PlanWord) -> StageState:
         hbf=word.hbf,
         span=word.span,
         longest=word.longest,
-        transfer=word.transfer,
+        hops=word.hops,
     )
 
 
@@ -182,7 +203,7 @@ class Board:
 
 
 def _implausible(word: PlanWord) -> str | None:
-    durations = [*(getattr(word, name) for name in _DURATIONS), *word.waits]
+    durations = [*(getattr(word, name) for name in _DURATIONS), *word.waits, *word.hops]
     amounts = [getattr(word, name) for name in _AMOUNTS]
     if not all(map(isfinite, (*durations, *amounts, word.drop_rate))):
         return NOT_A_NUMBER

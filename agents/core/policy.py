@@ -41,8 +41,8 @@ class Refusal:
 class Shortfall(Refusal):
     """A request that is estimated to miss its deadline, with the terms of PARD's eq. 3; all in seconds.
 
-    The estimated end is starts + duration + queueing + execution + waits + transfers; a duration of 0 is not known. The
-    words are made only when asked for: a simulation drops many requests and reads none of them.
+    The estimated end is starts + duration + queueing + execution + waits; a duration of 0 is not known. The words are
+    made only when asked for: a simulation drops many requests and reads none of them.
     """
 
     __slots__ = (
@@ -54,7 +54,6 @@ class Shortfall(Refusal):
         "sent",
         "stage",
         "starts",
-        "transfers",
         "waits",
     )
 
@@ -69,8 +68,7 @@ class Shortfall(Refusal):
         duration: float,  # d_k
         queueing: float = 0.0,  # the sum of q_i over the later stages
         execution: float = 0.0,  # the sum of d_i over them
-        waits: float = 0.0,  # w_k
-        transfers: float = 0.0,  # on the way to the later stages, and out; not in the paper
+        waits: float = 0.0,  # w_k, with the hops to the later stages and out
     ) -> None:
         super().__init__(reasons.TOO_LATE)
         self.stage = stage
@@ -82,12 +80,11 @@ class Shortfall(Refusal):
         self.queueing = queueing
         self.execution = execution
         self.waits = waits
-        self.transfers = transfers
 
     @property
     def remaining(self) -> float:
         """Seconds that the request was estimated to need from t_b to its end."""
-        later = self.queueing + self.execution + self.waits + self.transfers
+        later = self.queueing + self.execution + self.waits
         return self.starts - self.now + self.duration + later
 
     @property
@@ -100,8 +97,7 @@ class Shortfall(Refusal):
             f"{self.stage}: needs {1000 * self.remaining:.1f} ms more, {due}; "
             f"spent {1000 * (self.now - self.sent):.1f}, batch wait {1000 * (self.starts - self.now):.1f}, "
             f"execution {execution}, later queueing {1000 * self.queueing:.1f}, "
-            f"later execution {1000 * self.execution:.1f}, later batch waits {1000 * self.waits:.1f}, "
-            f"later transfers {1000 * self.transfers:.1f} ms"
+            f"later execution {1000 * self.execution:.1f}, later waits and hops {1000 * self.waits:.1f} ms"
         )
 
 
@@ -175,7 +171,7 @@ class StageState:
     hbf: bool = False  # whether this replica takes the high budgets first
     span: float = 0.0  # seconds of the period that it speaks of
     longest: float = 0.0  # seconds from t_r to the end of the batch at most, over the window; only `wcl` tells it
-    transfer: float = 0.0  # that a message lately took from its sender into this stage's queue
+    hops: Sequence[float] = ()  # recent seconds from a sender into this queue: samples, or quantiles at even steps
 
 
 class Policy:

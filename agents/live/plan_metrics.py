@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -78,7 +79,7 @@ def _told(one: Heard, facts: Mapping[str, StageFacts], loads: Mapping[str, float
         COMPLETIONS: state.completion_rate,
         DROPS: state.drop_rate,
         BACKLOG: state.backlog,
-        TRANSFER: state.transfer,
+        TRANSFER: median(state.hops) if state.hops else 0.0,
     }
 
 

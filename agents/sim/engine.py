@@ -15,11 +15,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agents.core.estimates.transfer import Transfer
-from agents.core.joins import Rule, Verdict
+from agents.core.join_rules import COMPLETE, OPEN, TABLES, Rule, Verdict
 from agents.core.policy import StageState
 from agents.sim.choices import Crossroads
-from agents.sim.meeting import Meeting
-from agents.sim.resizing import Resizing
 from agents.sim.travel import NEVER, StageRun, Station, Traveller
 from lineage.metric_names import GATE
 from producers.report import DROPPED, PREDICTION
@@ -33,6 +31,47 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.sim.observe import Observer
     from agents.sim.plan import Plan
+
+
+# Where the branches of a simulated request meet again: the joins, and the gate at the end.
+#
+# The decision is the live join's, from the same table. What the live one guards against does not happen here (copies,
+# contradictions, senders that fall silent), so a branch is no more than a number here, and nothing times out.
+
+_WAITING = Verdict.WAITING
+
+
+class Meeting:
+    """One place where several branches of a request are expected."""
+
+    __slots__ = ("_open", "_table")
+
+    def __init__(self, rule: Rule) -> None:
+        self._table = TABLES[rule.mode, rule.on_loss]
+        # By request: branches not heard of, whether one delivered, whether one was lost, whether it is closed.
+        # Forgotten when all were heard.
+        self._open: dict[int, list[int]] = {}
+
+    def hear(self, index: int, expected: int, *, results: int = 0, losses: int = 0) -> Verdict:
+        """Note that branches of request `index` delivered or were lost; say once that it is READY or LOST."""
+        state = self._open.get(index)
+        if state is None:
+            state = self._open[index] = [expected, False, False, False]
+        state[0] -= results + losses
+        missing, _, _, closed = state
+        if missing <= 0:
+            del self._open[index]
+        if closed:
+            return Verdict.LATE
+        if results:
+            state[1] = True
+        if losses:
+            state[2] = True
+        verdict = self._table[bool(state[1]), bool(state[2])][OPEN if missing > 0 else COMPLETE]
+        if verdict is not _WAITING:
+            state[3] = True
+        return verdict
+
 
 _CHUNK = 65_536
 
@@ -69,7 +108,6 @@ class Engine:
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
             run.single = self._single(run)
-        self._resizing = Resizing(plan, self.stages, facts, arrivals, observer) if plan.scaling is not None else None
         if observer is not None:
             observer.begin(tuple(self.stages))
         self._arrivals = arrivals
@@ -100,9 +138,6 @@ class Engine:
         heap, end, arrive = self._heap, self._end, self._arrive
         total = len(self._arrivals)
         self._plan_synchronisation()
-        if self._resizing is not None:
-            self._clocks += 1
-            self._plan(self._resizing.period, self._resize)
         for index, sent in enumerate(chain(self._times(), (NEVER,))):
             while heap and heap[0][0] < sent:
                 now, _, station, what = heappop(heap)
@@ -280,7 +315,7 @@ class Engine:
             self._plan(self.plan.period, self._synchronise)
 
     def _synchronise(self, now: float) -> None:
-        stations = [station for run in self.stages.values() for station in chain(run.stations, run.retiring)]
+        stations = [station for run in self.stages.values() for station in run.stations]
         states: dict[str, list[StageState]] = {name: [] for name in self.stages}
         for station in stations:
             state = station.report(now)
@@ -296,16 +331,9 @@ class Engine:
         self._again(now + self.plan.period, self._synchronise)
 
     def _with_transfers(self, now: float, states: Mapping[str, list[StageState]]) -> dict[str, list[StageState]]:
-        ways = {name: transfer.seconds(now) for name, transfer in self._transfers.items()}
-        told = {stage: [replace(state, transfer=ways[stage]) for state in each] for stage, each in states.items()}
-        return told | {GATE: [StageState(GATE, 0, now, transfer=ways[GATE])]}
-
-    # Scaling ---------------------------------------------------------------------------------------------------
-
-    def _resize(self, now: float) -> None:
-        """Decide on the stages' workers, plan the first batches of new ones, and come back after a period."""
-        resizing = self._resizing
-        assert resizing is not None  # planned only where there is one
-        for at, start in resizing.decide(now):
-            self._plan(at, start)
-        self._again(now + resizing.period, self._resize)
+        hops = {name: transfer.samples(now) for name, transfer in self._transfers.items()}
+        told = {
+            stage: [*(replace(state, hops=hops[stage]) for state in each[:1]), *each[1:]]
+            for stage, each in states.items()
+        }
+        return told | {GATE: [StageState(GATE, 0, now, hops=hops[GATE])]}

@@ -1,4 +1,4 @@
-"""What can be seen of a simulation beside its result: every visit, every drop, every synchronisation, every resizing.
+"""What can be seen of a simulation beside its result: every visit, every drop and synchronisation.
 
 An observer is handed to `agents.sim.simulation.simulate`; without one nothing is recorded, and nothing is paid for it.
 Everything is kept raw, in arrays with one element per event, and reckoned with afterwards. Times
@@ -55,7 +55,6 @@ class Observer:
         self.every = every
         self.stages: dict[str, StageLog] = {}
         self.ticks: list[Tick] = []
-        self.sizes: list[tuple[float, str, int]] = []  # when a stage had how many workers, where they are scaled
 
     def begin(self, stages: Sequence[str]) -> None:
         self.stages = {name: StageLog() for name in stages}
@@ -94,6 +93,3 @@ class Observer:
                         hbf=sum(bool(getattr(state, "hbf", False)) for state in told) / len(told),
                     )
                 )
-
-    def resized(self, now: float, stage: str, workers: int) -> None:
-        self.sizes.append((now, stage, workers))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agents.core.request import Path, Request
-    from agents.sim.scaling import Scaling
     from topology.load import Pipeline
     from topology.routing import Graph
     from topology.spec import StageSpec
@@ -52,7 +51,6 @@ class Plan:
     seed: int
     hop_delay: float
     period: float  # of the policies' synchronisation
-    scaling: Scaling | None = None
 
     def facts(self) -> dict[str, StageFacts]:
         return {each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages}
@@ -96,7 +94,6 @@ def plan_of(
     hop_delay: float,
     period: float | None,
     batches: Mapping[str, int] | None = None,
-    scaling: Scaling | None = None,
 ) -> Plan:
     spec, graph = pipeline.spec, pipeline.graph
     if workers is not None and len(workers) != len(spec.stages):
@@ -107,8 +104,6 @@ def plan_of(
         period = period_of(policy or stage.policy for stage in spec.stages)
     if not (objective > 0 and 0 < period < inf and 0 <= hop_delay < inf):
         raise UsageError(f"SLO {objective} and period {period} must be above 0, hop delay {hop_delay} at least 0")
-    if scaling is not None and dispatch != "worker":
-        raise UsageError(f"workers are added at run time only under dispatch worker, not {dispatch}: give no scaling")
     for name in {*choices, *durations, *(batches or {})} - {stage.name for stage in spec.stages}:
         raise UsageError(f"{spec.name} has no stage {name!r}")
     partitions = spec.partitions if dispatch == "partition" else 0
@@ -138,7 +133,6 @@ def plan_of(
         seed=seed,
         hop_delay=hop_delay,
         period=period,
-        scaling=scaling,
     )
 
 

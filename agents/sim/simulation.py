@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from agents.sim.choices import Choice
     from agents.sim.observe import Observer
     from agents.sim.plan import Dispatch, Plan
-    from agents.sim.scaling import Scaling
     from agents.sim.travel import StageRun
     from topology.load import Pipeline
 
@@ -42,7 +41,6 @@ def simulate(
     hop_delay: float = 0.0,
     period: float | None = None,
     batches: Mapping[str, int] | None = None,
-    scaling: Scaling | None = None,
     observer: Observer | None = None,
     budgets: ArrayLike | None = None,
     partitions: ArrayLike | None = None,
@@ -63,8 +61,8 @@ def simulate(
     `budgets`, `partitions` and `hops`: each request's own, where known: seconds to its deadline in place of the SLO,
     its partition in place of a drawn one (used where requests are dispatched by partition), and its `hop_delay`, the
     same everywhere or by the stage that it leads to (`GATE` for the last).
-    `batches`: by stage, the planned size instead of the spec's. `scaling`: adds and takes away workers at run time,
-    starting from `workers`; only under dispatch worker. `observer`: records what happens; see `agents.sim.observe`.
+    `batches`: by stage, the planned size instead of the spec's. `observer`: records what happens; see
+    `agents.sim.observe`.
     `progress` hears now and then how many requests have arrived. The same arguments give the same result.
     """
     due = np.array(arrivals, np.float64)
@@ -84,7 +82,6 @@ def simulate(
         hop_delay=hop_delay,
         period=period,
         batches=batches or {},
-        scaling=scaling,
     )
     engine = Engine(
         plan,
@@ -156,7 +153,7 @@ def _partitions(given: ArrayLike | None, due: NDArray[np.float64], plan: Plan) -
 
 def _totals(run: StageRun) -> StageTotals:
     return StageTotals(
-        received=sum(station.arrived for station in run.everyone()),
+        received=sum(station.arrived for station in run.stations),
         batches=run.batches,
         queries=run.finished,
         dropped=run.dropped,

@@ -60,14 +60,11 @@ class StageRun:
         "facts",
         "finished",
         "foresight",
-        "gone",
         "name",
         "next",
-        "opened",
         "owners",
         "plan",
         "queued",
-        "retiring",
         "shared",
         "shares",
         "single",
@@ -97,12 +94,7 @@ class StageRun:
         self.name = plan.name
         self.durations = [0.0, *(plan.duration(n) for n in range(1, plan.batch + 1))]
         self.shares = [0.0, *(seconds / n for n, seconds in enumerate(self.durations[1:], start=1))]
-        self.stations: list[Station] = []
-        self.retiring: list[Station] = []  # they get no more requests, and end with what they have
-        self.gone: list[Station] = []
-        self.opened = 0  # stations so far; the next one's number
-        for _ in range(plan.queues):
-            self.stations.append(self.open())
+        self.stations = [self._open(number) for number in range(plan.queues)]
         self.next: Callable[[], Station] = cycle(self.stations).__next__  # round-robin
         # By partition, the station that owns it; None where requests are dispatched in another way.
         self.owners = [self.stations[queue] for queue in plan.owners] if plan.owners else None
@@ -116,12 +108,6 @@ class StageRun:
         """Say which queue the next request joins: its partition's owner, or the next in turn."""
         return self.next() if self.owners is None else self.owners[partition]
 
-    def open(self) -> Station:
-        """Make one more queue with its instances; it is not yet in turn."""
-        view = self.whole.view(self.plan, self.opened, self.facts, self.shared, self.foresight)
-        station = Station(self, make(self.plan.policy, view))
-        self.opened += 1
-        return station
-
-    def everyone(self) -> list[Station]:
-        return [*self.stations, *self.retiring, *self.gone]
+    def _open(self, number: int) -> Station:
+        view = self.whole.view(self.plan, number, self.facts, self.shared, self.foresight)
+        return Station(self, make(self.plan.policy, view))

@@ -42,7 +42,7 @@ class PlanRow:
     completions: float
     drops: float
     backlog: float
-    transfer: float = 0.0  # that a message takes into its queue; of the gate, through it
+    transfer: float = 0.0  # median that a message takes into its queue; of the gate, through it
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

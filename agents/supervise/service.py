@@ -2,32 +2,187 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from agents.core.joins import longest_wait
 from agents.core.policies import words_for
 from agents.live import topics as live_topics
+from agents.live.groups import group_id, member_label, member_of, standby_label
+from agents.live.metrics_server import Address, MetricsServer
 from agents.live.states.beats import Reporter
-from agents.supervise.child import STANDBY
+from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
 from agents.supervise.groups import KafkaGroups, watched_groups
+from agents.supervise.lifecycle import State
 from agents.supervise.ownership import Ownership
-from agents.supervise.place_metrics import PlaceMetrics
-from agents.supervise.plans import child_plans, join_holds
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor
-from agents.supervise.targets import Targets
+from lineage import metric_names as names
 from lineage.errors import BrokerError, SpillwayError, UsageError
 from topology.topics import egress, topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
+    from prometheus_client import Metric
+
+    from agents.supervise.child import Child
     from agents.supervise.service_settings import ServiceSettings
     from agents.supervise.table import Row
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+
+# Which processes a pipeline needs on this machine, and how each is started.
+#
+# A stateless stage has its replicas, and standbys that wait to take a dead one's place; a stateful stage has a process
+# for each member of each shard; and there is the gate.
+
+
+def join_holds(pipeline: Pipeline) -> dict[str, float]:
+    """By stage that joins, and the gate where it does: how long a half-heard request may hold its input back."""
+    spec, graph = pipeline.spec, pipeline.graph
+    joining = [stage.name for stage in spec.stages if graph.is_join(stage.name)]
+    if len(graph.sinks) > 1:
+        joining.append(GATE)
+    return dict.fromkeys(joining, longest_wait(spec.slo))
+
+
+def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
+    period = ["--plan-period", str(settings.period)]
+    plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
+    gate = _command(settings, ["--gate", *period])
+    plans.append(ChildPlan(GATE, 0, GATE, gate, settings.environment))
+    host, base = settings.metrics
+    listen = ["--metrics-host", host] if settings.metrics != Address() else []
+    ports = (["--metrics-port", str(base + 1 + place)] if base else [] for place in range(len(plans)))
+    return [replace(plan, command=[*plan.command, *listen, *port]) for plan, port in zip(plans, ports, strict=True)]
+
+
+def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[str]) -> Iterator[ChildPlan]:
+    policy = [] if settings.policy is None else ["--policy", settings.policy]
+
+    def command(replica: int, *more: str) -> list[str]:
+        what = ["--stage", stage.name, "--replica", str(replica), *more]
+        return _command(settings, [*what, *period, *settings.extra, *policy])
+
+    if stage.replicated:
+        for replica in range(stage.processes):
+            label = member_label(stage, replica)
+            yield ChildPlan(
+                *(stage.name, replica, MEMBER, command(replica), settings.environment, label),
+                shard=member_of(stage, replica)[0],
+                member=group_id(settings.pipeline.spec.name, label),
+            )
+        return
+    # A state that is not replicated lives in an ordinary replica, one for each shard.
+    for replica in range(stage.shards if stage.stateful else stage.replicas):
+        yield ChildPlan(stage.name, replica, STAGE, command(replica), settings.environment)
+    for number in range(stage.standby):
+        label = standby_label(stage.name, number)
+        yield ChildPlan(stage.name, number, STANDBY, command(number, "--standby"), settings.environment, label)
+
+
+def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
+    """`spillway serve` for one process, by module, as the script may not be on PATH.
+
+    -P: the working directory must not come before our own rooms; the command adds it after them, for users' models.
+    """
+    python = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(settings.pipeline.path)]
+    where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
+    if settings.client_config is not None:
+        where += ["--client-config", str(settings.client_config)]
+    return [*python, *what, *where, "--parent", str(os.getpid())]
+
+
+EVERY_SECONDS: Final = 2.0
+
+
+def targets_path(run_dir: Path, pipeline: str) -> Path:
+    return run_dir / pipeline / "prometheus" / "targets.json"
+
+
+class Targets:
+    """Writes the file whenever a process has come, gone, or taken another port."""
+
+    def __init__(self, run_dir: Path, pipeline: str) -> None:
+        self._run_dir = run_dir
+        self._pipeline = pipeline
+        self._path = targets_path(run_dir, pipeline)
+        self._written: list[dict[str, Any]] | None = None
+        self._next = float("-inf")
+
+    def keep(self, now: float) -> None:
+        """Look, at most every `EVERY_SECONDS`."""
+        if now < self._next:
+            return
+        self._next = now + EVERY_SECONDS
+        found = list(self._found())
+        if found == self._written:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".partial")  # Prometheus reads *.json alone
+        draft.write_text(json.dumps(found, indent=1))
+        draft.replace(self._path)
+        self._written = found
+
+    def _found(self) -> Iterator[dict[str, Any]]:
+        serve = ServeEntry.read(self._run_dir, self._pipeline)
+        if serve is not None and serve.port:
+            yield self._target(serve.host, serve.port, "supervisor")
+        for entry in entries(self._run_dir, self._pipeline):
+            if entry.port and entry.alive():
+                yield self._target(entry.host, entry.port, entry.name)
+
+    def _target(self, host: str, port: int, place: str) -> dict[str, Any]:
+        return {"targets": [f"{host}:{port}"], "labels": {names.PIPELINE: self._pipeline, names.PLACE: place}}
+
+
+_LABELS = (*names.LABELS, names.PLACE)
+
+
+class PlaceMetrics(Collector):
+    """The metrics of a pipeline's places, read on a loopback port of the supervisor's from another thread."""
+
+    def __init__(self, pipeline: str, children: Sequence[Child], address: Address = Address()) -> None:  # noqa: B008
+        """Serve them; `address` says where. Ready is a supervisor all of whose places are."""
+        self._pipeline = pipeline
+        self._children = children
+        self._server = MetricsServer(self, address, ready=self._not_serving)
+        self.address = self._server.address
+
+    def _not_serving(self) -> str:
+        missing = [child.plan.name for child in self._children if child.life.state is not State.RUNNING]
+        return f"not serving: {', '.join(missing)}" if missing else ""
+
+    def collect(self) -> Iterator[Metric]:
+        now = time.monotonic()
+        restarts = CounterMetricFamily(
+            names.PLACE_RESTARTS_TOTAL.removesuffix("_total"), "Times that it was started again", labels=_LABELS
+        )
+        flapping = GaugeMetricFamily(
+            names.PLACE_FLAPPING, "1 where it dies again and again, or is given up", labels=_LABELS
+        )
+        for child in self._children:
+            plan, life = child.plan, child.life
+            labels = (self._pipeline, plan.stage, str(plan.replica), plan.name)
+            restarts.add_metric(labels, life.restarts)
+            flapping.add_metric(labels, float(life.flaps(now)))
+        yield restarts
+        yield flapping
+
+    def close(self) -> None:
+        self._server.close()
 
 
 class Service:

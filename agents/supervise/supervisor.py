@@ -19,11 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agents.models.slow import SLOW, SLOW_SECONDS
-from agents.supervise.child import GATE, MEMBER, STANDBY, Child, ChildPlan, ended, wait_for_a_death
+from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
-from agents.supervise.standbys import hand_over
 from agents.supervise.table import Row
 from agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from checkpoint.promotion import Role
@@ -33,6 +32,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agents.supervise.watchdog import GroupSight
+
+
+# Who takes over from the dead: a standby that is ready goes on in a dead replica's place.
+#
+# A replica of a stateless stage that died, and is not given up, is taken over by a standby of its stage, if one waits
+# with its model loaded: at its death, or later while it still backs off. Where none does, the replica itself is started
+# again as always. Each standby that went is replaced by a new one, so the stage has as many as before, a moment later.
+
+
+def hand_over(children: Sequence[Child], now: float) -> list[tuple[Child, Child]]:
+    """Tell standbys to take over from who died; returns the replicas, each with its standby."""
+    done = []
+    for replica in children:
+        if replica.plan.role != STAGE or not replica.life.died:
+            continue
+        for standby in _waiting(children, replica.plan.stage):
+            if replica.take_over(standby, now):
+                done.append((replica, standby))
+                break
+    return done
+
+
+def _waiting(children: Sequence[Child], stage: str) -> Iterator[Child]:
+    return (
+        child
+        for child in children
+        if child.plan.role == STANDBY and child.plan.stage == stage and child.life.state is State.RUNNING
+    )
+
 
 log = logging.getLogger(__name__)
 

@@ -58,6 +58,7 @@ def test_start_use_stop_and_reset(spillway, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.nightly
 def test_three_nodes_are_started_told_of_completed_and_stopped_together(spillway, tmp_path):
     started = spillway("start", "--nodes", "3", "--print-bootstrap")
     addresses = started.stdout.strip().split(",")

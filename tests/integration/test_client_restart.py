@@ -2,15 +2,15 @@
 
 import threading
 import time
-from collections import Counter
-from concurrent.futures import wait
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from agents.broker import EmbeddedBroker
+from lineage.headers import decode
 from producers.client import Client
 from producers.connection import ClientSettings
-from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
+from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound, until
 
 pytestmark = pytest.mark.nightly
 
@@ -23,6 +23,34 @@ IN_FLIGHT = 500
 def own_broker(tmp_path):
     with EmbeddedBroker(tmp_path / "kafka", start_timeout=BROKER_SECONDS) as broker:
         yield broker
+
+
+def lost(pipeline, futures):
+    """Where the queries without an outcome have come to, by their numbers."""
+    missing = {n for n, future in enumerate(futures) if not future.done()}
+    places = {"heard": {number(headers.request_id) for headers, _, _ in pipeline.heard}}
+    for isolation in ("read_uncommitted", "read_committed"):
+        places[isolation] = {number(request_id) for request_id in written(pipeline, isolation)}
+    return ", ".join(
+        [f"no outcome of {sorted(missing)}"]
+        + [f"{place}: {sorted(missing & found)}" for place, found in places.items()]
+    )
+
+
+def number(request_id):
+    return int(request_id.rpartition("-")[2])
+
+
+def written(pipeline, isolation):
+    """The request ids of what is on the egress."""
+    reader = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": "lost", "isolation.level": isolation})
+    reader.assign([TopicPartition(f"{pipeline.name}.egress", n, 0) for n in range(pipeline.partitions)])
+    found = []
+    while (message := reader.poll(10)) is not None:
+        if message.error() is None and message.headers():
+            found.append(decode(message.headers()).request_id)
+    reader.close()
+    return found
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -56,12 +84,8 @@ def test_a_broker_restart_costs_no_query(own_broker, echo_pipeline, transactiona
         finally:
             stop.set()
             asking.join()
-        wait(futures, 90)
+        until(lambda: all(future.done() for future in futures), 90, lambda: lost(pipeline, futures))
         failures = {n: failure for n, future in enumerate(futures) if (failure := future.exception(0)) is not None}
-        heard = {int(headers.request_id.rpartition("-")[2]) for headers, _, _ in pipeline.heard}
-        why = Counter(
-            f"{type(failure).__name__}, {'heard' if n in heard else 'unheard'}" for n, failure in failures.items()
-        )
-        assert not failures, f"{why} of {len(futures)}: {failures}"
+        assert not failures, failures
         assert [future.result(0).outputs["n"] for future in futures] == list(range(len(futures)))
     assert len({headers.request_id for headers, _, _ in pipeline.heard}) == len(pipeline.heard) == len(futures)

@@ -29,6 +29,7 @@ def crash(pid):
         time.sleep(0.02)
 
 
+@pytest.mark.nightly
 def test_of_a_cluster_each_node_is_kept_and_the_others_serve_meanwhile(tmp_path):
     EmbeddedCluster(tmp_path / "data", nodes=3, cache_dir=cache_dir()).start().stop()
     said = []

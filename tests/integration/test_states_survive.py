@@ -1,4 +1,4 @@
-"""Ten of the runs of `make torture`, in every test run: a fault each, over a real broker, held against the oracle."""
+"""Ten of the runs of `make torture`, four in every test run: a fault each, held against the oracle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def slow_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowBroker]
         yield bench
 
 
-@pytest.mark.parametrize("case", FEW, ids=str)
+@pytest.mark.parametrize(
+    "case", [*FEW[:4], *(pytest.param(case, marks=pytest.mark.nightly) for case in FEW[4:])], ids=str
+)
 def test_nothing_released_rests_on_what_is_lost(
     slow_bench: SlowBroker, unique_name: str, tmp_path: Path, case: Case
 ) -> None:

@@ -1,4 +1,4 @@
-"""The runs: each fault with a shape of pipeline and seeds. `CASES` is all of them, `FEW` those of every test run."""
+"""The runs: each fault with a shape of pipeline and seeds. `CASES` is all of them, `FEW` those among other tests."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BENCHES = {
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
     "simulate": "Stage visits a second in the simulator.",
 }
-MOVED = ("pard", "reference", "policies", "policy-cost", "rag", "live", "hams", "state-copy", "standby")
+MOVED = ("pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby")
 
 
 class _Benches(SuggestingGroup):

@@ -2,44 +2,118 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agents.cli.options import pipeline_argument
-from agents.cli.state_source import from_source
-from agents.cli.state_telling import (
-    facts_of,
-    tell_change,
-    tell_differences,
-    tell_json,
-    tell_version,
-    warn_of_replays,
-)
-from agents.cli.state_views import (
-    contents_facts,
-    difference_facts,
-    key_facts,
-    shard_facts,
-    size,
-    versions_grid,
-    when,
-)
+from agents.cli.cluster import find_cluster
+from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
+from agents.cli.state_telling import facts_of, tell_change, tell_differences, tell_json, tell_version, warn_of_replays
+from agents.cli.state_views import contents_facts, difference_facts, key_facts, shard_facts, size, versions_grid, when
 from agents.cli.suggesting import SuggestingGroup
 from agents.live.operator import changes
 from agents.live.operator.choices import kept_version, place_of, stage_of
-from agents.live.operator.files import read_file, write_file
-from agents.live.operator.fitting import refuse_misfit
+from agents.live.operator.files import import_torch, read_file, write_file
+from agents.live.operator.histories import read_histories
+from agents.live.operator.stored import Store
+from agents.models.loading import load_stateful_model
+from agents.models.state import check_state
 from checkpoint.damage import DamageError
 from checkpoint.differences import between, between_keys
+from checkpoint.state import flatten
 from lineage.errors import CheckpointError, UsageError
+from topology.load import load
 
 if TYPE_CHECKING:
-    from agents.cli.state_source import Source
+    from collections.abc import Callable, Mapping
+
     from agents.live.operator.histories import Histories, Kept
+    from agents.live.operator.stored import State
     from lineage.marks import Place
-    from lineage.replication import Contents
+    from lineage.replication import Contents, Entry
+    from producers.connection import ClientSettings
+    from topology.spec import PipelineSpec, StageSpec
+
+
+# Whether a state is one that a stage's model can go on from: its entries are those that `initialize()` makes.
+#
+# Names, kinds, dtypes and shapes are compared, not values. A model whose states grow (a list of tensors, a mapping that
+# learns names) makes others than it begins with, and may; so the question is asked only where an operator wants it.
+
+_SHOWN: Final = 5
+
+
+def refuse_misfit(stage: StageSpec, state: Mapping[Any, Any], keyed: Mapping[str, Mapping[Any, Any]] | None) -> None:
+    """Raise UsageError for a state with other entries than the stage's model makes; ModelError where it has none."""
+    if stage.model is None:
+        raise UsageError(f"stage {stage.name!r} names no model to check the state against; leave out --check")
+    model = load_stateful_model(stage.name, stage.model, stage.arguments)
+    initial = model.initialize()
+    check_state(f"stage {stage.name!r}: initialize", initial)
+    wanted = {entry.name: entry for entry in flatten(initial).entries}
+    parts = (
+        {"the state": state} if keyed is None else {f"the state of key {key!r}": each for key, each in keyed.items()}
+    )
+    for what, part in parts.items():
+        wrong = _misfits(wanted, {entry.name: entry for entry in flatten(part).entries})
+        if wrong:
+            more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+            raise UsageError(f"{what} does not fit the model {stage.model}: {'; '.join(wrong[:_SHOWN])}{more}")
+
+
+def _misfits(wanted: Mapping[str, Entry], given: Mapping[str, Entry]) -> list[str]:
+    wrong = [f"{name!r:.80} is missing" for name in wanted if name not in given]
+    wrong += [f"{name!r:.80} is none of the model's" for name in given if name not in wanted]
+    return wrong + [
+        f"{name!r:.80} is {described(given[name])}, but the model has {described(entry)}"
+        for name, entry in wanted.items()
+        if name in given and given[name] != entry
+    ]
+
+
+def described(entry: Entry) -> str:
+    return f"{entry.kind} {entry.dtype} {list(entry.shape)}" if entry.dtype else entry.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A pipeline and its cluster."""
+
+    spec: PipelineSpec
+    settings: ClientSettings
+
+    def histories(self) -> Histories:
+        return read_histories(self.settings, self.spec)
+
+    def contents(self, kept: Kept, histories: Histories) -> Contents:
+        return self._store(kept.place).contents(kept.manifest, histories.decoder)
+
+    def state(self, kept: Kept, contents: Contents) -> State:
+        import_torch(contents)
+        return self._store(kept.place).state(contents)
+
+    def _store(self, place: Place) -> Store:
+        return Store(self.settings, self.spec.name, place)
+
+
+def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command on a PIPELINE gets its `Source` instead, and has the options that say where it is, and --json."""
+
+    @functools.wraps(function)
+    def called(
+        pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, **arguments: Any
+    ) -> Any:
+        spec = load(pipeline).spec
+        settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
+        return function(Source(spec, settings), **arguments)
+
+    for option in (json_option, run_dir_option, cluster_options):
+        called = option(called)
+    return called
+
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -1,14 +1,15 @@
 """What is still before a request when it leaves a stage: L_sub of PARD's eq. 3, from what all stages last said.
 
 For every path from the stage to an end: the sum of q_i, the sum of d_i, and w, the quantile of the sum of the batch
-waits along the path, from draws summed over its stages. The worst path counts (section 4.2). Of a pipeline with
-conditional edges only the paths count that may still be taken: `choices` says which successors are known, or foretold,
-to be chosen. A choice of a stage before this one excludes nothing here, as a stage chooses among its own successors.
+waits and hops along the path, from draws summed over its stages. The worst path counts (section 4.2). Of a pipeline
+with conditional edges only the paths count that may still be taken: `choices` says which successors are known, or
+foretold, to be chosen. A choice of a stage before this one excludes nothing here, as a stage chooses among its own
+successors.
 
 What the paper leaves out, and Kafka does not allow to: a message takes its time from stage to stage, and through the
-gate at the end. Every stage, and the gate, tells how long that lately was, and the sum along the path belongs to L_sub.
-Without it every request that is served at the edge of its deadline (Low Budget First serves there) would be late. Where
-nobody tells of transfers, as in a simulation without hops, it is 0, and eq. 3 is the paper's.
+gate at the end. Every stage, and the gate, tells samples of these hops. They vary as the batch waits do, so they are
+one sum with them: the sum of a high quantile of each would be far beyond what a request meets. Where nobody tells of
+hops, as in a simulation without them, eq. 3 is the paper's.
 
 A stage that falls silent is taken for idle: q = 0, d as profiled, batch waits spread over [0, d]. As long as no stage
 has said anything, q = w = 0. Seconds throughout.
@@ -21,18 +22,79 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from agents.core.estimates.waits import NONE, Sampler, pool, quantile, uniform
+import numpy as np
+
 from lineage.errors import UsageError
 from lineage.metric_names import GATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from agents.core.policy import StageState, StageView
     from agents.core.request import Path
+
+
+# The distribution of a stage's batch waits, and draws from it (PARD, section 4.2, batch wait estimation).
+#
+# Each replica gives its recent waits, or (over the wire) quantiles of them, n of them at (i + 1/2) / n. A stage's pool
+# joins its replicas', each for as many waits as it stands for.
+
+NONE: NDArray[np.float64] = np.zeros(0)
+
+
+def pool(states: Sequence[StageState], most: int) -> NDArray[np.float64]:
+    """Join the replicas' waits into at most about `most` values, equally likely; empty where none were seen."""
+    heard = [state for state in states if len(state.waits) and state.waits_seen > 0]
+    if not heard:
+        return NONE
+    if all(len(state.waits) == state.waits_seen for state in heard):
+        return np.concatenate([np.array(state.waits, np.float64) for state in heard])
+    seen = sum(state.waits_seen for state in heard)
+    size = min(most, seen)
+    return np.concatenate([_spread(state.waits, max(1, round(size * state.waits_seen / seen))) for state in heard])
+
+
+def _spread(quantiles: Sequence[float], count: int) -> NDArray[np.float64]:
+    """Give `count` values of which each quantile makes up the share that it stands for.
+
+    Not linear between two of them: where the waits leap (all at once, or not at all) that would err by twice as much.
+    """
+    known = np.sort(np.array(quantiles, np.float64))
+    return known[((np.arange(count) + 0.5) * (len(known) / count)).astype(np.intp)]
+
+
+def uniform(duration: float, count: int) -> NDArray[np.float64]:
+    """Give what stands in for a stage that says nothing: waits spread evenly over [0, d] (the paper's Figure 3b)."""
+    return np.asarray((np.arange(count) + 0.5) * (duration / count), np.float64)
+
+
+def quantile(values: NDArray[np.float64], share: float) -> float:
+    """Give F^-1(share): the smallest of the values that at least this share of them does not exceed."""
+    place = max(0, int(np.ceil(share * len(values))) - 1)
+    return float(np.partition(values, place)[place])
+
+
+class Sampler:
+    """Draws from pools, a fixed set of uniform numbers for each stage.
+
+    With the same numbers at every synchronisation an estimate changes only when the waits have changed.
+    """
+
+    __slots__ = ("_draws", "_numbers", "_seed")
+
+    def __init__(self, draws: int, seed: int) -> None:
+        self._draws = draws
+        self._seed = seed
+        self._numbers: list[NDArray[np.float64]] = []  # by the stage's place in the pipeline
+
+    def draw(self, place: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Draw from the pool of the stage at `place`, independently of every other stage's."""
+        while len(self._numbers) <= place:
+            self._numbers.append(np.random.default_rng((self._seed, len(self._numbers))).random(self._draws))
+        return values[(self._numbers[place] * len(values)).astype(np.intp)]
+
 
 ANY: Path = {}  # nothing is known of the choices
 MOST_PATHS = 1_000
@@ -44,13 +106,12 @@ class Later:
 
     queueing: float = 0.0  # the sum of q_i
     execution: float = 0.0  # the sum of d_i
-    waits: float = 0.0  # w_k
+    waits: float = 0.0  # w_k, with the hops into each of them and through the gate
     path: tuple[str, ...] = ()
-    transfers: float = 0.0  # into each of them, and through the gate
 
     @property
     def total(self) -> float:
-        return self.queueing + self.execution + self.waits + self.transfers
+        return self.queueing + self.execution + self.waits
 
 
 class Outlook:
@@ -64,6 +125,8 @@ class Outlook:
         "_facts",
         "_found",
         "_heard",
+        "_hop_draws",
+        "_hops",
         "_places",
         "_quantile",
         "_queueing",
@@ -90,11 +153,13 @@ class Outlook:
         self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Later] = {}
         self._queueing: dict[str, float] = {}
         self._durations: dict[str, float] = {}
-        # Of the batch waits: drawn anew after `redrawn`, or when a stage falls silent or speaks.
+        # Of the batch waits and hops: drawn anew after `redrawn`, or when a stage falls silent or speaks.
         self._drawn = float("-inf")
         self._speaking: frozenset[str] = frozenset()
         self._draws: dict[str, NDArray[np.float64] | None] = {}
+        self._hop_draws: dict[str, NDArray[np.float64] | None] = {}
         self._waits: dict[tuple[str, ...], float] = {}
+        self._hops: dict[tuple[tuple[str, ...], float], float] = {}
 
     def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Take in the newest states; the same ones again, from another queue, change nothing."""
@@ -106,8 +171,8 @@ class Outlook:
         speaking = frozenset(stage for stage, told in states.items() if told)
         if now - self._drawn >= self.redrawn or speaking != self._speaking:
             self._drawn, self._speaking = now, speaking
-            self._draws.clear()
-            self._waits.clear()
+            for drawn in (self._draws, self._hop_draws, self._waits, self._hops):
+                drawn.clear()
 
     def _forget(self) -> None:
         self._found.clear()
@@ -140,14 +205,6 @@ class Outlook:
             self._durations[stage] = found
         return found
 
-    def transfers(self, path: tuple[str, ...]) -> float:
-        """Give what messages take into each stage of the path, by the mean of its replicas, and through the gate."""
-        means = 0.0
-        for stage in (*path, GATE):
-            states = self._states.get(stage, ())
-            means += sum(state.transfer for state in states) / len(states) if states else 0.0
-        return means
-
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
         """Give draws of the stage's batch waits; None for no wait at all."""
         if stage not in self._draws:
@@ -155,9 +212,19 @@ class Outlook:
             values = pool(states, self._size)
             if not states and self._anything:
                 values = uniform(self.duration(stage), self._size)
-            place = self._places.get(stage, len(self._places))
-            self._draws[stage] = self._sampler.draw(place, values) if len(values) else None
+            self._draws[stage] = self._sampler.draw(self._place(stage), values) if len(values) else None
         return self._draws[stage]
+
+    def _drawn_hops(self, stage: str) -> NDArray[np.float64] | None:
+        """Give draws of the hops into a stage, or through the gate; None where nobody tells of any."""
+        if stage not in self._hop_draws:
+            values = np.array([hop for state in self._states.get(stage, ()) for hop in state.hops], np.float64)
+            place = len(self._places) + 1 + self._place(stage)
+            self._hop_draws[stage] = self._sampler.draw(place, values) if len(values) else None
+        return self._hop_draws[stage]
+
+    def _place(self, stage: str) -> int:
+        return self._places.get(stage, len(self._places))
 
     # The stages behind one -------------------------------------------------------------------------------------
 
@@ -173,18 +240,27 @@ class Outlook:
     def _along(self, path: tuple[str, ...]) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         execution = sum(self.duration(stage) for stage in path)
-        return Later(queueing, execution, self._waiting(path), path, self.transfers(path))
+        return Later(queueing, execution, self._waiting(path), path)
 
     def _waiting(self, path: tuple[str, ...]) -> float:
         found = self._waits.get(path)
         if found is None:
-            total: NDArray[np.float64] = NONE
-            for stage in path:
-                waits = self._drawn_waits(stage)
-                if waits is not None:
-                    total = total + waits if len(total) else waits
+            total = self._summed(path)
             found = self._waits[path] = quantile(total, self._quantile) if len(total) else 0.0
         return found
+
+    def hops(self, path: tuple[str, ...], share: float | None = None) -> float:
+        """Give a quantile of the sum of the hops alone: into each stage of the path, and through the gate."""
+        share = self._quantile if share is None else share
+        found = self._hops.get((path, share))
+        if found is None:
+            total = _sum(map(self._drawn_hops, (*path, GATE)))
+            found = self._hops[path, share] = quantile(total, share) if len(total) else 0.0
+        return found
+
+    def _summed(self, path: tuple[str, ...]) -> NDArray[np.float64]:
+        """Give draws of the sum of the path's batch waits and hops."""
+        return _sum((*map(self._drawn_waits, path), *map(self._drawn_hops, (*path, GATE))))
 
     def paths(self, stage: str, choices: Path = ANY) -> list[tuple[str, ...]]:
         """List the ways from behind `stage` to an end. Raises UsageError where there are too many to look at each."""
@@ -207,3 +283,11 @@ class Outlook:
         for successor in successors:
             for rest in self._walk(successor, choices):
                 yield (successor, *rest)
+
+
+def _sum(draws: Iterable[NDArray[np.float64] | None]) -> NDArray[np.float64]:
+    total = NONE
+    for each in draws:
+        if each is not None:
+            total = total + each if len(total) else each
+    return total

@@ -25,9 +25,8 @@ class _OtherWaits(Pard):
                     Later(
                         sum(outlook.queueing(each) for each in path),
                         sum(outlook.duration(each) for each in path),
-                        0.0,
+                        outlook.hops(path),
                         path,
-                        outlook.transfers(path),
                     )
                 )
                 for path in outlook.paths(stage, choices)
@@ -76,4 +75,4 @@ class Upper(_OtherWaits):
     __slots__ = ()
 
     def terms(self, later: Later) -> Later:
-        return replace(later, waits=later.execution)
+        return replace(later, waits=later.waits + later.execution)

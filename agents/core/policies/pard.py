@@ -2,13 +2,18 @@
 
 Eq. 3: L = (t_e - t_s + d_k) + sum q_i + sum d_i + w_k, over the worst path behind this stage. L_sub, the last three
 terms, is the outlook's, renewed at every synchronisation; so a decision is one addition and one comparison. d_k is that
-of a batch of the planned size. Behind the last stage nothing is left: w = 0.
+of a batch of the planned size. Behind the last stage only the gate is left: w is that hop's.
+
+Where the estimate refuses everything, one request a second is let in all the same, a *probe*: without it no message
+would show that hops and batches are fast again. It is the first of its second by t_s, so that the stages before a join,
+and those behind this one, take the same request for it.
 
 Derive from `Pard` for another L_sub (`later`), another order (`order`), or another line to wait in.
 """
 
 from __future__ import annotations
 
+from math import floor, inf
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -48,7 +53,7 @@ def foresight(view: StageView, paths: str, share: float) -> Callable[[Request], 
 class Pard(Adaptive):
     """The whole of PARD."""
 
-    __slots__ = ("_later", "_needed", "_outlook", "_predict")
+    __slots__ = ("_later", "_let_in", "_needed", "_outlook", "_predict")
 
     parameters_type: ClassVar[type[Parameters]] = PardParameters
 
@@ -59,6 +64,7 @@ class Pard(Adaptive):
             (Outlook, parameters.quantile, parameters.samples),
             Outlook(view, parameters.quantile, parameters.samples),
         )
+        self._let_in = inf  # t_s of the last that the estimate let in; inf before it refused any
         self._later = self.later(ANY)
         self._needed = self._duration + self._later.total
 
@@ -74,10 +80,22 @@ class Pard(Adaptive):
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         needed = self._needed if self._predict is None else self._duration + self.needs(request).total
         if starts + needed > request.deadline:
-            return self._short(now, starts, request)
+            if not self._probe(now, request):
+                return self._short(now, starts, request)
+        elif request.sent > self._let_in:
+            self._let_in = request.sent
         self._seen.delays.append(now - request.arrived)
         self._seen.waits.append(starts - now)
         return None
+
+    def _probe(self, now: float, request: Request) -> bool:
+        """Whether to let in what is refused, as nothing but a probe a second has been let in for at least a second."""
+        self._let_in = min(self._let_in, now)
+        second = floor(request.sent)
+        if second < floor(self._let_in) + 2 or request.deadline < now:
+            return False
+        self._let_in = second - 1.0  # so that the next probe is one of the next second
+        return True
 
     def _short(self, now: float, starts: float, request: Request) -> Shortfall:
         later = self.needs(request)
@@ -91,7 +109,6 @@ class Pard(Adaptive):
             queueing=later.queueing,
             execution=later.execution,
             waits=later.waits,
-            transfers=later.transfers,
         )
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from agents.core.request import Request
 
 _RECKONED = 100  # delays of a stage that stand for those seen, before there are any
+_LIKELY = 0.1  # PARD's quantile: of the hops that even a request that never waits has before it
 _SURE = 1.0  # the quantile where an overload is deep or long: the longest delays there were
 
 
@@ -157,11 +158,14 @@ class Spillway(Pard):
         else:
             needed = self._duration + self.needs(request).total
         if starts + needed > request.deadline:
-            refusal = self._short(now, starts, request)
-            if others:
-                self._late -= self._each
-                self._choose()
-            return refusal
+            if not self._probe(now, request):
+                refusal = self._short(now, starts, request)
+                if others:
+                    self._late -= self._each
+                    self._choose()
+                return refusal
+        elif request.sent > self._let_in:
+            self._let_in = request.sent
         self._seen.delays.append(now - request.arrived)
         return None
 
@@ -172,14 +176,15 @@ class Spillway(Pard):
 
     def _at_least(self, later: Later) -> float:
         """Seconds from the start of its batch on for a request that never waits and is alone in each batch."""
-        return self._duration * self._alone + later.execution + later.transfers
+        return self._duration * self._alone + later.execution + self._delays.hops(later.path, _LIKELY)
 
     def _short(self, now: float, starts: float, request: Request) -> Shortfall:
         refusal = super()._short(now, starts, request)
         if not len(self._waiting):
             refusal.duration *= self._alone
-            refusal.queueing = refusal.waits = 0.0
-            refusal.transfers -= self._spared if starts <= now else 0.0
+            refusal.queueing = 0.0
+            refusal.waits = self._delays.hops(self.needs(request).path, _LIKELY)
+            refusal.waits -= self._spared if starts <= now else 0.0
         return refusal
 
     # What passes between stages --------------------------------------------------------------------------------
@@ -211,4 +216,4 @@ class Spillway(Pard):
         self._least = self._at_least(self._later)
         # What an idle instance of the last stage takes at once keeps nobody waiting, and only the gate is left: a drop
         # would save nothing, and the way may be short this time.
-        self._spared = 0.0 if self._later.path else self._later.transfers
+        self._spared = 0.0 if self._later.path else self._delays.hops((), _LIKELY)

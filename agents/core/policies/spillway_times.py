@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from agents.core.estimates.outlook import ANY, Later, Outlook
-from agents.core.estimates.waits import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,13 +57,12 @@ class Delays(Outlook):
     def _reckoned(self, path: tuple[str, ...], share: float) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         alone = sum(self._alone(stage) for stage in path)
-        return Later(queueing, alone, self._delay(path, share), path, self.transfers(path))
+        return Later(queueing, alone, self._delay(path, share), path)
 
     def _delay(self, path: tuple[str, ...], share: float) -> float:
         sums = self._sums.get(path)
         if sums is None:
-            draws = [each for each in map(self._drawn_waits, path) if each is not None]
-            sums = self._sums[path] = np.sort(np.sum(draws, axis=0)) if draws else NONE
+            sums = self._sums[path] = np.sort(self._summed(path))
         return float(sums[max(0, ceil(share * len(sums)) - 1)]) if len(sums) else 0.0
 
     def _forget(self) -> None:

@@ -8,27 +8,115 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaTimeoutError
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from aiokafka.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    GroupCoordinatorNotAvailableError,
+    IllegalStateError,
+    KafkaTimeoutError,
+)
 from faust.transport.drivers import aiokafka as driver
 
-from agents.live.consumer.assignor import InstanceAssignor
 from agents.live.consumer.fetching import Drain
-from agents.live.consumer.metadata import keep_known, look_up_patiently
 from agents.live.consumer.silence import hang_up_on_silence
 from checkpoint.inputs import Bounds
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from aiokafka import AIOKafkaClient
+    from aiokafka.cluster import ClusterMetadata
     from aiokafka.structs import OffsetAndMetadata
     from faust.types import TP
 
     from agents.live.consumer.fetching import Drained
     from agents.live.consumer.membership import Membership
+
+
+# What aiokafka does not ask again by itself, while the cluster has no broker to name for a moment.
+#
+# A cluster whose only broker is fenced, as it starts or after it has stood still for longer than its session, answers
+# requests for metadata, but names no broker. A client that starts just then goes on without: it ends where it looks for
+# its group's coordinator, and a leader that knows no partitions deals none, to nobody, until the next regular refresh.
+
+
+def look_up_patiently(client: AIOKafkaClient) -> None:
+    """Have a coordinator's lookup fail, while no broker is known, in the way after which aiokafka tries again."""
+    original = client.coordinator_lookup
+
+    async def lookup(kind: Any, key: str) -> Any:
+        if client.get_random_node() is None:
+            raise GroupCoordinatorNotAvailableError
+        return await original(kind, key)
+
+    client.coordinator_lookup = lookup
+
+
+async def keep_known(client: AIOKafkaClient, topics: Callable[[], Iterable[str]], period: float = 1.0) -> None:
+    """Ask for metadata again each `period` seconds while no partition of a topic is known; ends when cancelled.
+
+    Once they are, aiokafka notices that the topic has changed, and the group deals them.
+    """
+    while True:
+        if not all(client.cluster.partitions_for_topic(topic) for topic in topics()):
+            await client.force_metadata_update()
+        await asyncio.sleep(period)
+
+
+# Which replica of a stage gets which partitions: the same ones every time.
+#
+# aiokafka's assignors sort members by member id, which changes at every join, so that one replica's restart reshuffles
+# all partitions. Here members are told apart by their static instance id, which each sends along as its user data.
+
+_VERSION = 0
+
+
+class InstanceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
+    """Round-robin over the instances of a group, in the order of their instance ids.
+
+    A group may leave partitions alone: a member of a shard is a group of its own, and reads the shard's.
+    """
+
+    name = "spillway-instances"
+
+    def __init__(self, instance: str, reads: Callable[[int], bool] | None = None) -> None:
+        self._instance = instance.encode()
+        self._reads = reads
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
+        return ConsumerProtocolMemberMetadata(_VERSION, sorted(topics), self._instance)
+
+    def assign(
+        self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        ordered = sorted(members, key=lambda member: (natural(bytes(members[member].user_data or b"")), member))
+        shares: dict[str, dict[str, list[int]]] = {member: {} for member in members}
+        for topic in sorted({topic for metadata in members.values() for topic in metadata.subscription}):
+            readers = [member for member in ordered if topic in members[member].subscription]
+            partitions = sorted(cluster.partitions_for_topic(topic) or ())
+            wanted = partitions if self._reads is None else filter(self._reads, partitions)
+            for index, partition in enumerate(wanted):
+                shares[readers[index % len(readers)]].setdefault(topic, []).append(partition)
+        return {
+            member: ConsumerProtocolMemberAssignment(_VERSION, sorted(share.items()), b"")
+            for member, share in shares.items()
+        }
+
+    def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
+        """Nothing to remember: an assignment follows from the members alone."""
+
+
+def natural(instance: bytes) -> tuple[bytes, int]:
+    """Order instance ids by their trailing replica number as a number: replica 10 comes after replica 2."""
+    stem, _, number = instance.rpartition(b".")
+    return (stem, int(number)) if number.isdigit() else (instance, -1)
+
 
 log = logging.getLogger(__name__)
 

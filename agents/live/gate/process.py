@@ -23,10 +23,15 @@ import logging
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException, Producer
+
+from agents.core.board import word_of
 from agents.core.gate import GateCore
+from agents.core.policy import StageState
 from agents.live.admin import Admin
 from agents.live.gate import group as gate_group
 from agents.live.gate.fencing import OustedError
@@ -35,7 +40,6 @@ from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Memory
 from agents.live.gate.rereading import Rereading
 from agents.live.gate.states import GateStates
-from agents.live.gate.teller import Teller
 from agents.live.gate.transaction import TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
@@ -46,7 +50,7 @@ from agents.live.registry import serve_metrics
 from agents.live.spans import SpanReader
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE
-from lineage.values.codec import Decoder
+from lineage.values.codec import Decoder, encode_word
 from producers.schema_log import SchemaLog
 from topology import topics
 from topology.limits import merge
@@ -62,6 +66,48 @@ if TYPE_CHECKING:
     from lineage.limits import Limits
     from producers.connection import ClientSettings
     from topology.load import Pipeline
+
+
+# The gate's word for the stages: how long an outcome takes through it, which their estimates have to reach beyond.
+#
+# The gate is no stage and has no policy; of what a stage tells, it tells only the hops. Its word goes out beside the
+# transactions, by a producer of its own: what it says commits nothing, and may get lost.
+
+_LOST_AFTER_MS = 2_000
+
+
+class Teller:
+    """Says the gate's word once a period, when `tell` is called often enough."""
+
+    def __init__(
+        self, settings: ClientSettings, pipeline: str, replica: int, metrics: GateMetrics, period: float
+    ) -> None:
+        self._topic = topics.plan(pipeline)
+        self._key = f"{GATE}.{replica}".encode()
+        self._replica = replica
+        self._metrics = metrics
+        self._period = period
+        self._began_us = time.time_ns() // 1000
+        self._said = 0.0  # unix seconds
+        self._producer = Producer(
+            {**settings.confluent(), "linger.ms": 0, "message.timeout.ms": _LOST_AFTER_MS}, logger=log
+        )
+
+    def tell(self, now: float) -> None:
+        if now - self._said < self._period:
+            return
+        span, self._said = min(now - self._said, self._period), now
+        hops = self._metrics.transfer.samples(now)
+        word = word_of(StageState(GATE, self._replica, now, span=span, hops=hops), self._began_us)
+        try:
+            self._producer.produce(self._topic, encode_word(word), self._key, partition=0)
+        except (BufferError, KafkaException) as error:
+            log.warning("the gate's word is not said: %s", error)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        self._producer.purge()
+
 
 log = logging.getLogger(__name__)
 

@@ -153,7 +153,7 @@ class Planner:
         if state is None:
             self.observed = self.observed or Observed(self._view)
             state = self.observed.report(now, self._core.load())
-        return replace(state, transfer=self._metrics.transfer.seconds(now))
+        return replace(state, hops=self._metrics.transfer.samples(now))
 
     def _duration(self, state: StageState) -> float:
         facts = self._view.facts.get(state.stage)

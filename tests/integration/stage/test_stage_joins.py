@@ -18,7 +18,7 @@ stages:
 """
 
 
-@pytest.mark.parametrize("on_loss", ["drop", "partial"])
+@pytest.mark.parametrize("on_loss", ["drop", pytest.param("partial", marks=pytest.mark.nightly)])
 def test_a_diamond_joins_what_belongs_together_and_hears_of_losses(stage, until, on_loss):
     one = stage(DIAMOND.replace("ON_LOSS", on_loss))
     for name in ("root", "left", "right", "last"):

@@ -49,15 +49,14 @@ def test_a_drop_tells_every_term_of_its_estimate(chain, until):
             r"needs (?P<needs>\S+) ms more, (?:(?P<left>\S+) ms are left to|is (?P<past>\S+) ms past) its deadline; "
             r"spent (?P<spent>\S+), "
             r"batch wait (?P<wait>\S+), execution (?P<execution>\S+), later queueing (?P<queueing>\S+), "
-            r"later execution (?P<later>\S+), later batch waits (?P<waits>\S+), "
-            r"later transfers (?P<transfers>\S+) ms",
+            r"later execution (?P<later>\S+), later waits and hops (?P<waits>\S+) ms",
             outcome.text,
         )
         terms = {name: float(value) for name, value in told.groupdict(default="0").items()}
         terms["left"] -= terms["past"]
         assert terms["needs"] >= terms["left"]  # of 65.72 and 65.68 both are told as 65.7
         assert terms["left"] + terms["spent"] == pytest.approx(150, abs=0.2)
-        parts = [terms[name] for name in ("wait", "execution", "queueing", "later", "waits", "transfers")]
+        parts = [terms[name] for name in ("wait", "execution", "queueing", "later", "waits")]
         assert terms["needs"] == pytest.approx(sum(parts), abs=0.4)
         assert terms["later"] == pytest.approx(38)  # the profile of the second stage, which nobody has heard of
     figures = chain.metrics("one")

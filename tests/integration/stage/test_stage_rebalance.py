@@ -55,7 +55,7 @@ def fresh(messages):
     return ids
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_replicas_join_and_leave_under_load(stage, until, how):
     one = stage(TWO)
     options = {"session": 2.0}  # so that a killed member's partitions move on within the test

@@ -20,7 +20,7 @@ stages:
 """
 
 
-@pytest.mark.parametrize("mode", ["nspb", "lineage-stash"])
+@pytest.mark.parametrize("mode", ["nspb", pytest.param("lineage-stash", marks=pytest.mark.nightly)])
 def test_primaries_that_die_one_after_the_other_in_a_backlog(states, mode):
     pipeline = states(SUM.format(mode=mode))
     pipeline.start_all()

@@ -36,7 +36,7 @@ def stopped(pipeline):
         pipeline.stop(label)
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_shard_stops_partitions_whose_next_records_are_gone_and_serves_the_others(states, again):
     pipeline = states(COUNT)
     stopped(pipeline)

@@ -19,7 +19,10 @@ stages:
 """
 
 
-@pytest.mark.parametrize("mode", ["s1", "s2", "remus", "lineage-stash", "kafka-eos"])
+@pytest.mark.parametrize(
+    "mode",
+    ["lineage-stash", "kafka-eos", *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("s1", "s2", "remus"))],
+)
 def test_a_killed_primary_loses_nothing(states, mode):
     pipeline = states(SPEC.format(mode=mode))
     pipeline.start_all()

@@ -78,7 +78,7 @@ def test_without_replication_a_stage_serves_as_any_other(states):
     assert max(told) <= 14
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_branch_that_is_away_costs_a_stateful_join_no_answers(states, dies):
     """What waits keeps no payloads here, and is far more than a member keeps else; the primary dies meanwhile, or not.
 

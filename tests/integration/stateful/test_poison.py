@@ -85,7 +85,10 @@ def test_a_state_that_cannot_be_kept_fails_its_query(states):
     assert judge(pipeline, [50, 120]) == []
 
 
-@pytest.mark.parametrize("mode", ["s1", "s2", "remus", "kafka-eos"])
+@pytest.mark.parametrize(
+    "mode",
+    ["kafka-eos", *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("s1", "s2", "remus"))],
+)
 def test_in_the_other_ways_of_replication_too(states, mode):
     pipeline = states(ALONE.format(model="Poisoned", state="shared", mode=mode))
     pipeline.start_all()

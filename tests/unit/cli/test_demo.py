@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agents.cli import main
-from agents.cli.demos import demos
+from agents.cli.commands.demo import demos
 
 ROOT = Path(__file__).parents[3]
 

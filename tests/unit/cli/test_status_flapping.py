@@ -14,8 +14,8 @@ from agents.live.metrics import StageMetrics
 from agents.live.registry import serve_metrics
 from agents.supervise.child import Child, ChildPlan
 from agents.supervise.lifecycle import RestartPolicy
-from agents.supervise.place_metrics import PlaceMetrics
 from agents.supervise.registry import ServeEntry
+from agents.supervise.service import PlaceMetrics
 
 
 def child(tmp_path, stage, deaths):

@@ -126,6 +126,7 @@ NONSENSE = {
     "a NaN among negatives": ({"duration": -1.0, "drop_rate": math.nan}, NOT_A_NUMBER),
     "a negative delay": ({"queueing": -0.001}, NEGATIVE),
     "a negative wait": ({"waits": (0.0, -0.00001)}, NEGATIVE),
+    "a negative hop": ({"hops": (-0.001, 0.01)}, NEGATIVE),
     "a negative backlog": ({"backlog": -1}, NEGATIVE),
     "a negative share": ({"drop_rate": -0.1}, NEGATIVE),
     "a batch of two hours": ({"duration": 7200.0}, TOO_MUCH),

@@ -18,10 +18,10 @@ from agents.core.policies import make
 from agents.core.policies.fifo import Fifo
 from agents.core.policy import Refusal, StageState, StageView
 from agents.core.stage import StageCore
-from agents.sim.faults.states.play import run
-from agents.sim.faults.states.schedule.scenario import Guards
-from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
-from agents.sim.faults.states.world.state_world import StateWorld
+from agents.sim.faults.play import run
+from agents.sim.faults.schedule.scenario import Guards
+from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.world.world import StateWorld
 from lineage import reasons
 from lineage.errors import UsageError
 from tests.unit.core.builders import delivery

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.sketch import QUANTILES, sketch
+from agents.core.board import QUANTILES, sketch
 
 
 def gap(one, other):

@@ -14,7 +14,7 @@ from agents.core.policy import StageView
 from agents.core.request import Delivery
 from agents.core.stateful_stage import StatefulCore
 from agents.core.suspects import Suspects
-from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.topologies import TOPOLOGIES
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
 from checkpoint.orders import Copy, Seal, Write

@@ -8,10 +8,9 @@ from agents.core.input_tail import InputTail
 from agents.core.released import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
-from agents.core.stateful_share import StatefulShare
-from agents.core.stateful_stage import StatefulCore
-from agents.sim.faults.states.schedule.scenario import Guards
-from agents.sim.faults.states.world.follower import Follower
+from agents.core.stateful_stage import StatefulCore, StatefulShare
+from agents.sim.faults.schedule.scenario import Guards
+from agents.sim.faults.world.follower import Follower
 from checkpoint.dedup import HopLane, PartitionMemory
 from checkpoint.notes import Note
 

@@ -13,10 +13,9 @@ from agents.core.share import Share
 from agents.core.speculation import Speculation
 from agents.core.stage import StageCore
 from agents.core.stateful_outbox import StatefulOutbox
-from agents.core.stateful_share import StatefulShare
-from agents.core.stateful_stage import StatefulCore
+from agents.core.stateful_stage import StatefulCore, StatefulShare
 from agents.core.taken import Taken
-from agents.sim.faults.states.schedule.scenario import Guards
+from agents.sim.faults.schedule.scenario import Guards
 from checkpoint.dedup import HopLane, PartitionMemory, said_by
 from checkpoint.logs import Logs
 from lineage.hops import Hop

@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.sim.faults.states.oracle import problems
-from agents.sim.faults.states.play import run
-from agents.sim.faults.states.schedule.drawing import drawn
+from agents.sim.faults.oracle import problems
+from agents.sim.faults.play import run
+from agents.sim.faults.schedule.drawing import drawn
 from checkpoint.modes import NSPB
 from tests.unit.faults import environment_mutations, join_mutations, state_mutations, stateless_mutations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.states.schedule.scenario import Guards, Scenario
-    from agents.sim.faults.states.schedule.topologies import Topology
+    from agents.sim.faults.schedule.scenario import Guards, Scenario
+    from agents.sim.faults.schedule.topologies import Topology
 
 SEARCHED = 300
 _PINS = Path(__file__).with_name("pins.json")

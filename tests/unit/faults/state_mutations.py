@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from agents.core.gate import GateCore
 from agents.core.stage import StageCore
-from agents.core.stateful_share import StatefulShare
-from agents.core.stateful_stage import StatefulCore
-from agents.sim.faults.states.schedule.scenario import Fault, Guards, Kind, Scenario
-from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
+from agents.core.stateful_stage import StatefulCore, StatefulShare
+from agents.sim.faults.schedule.scenario import Fault, Guards, Kind, Scenario
+from agents.sim.faults.schedule.topologies import TOPOLOGIES
 from checkpoint.dedup import HopLane, PartitionMemory
 from checkpoint.durability import Stateless
 from checkpoint.logs import Fate, Logs

@@ -7,7 +7,7 @@ from agents.core.joins import JoinTable, Verdict
 from agents.core.released import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
-from agents.sim.faults.states.schedule.scenario import Guards
+from agents.sim.faults.schedule.scenario import Guards
 from checkpoint.dedup import PartitionMemory
 from checkpoint.offsets import PartitionOffsets
 

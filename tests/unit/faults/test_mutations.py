@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.sim.faults.states.oracle import problems
-from agents.sim.faults.states.play import run
+from agents.sim.faults.oracle import problems
+from agents.sim.faults.play import run
 from tests.unit.faults.mutations import MUTATIONS, PINS
 
 

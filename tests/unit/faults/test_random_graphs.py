@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from agents.sim.faults.states.schedule.graphs import may_choose, random_topology
+from agents.sim.faults.schedule.drawing import may_choose, random_topology
 from lineage.errors import SpecError
 from topology import dag
 from topology.load import parse

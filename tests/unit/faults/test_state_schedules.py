@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from agents.sim.faults.states.oracle import problems
-from agents.sim.faults.states.play import run
-from agents.sim.faults.states.proof import prove
-from agents.sim.faults.states.schedule.drawing import drawn
-from agents.sim.faults.states.schedule.graphs import DRAWN
-from agents.sim.faults.states.schedule.scenario import POINTS, Fault, Kind, Scenario
-from agents.sim.faults.states.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.oracle import problems
+from agents.sim.faults.play import run
+from agents.sim.faults.proof import prove
+from agents.sim.faults.schedule.drawing import DRAWN, drawn
+from agents.sim.faults.schedule.scenario import POINTS, Fault, Kind, Scenario
+from agents.sim.faults.schedule.topologies import TOPOLOGIES
 from checkpoint.modes import MODES
 from tests.unit.faults.mutations import stateless
 

@@ -67,7 +67,7 @@ plan_words = st.builds(
     ints,
     st.booleans(),
     floats,
-    floats,
+    st.lists(floats, max_size=24).map(tuple),
 )
 
 

@@ -22,7 +22,7 @@ from .strategies import plan_words, same
 SAID = PlanWord(
     *("detect", 1, 1_790_000_000_000_000, 1_790_000_100_000_000, 1.0, 0.25, 50.0),
     *(tuple(index / 64 for index in range(20)), 800, 16, 12.5, 0.0625, 0.03125, 100.0, 96.0),
-    *(0.5, 43, True, 0.75),
+    *(0.5, 43, True, 0.75, tuple(index / 128 for index in range(20))),
 )
 
 
@@ -40,11 +40,11 @@ def as_record(word):
 
 def test_the_bytes_are_avros():
     told = {name: getattr(SAID, name) for name in PlanWord.__slots__}
-    assert as_record(SAID) == told | {"waits": list(SAID.waits)}
+    assert as_record(SAID) == told | {"waits": list(SAID.waits), "hops": list(SAID.hops)}
 
 
 def test_a_word_takes_few_bytes():
-    assert len(encode_word(SAID)) <= 172
+    assert len(encode_word(SAID)) <= 172 + 4 * 20 - 2
 
 
 def test_what_the_next_version_adds_is_skipped():
@@ -60,6 +60,7 @@ def test_what_the_next_version_adds_is_skipped():
     ("changes", "reason"),
     [
         ({"waits": (0.1,) * (MAX_QUANTILES + 1)}, reasons.TOO_LARGE),
+        ({"hops": (0.1,) * (MAX_QUANTILES + 1)}, reasons.TOO_LARGE),
         ({"waits": ("soon",)}, reasons.NOT_ENCODABLE),
         ({"stage": "n" * 300}, reasons.TOO_LARGE),
         ({"queueing": "long"}, reasons.NOT_ENCODABLE),

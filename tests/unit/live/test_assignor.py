@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from agents.live.consumer.assignor import InstanceAssignor
+from agents.live.consumer.thread import InstanceAssignor
 
 
 def shares(instances, partitions, topics=("t",)):

@@ -7,8 +7,7 @@ import pytest
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
-from agents.live.consumer.metadata import keep_known, look_up_patiently
-from agents.live.consumer.thread import StageConsumerThread
+from agents.live.consumer.thread import StageConsumerThread, keep_known, look_up_patiently
 from lineage.errors import BrokerError
 
 

@@ -100,32 +100,6 @@ def test_a_copy_shares_no_memory():
     assert size(state) == 24 + 8 + 4
 
 
-def test_tensors_are_known_by_their_content_too():
-    torch = pytest.importorskip("torch")
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    state = {"a": torch.from_numpy(array.copy()), "p": torch.nn.Parameter(torch.ones(2))}
-    check_state("here", state)
-    assert fingerprint(state) == fingerprint({"a": array, "p": np.ones(2, np.float32)})
-    assert fingerprint({"a": state["a"].t()}) == fingerprint({"a": array.T})
-    copied(state)["p"] += 1
-    assert state["p"].tolist() == [1, 1]
-    half = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
-    check_state("here", {"a": half})
-    assert fingerprint({"a": half}) == fingerprint({"a": Bfloat16(half.view(torch.int16).numpy().view(np.uint16))})
-    with pytest.raises(ModelError, match=r"entry 'a': a torch tensor of torch.float32 and layout torch.sparse_coo"):
-        check_state("here", {"a": torch.eye(2).to_sparse()})
-
-
-def test_a_check_copies_nothing_off_a_device():
-    torch = pytest.importorskip("torch")
-    there = torch.zeros(3, 4, dtype=torch.bfloat16, device="meta")  # has no bits at all
-    check_state("here", {"a": [there, {"b": 1}], "c": torch.zeros(2)})
-    with pytest.raises(ModelError, match=r"entry 'a/\[1\]': a builtins.object cannot"):
-        check_state("here", {"a": [there, {"b": object()}]})
-    with pytest.raises(ModelError, match=r"entry 'a': a torch tensor of torch.float8_e4m3fn"):
-        check_state("here", {"a": torch.zeros(3, dtype=torch.float8_e4m3fn, device="meta")})
-
-
 def test_states_of_arrays_need_no_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     check_state("here", {"a": np.zeros(3)})

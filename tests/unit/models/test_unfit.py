@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.models.unfit import UnfitStateError, arrays, refuse_unfit
+from agents.models.unfit import UnfitStateError, refuse_unfit
 from checkpoint.state import flatten
-from lineage.replication import NUMPY
 
 
 class Weights:
@@ -23,14 +22,6 @@ class Grows(Weights):
 
 def state(**changed):
     return {**Weights().initialize(), **changed}
-
-
-def test_arrays_are_found_as_the_log_names_them():
-    torch = pytest.importorskip("torch")
-    made = state(t=torch.zeros(2, 3, dtype=torch.bfloat16), flag=torch.zeros(2, dtype=torch.bool))
-    logged = [entry for entry in flatten(made).entries if entry.dtype and entry.name != "steps"]
-    assert sorted(arrays(made)) == sorted(logged)
-    assert any(entry.kind == NUMPY for entry in logged)
 
 
 @pytest.mark.parametrize("more", [{}, {"steps": 17}, {"steps": "another value"}, {"momentum": np.zeros(9)}])
@@ -101,21 +92,3 @@ def test_nothing_is_refused_where_the_trial_shows_nothing(shown):
     for name, value in shown.items():
         setattr(model, name, value)
     refuse_unfit("p", model, flatten({"w": np.zeros(5)}).entries)
-
-
-def test_the_adapters_of_torch_modules_promise_it():
-    torch = pytest.importorskip("torch")
-    from agents.models.torch_learner import Learner
-
-    def learner(width):
-        return Learner(
-            lambda: torch.nn.Linear(width, 1),
-            torch.optim.Adam,
-            inputs=lambda batch: torch.zeros(len(batch), width),
-            loss=lambda said, _batch: said.sum(),
-            answers=lambda said, _batch: [{} for _ in said],
-        )
-
-    refuse_unfit("p", learner(4), flatten(learner(4).initialize()).entries)
-    with pytest.raises(UnfitStateError, match="weight"):
-        refuse_unfit("p", learner(4), flatten(learner(5).initialize()).entries)

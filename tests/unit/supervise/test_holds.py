@@ -1,7 +1,7 @@
 """A stage that waits by right is not taken for one that hangs."""
 
 from agents.core.joins import longest_wait
-from agents.supervise.plans import join_holds
+from agents.supervise.service import join_holds
 from agents.supervise.supervisor import SupervisorSettings
 from topology.load import parse
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.supervise.child import GATE
-from agents.supervise.plans import child_plans
+from agents.supervise.service import child_plans
 from agents.supervise.service_settings import ServiceSettings
 from producers.connection import ClientSettings
 from topology.load import parse

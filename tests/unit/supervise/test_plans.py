@@ -6,7 +6,7 @@ import pytest
 
 from agents.live.groups import member_of
 from agents.supervise.groups import Watched, watched_groups
-from agents.supervise.plans import child_plans
+from agents.supervise.service import child_plans
 from agents.supervise.service_settings import ServiceSettings
 from producers.connection import ClientSettings
 from topology.load import parse

@@ -7,7 +7,7 @@ import time
 from agents.live.metrics_server import Address
 from agents.live.registry import Entry
 from agents.supervise.registry import ServeEntry, entries
-from agents.supervise.targets import EVERY_SECONDS, Targets, targets_path
+from agents.supervise.service import EVERY_SECONDS, Targets, targets_path
 
 
 def test_it_names_every_process_and_follows_changes(tmp_path):

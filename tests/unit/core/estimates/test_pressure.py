@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.estimates.pressure import Pressure, high_first
+from agents.core.policies.adaptive import Pressure, high_first
 from agents.core.policy import StageState
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.core.estimates.waits import Sampler, pool, quantile, uniform
+from agents.core.board import sketch
+from agents.core.estimates.outlook import Sampler, pool, quantile, uniform
 from agents.core.policy import StageState
-from agents.core.sketch import sketch
 
 
 def told(waits, seen=None):

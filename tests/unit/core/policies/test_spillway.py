@@ -144,7 +144,7 @@ def test_where_none_waits_it_says_what_that_request_alone_needs():
 
 
 def test_an_idle_last_stage_saves_nothing_for_the_gate():
-    slow = states() | {"gate": [told("gate", transfer=0.1)]}
+    slow = states() | {"gate": [told("gate", hops=[0.1])]}
     last, before = policy("c"), policy("b")
     for made in (last, before):
         made.tick(3.0, IDLE, slow)
@@ -153,6 +153,14 @@ def test_an_idle_last_stage_saves_nothing_for_the_gate():
     assert latest(last) == pytest.approx(500 - 6 - 100, abs=1)  # in the next batch, which others wait for
     assert before.judge(100.39, 100.39, request()) is not None
     assert latest(before) == pytest.approx(500 - 8 - 6 - 100, abs=1)
+
+
+def test_hops_that_vary_count_as_delays_do_where_others_wait_and_else_as_the_fast_ones_are():
+    line, alone = policy("c"), policy("c")
+    for made in (line, alone):
+        made.tick(3.0, IDLE, states() | {"gate": [told("gate", hops=[(i + 0.5) / 1000 for i in range(100)])]})
+    assert latest(line, waiting=1) == pytest.approx(500 - 30 - 90, abs=3)
+    assert latest(alone) == pytest.approx(500 - 6 - 10, abs=2)
 
 
 def test_what_is_refused_in_a_deep_overload_says_so():

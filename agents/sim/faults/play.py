@@ -1,0 +1,370 @@
+"""One run: the clients, the processes with what happens to them, and the end."""
+
+from __future__ import annotations
+
+import heapq
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agents.core.gate import GATE
+from agents.sim.faults.processes.gate import ABORTED, UNKNOWN, GateProcess
+from agents.sim.faults.processes.replica import Replica
+from agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
+from agents.sim.faults.schedule.scenario import Kind
+from agents.sim.faults.shard.member import MemberProcess
+from agents.sim.faults.world.broker import CONTROL, INGRESS, OUTCOMES, STATE, VERSIONS, Record, keyed, versions_of
+from agents.sim.faults.world.model import key_of
+from agents.sim.faults.world.world import START, StateWorld
+from lineage.keys import partition_for
+from lineage.replication import Yield
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agents.sim.faults.processes.living import Living
+    from agents.sim.faults.schedule.scenario import Fault, Scenario
+    from agents.sim.faults.shard.primary import Primary
+    from agents.sim.faults.world.broker import Place
+    from agents.sim.faults.world.world import Process
+
+_STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
+_SESSION = 0.3  # seconds until partitions are taken from who does not let them go
+_LEFT = 25.0  # seconds that a run goes on in which an input was lost: longer than joins wait
+_BREAKS = {Kind.ABORT: ABORTED, Kind.UNKNOWN: UNKNOWN}
+_NOTICED = 0.05  # seconds until a supervisor has noticed a death, at most
+Slot = tuple[str, int, int]  # stage, shard (-1: stateless), replica
+
+
+class Play(StateWorld):
+    """Runs a scenario."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        super().__init__(scenario, seed)
+        self._ahead = 0  # queries to come, faults under way: nothing ends before these
+        self.processes: dict[Slot, Living] = {}
+        self._waiting: list[Fault] = []  # for a process to come to a point
+        self._seen: dict[tuple[Fault, str], int] = {}
+        self._cut: dict[Place, int] = {}  # inputs whose end was cut off, with their readers' positions
+        self.points = self._come_to
+
+    # The run ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Play:
+        scenario, events = self.scenario, self.events
+        for fault in scenario.faults:
+            self._schedule(fault)
+        for slot in self._slots():
+            self._start(slot)
+        self._schedule_queries()
+        self._schedule_compaction()
+        checked, most = self.now, scenario.most_seconds
+        for _ in range(_STEPS):
+            if not events:
+                break  # all are dead
+            self.now, _, what = heapq.heappop(events)
+            what()
+            self.result.events += 1
+            if self.now - checked > 0.25 * scenario.stretch:  # seconds between two looks
+                checked = self.now
+                if self.result.stopped and not self._ahead:
+                    most = min(most, self.now - START + _LEFT * scenario.stretch)
+                if self.now - START > most or (not self._ahead and self._quiet()):
+                    break
+        return self._finish()
+
+    def _slots(self) -> list[Slot]:
+        replicas = range(self.scenario.replicas)
+        slots: list[Slot] = [(GATE, -1, replica) for replica in replicas]
+        for stage in self.graph.order:
+            if stage in self.scenario.topology.states:
+                slots += [
+                    (stage, shard, replica)
+                    for shard in range(self.scenario.shards_of(stage))
+                    for replica in range(1 + self.scenario.backups)
+                ]
+            else:
+                slots += [(stage, -1, replica) for replica in replicas]
+        return slots
+
+    def _start(self, slot: Slot) -> None:
+        stage, shard, replica = slot
+        if stage == GATE:
+            self.processes[slot] = GateProcess(self, replica)
+        elif stage in self.scenario.bare:
+            self.processes[slot] = BareProcess(self, stage, replica)
+        elif shard < 0:
+            self.processes[slot] = StatelessProcess(self, stage, replica)
+        else:
+            self.processes[slot] = MemberProcess(self, (stage, shard), replica)
+
+    def _schedule_queries(self) -> None:
+        scenario, random = self.scenario, self.random
+        when = START
+        for number in range(scenario.queries):
+            when += random.expovariate(scenario.rate)
+            self._ahead += 1
+            self.at(when, partial(self._query, f"q{number}", when))
+            if random.random() < scenario.repeats:
+                again = when + random.uniform(0.0, 1.0)
+                self._ahead += 1
+                self.at(again, partial(self._query, f"q{number}", again))
+
+    def _query(self, request_id: str, sent: float) -> None:
+        self._ahead -= 1
+        partition = self.partition_of(request_id)
+        self.result.accepted.setdefault(request_id, sent)
+        self.broker.append((INGRESS, partition), Record(request_id, request_id, sent, sent + self.scenario.slo))
+
+    def partition_of(self, request_id: str) -> int:
+        """Give the partition of a query, which it keeps on its whole way."""
+        key = key_of(request_id, self.scenario.keys) if self.scenario.topology.keyed else request_id
+        return partition_for(key.encode(), self.scenario.partitions)
+
+    def _schedule_compaction(self) -> None:
+        if self.scenario.compactions:
+            self.at(self.now + self.random.expovariate(self.scenario.compactions), self._compact)
+
+    def _compact(self) -> None:
+        topics = [place for place in self.broker.logs if place == CONTROL or place[0].endswith((VERSIONS, STATE))]
+        if topics:
+            place, before = self.random.choice(sorted(topics)), self.now - self.scenario.lag
+            old = [record.offset for record in self.broker.logs[place] if record.appended < before]
+            if old:
+                self.broker.compact(place, self.random.choice(old) + 1)
+        self._schedule_compaction()
+
+    # What goes wrong -------------------------------------------------------------------------------------------
+
+    def _schedule(self, fault: Fault) -> None:
+        at = START + fault.at
+        if fault.kind is Kind.AWAY:
+            self.away(at, at + fault.seconds)
+            self._strike_later(at, lambda: self.result.struck.append("broker away"))
+        elif fault.kind is Kind.LATE:
+            place = (fault.of, fault.shard)
+            self.late(fault.stage, versions_of(place), at, at + fault.seconds, fault.replica)
+            self._strike_later(at, lambda: self.result.struck.append(f"late log of {fault.of} at {fault.stage}"))
+        elif fault.kind is Kind.SWITCH:
+            self._strike_later(at, partial(self._switch, (fault.stage, fault.shard)))
+        elif fault.kind in (Kind.RETAIN, Kind.CUT):
+            self._strike_later(at, partial(self._damage, fault))
+        elif fault.kind is Kind.MOVE:
+            self._strike_later(at, partial(self._rebalance, fault.stage))
+        elif fault.point:
+            self.at(at, lambda: self._waiting.append(fault))
+        else:
+            self._strike_later(at, partial(self._strike_one, fault))
+
+    def _switch(self, place: Place) -> None:
+        epoch = max((process.epoch for process in self._primaries(place)), default=0)
+        if epoch:
+            self.result.struck.append(f"switch of {place[0]}")
+            self.broker.append(CONTROL, keyed(f"yield/operator/{place}/{epoch}", Yield(*place, epoch, "operator")))
+
+    def _strike_later(self, at: float, what: Callable[[], None]) -> None:
+        self._ahead += 1
+
+        def come() -> None:
+            self._ahead -= 1
+            what()
+
+        self.at(at, come)
+
+    def _strike_one(self, fault: Fault) -> None:
+        found = [
+            (slot, process)
+            for slot, process in self.processes.items()
+            if self._is_meant(fault, slot, process) and process.alive and process.standing is None
+        ]
+        if found:
+            self._strike(fault, *self.random.choice(found))
+
+    @staticmethod
+    def _is_meant(fault: Fault, slot: Slot, process: Process) -> bool:
+        return (
+            slot[0] == fault.stage
+            and slot[1] in (-1, fault.shard)
+            and (not fault.role or getattr(process, "role", "") == fault.role)
+        )
+
+    def _come_to(self, process: Process, point: str) -> None:
+        for fault in self._waiting:
+            if fault.point != point or fault.stage != process.stage:
+                continue
+            slot = next((slot for slot, one in self.processes.items() if one is process), None)
+            if slot is None or not self._is_meant(fault, slot, process) or process.standing is not None:
+                continue
+            seen = self._seen[fault, point] = self._seen.get((fault, point), 0) + 1
+            if seen >= fault.nth:
+                self._waiting.remove(fault)
+                self._strike(fault, slot, self.processes[slot])
+                return
+
+    def _strike(self, fault: Fault, slot: Slot, process: Living) -> None:
+        where = f" at {fault.point}" if fault.point else ""
+        self.result.struck.append(f"{fault.kind.value} {slot[0]} {getattr(process, 'role', '')}{where}")
+        if fault.kind is Kind.CRASH:
+            process.die()
+            self._replace(slot, process, fault.seconds)
+            if fault.moves and slot[1] < 0:
+                self._strike_later(self.now + fault.seconds / 2, partial(self._scatter, slot))
+        elif isinstance(process, GateProcess) and fault.kind in _BREAKS:
+            process.breaks = _BREAKS[fault.kind]
+        elif fault.kind is Kind.PAUSE:
+            process.stand_still()
+            if fault.reported and isinstance(process, MemberProcess):
+                self.at(self.now + self.random.random() * _NOTICED, partial(self._report, process))
+            self._strike_later(self.now + fault.seconds, lambda: self._awake(process))
+            if not isinstance(process, MemberProcess):  # its partitions move when its session is over
+                moves = fault.moves and self.scenario.replicas > 1
+                then = partial(self._scatter, slot) if moves else partial(self._start, slot)
+                self._strike_later(self.now + fault.seconds / 2, then)
+        elif fault.kind is Kind.SLOW:
+            process.wire.slow = 0.3 * self.scenario.stretch
+            self._strike_later(self.now + fault.seconds, lambda: setattr(process.wire, "slow", 0.0))
+
+    def _replace(self, slot: Slot, dead: Living, seconds: float) -> None:
+        if isinstance(dead, MemberProcess) and self.scenario.reports:
+            self.at(self.now + self.random.random() * _NOTICED, partial(self._report, dead))
+        self._strike_later(self.now + seconds, lambda: self._start(slot))
+
+    def ended(self, process: Process) -> None:
+        for slot, one in self.processes.items():
+            if one is process:
+                self._replace(slot, one, 0.1)
+
+    def _report(self, dead: MemberProcess) -> None:
+        for process in tuple(self.processes.values()):
+            if isinstance(process, MemberProcess) and process.place == dead.place and process.alive:
+                process.after(0.0, partial(process.reported, (dead.name,)))
+
+    def _awake(self, process: Living) -> None:
+        if not process.alive:
+            return
+        process.attempt(process.go_on)
+        if isinstance(process, Replica):
+            self._strike_later(self.now + 0.2, partial(self._oust, process))
+
+    @staticmethod
+    def _oust(process: Replica) -> None:
+        if process.alive and process.standing is None:
+            process.attempt(process.ousted)
+
+    def _waits_in_vain(self, process: Living) -> bool:
+        """Whether a join waits for parts, and for nothing else, of which chance has made another attempt do without."""
+        return self.scenario.fickle and isinstance(process, StatelessProcess) and process.only_joins
+
+    # Inputs are damaged ----------------------------------------------------------------------------------------
+
+    def _damage(self, fault: Fault) -> None:
+        partition = self.random.randrange(self.scenario.partitions)
+        place = (OUTCOMES if fault.stage == GATE else self._topic(fault.stage)), partition
+        needed = self._needed(fault.stage, partition)
+        log = [record.offset for record in self.broker.logs.get(place, ())]
+        if fault.kind is Kind.RETAIN:
+            unread = [offset for offset in log if offset >= needed]
+            if not (needed and unread):
+                return
+            self.broker.delete_before(place, self.random.choice(unread) + 1)
+        else:
+            read = [offset for offset in log if offset < needed]
+            if not read:
+                return
+            self.broker.cut(place, self.random.choice(read))
+            self._cut[place] = needed
+        self.result.damaged.add(place)
+        self.wake(place)
+        self.result.struck.append(f"{fault.kind.value} the input of {fault.stage}")
+
+    def _topic(self, stage: str) -> str:
+        return stage if self.graph.predecessors[stage] else INGRESS
+
+    def _needed(self, stage: str, partition: int) -> int:
+        """Give the position of an input's reader, as its commit or its newest durable version has it."""
+        if stage not in self.scenario.topology.states:
+            return self.broker.committed(stage, partition)[0]
+        found = (
+            process.input.position(partition)
+            for process in self.processes.values()
+            if isinstance(process, MemberProcess) and process.stage == stage and process.alive
+        )
+        return max(found, default=0)
+
+    # Partitions move -------------------------------------------------------------------------------------------
+
+    def _scatter(self, slot: Slot) -> None:
+        """Give the partitions of a replica that does not answer to the others, as far as they do."""
+        stage, _, replica = slot
+        others = [other for other in range(self.scenario.replicas) if other != replica and self._works(stage, other)]
+        for partition in self.groups.of(stage, replica) if others else ():
+            self._move(stage, partition, self.random.choice(others))
+
+    def _rebalance(self, stage: str) -> None:
+        partition, there = self.random.choice([one[1:] for one in self.groups.all() if one[0] == stage])
+        others = [one for one in range(self.scenario.replicas) if one != there and self._works(stage, one)]
+        if others:
+            self._move(stage, partition, self.random.choice(others))
+
+    def _works(self, stage: str, replica: int) -> bool:
+        process = self.processes.get((stage, -1, replica))
+        return process is not None and process.alive and process.standing is None
+
+    def _move(self, stage: str, partition: int, to: int) -> None:
+        self.result.struck.append(f"move of {stage}")
+        olds = [process for process in self.processes.values() if process.stage == stage and partition in process.has]
+        self.groups.move(stage, partition, to)
+        for old in olds:
+            if isinstance(old, Replica) and old.alive and old.standing is None:
+                old.after(self.latency(), partial(old.let_go, partition, partial(self._grant, stage, partition)))
+        self._strike_later(self.now + (_SESSION if olds else 0.0), partial(self._grant, stage, partition))
+
+    def _grant(self, stage: str, partition: int) -> None:
+        """Tell the owner of now, which may be another than when the move began, or the old one again."""
+        process = self.processes[stage, -1, self.groups.owner(stage, partition)]
+        if isinstance(process, Replica) and process.alive:
+            process.after(self.latency(), partial(self._take, process, partition))
+
+    def _take(self, process: Replica, partition: int) -> None:
+        if partition in self.groups.of(process.stage, process.replica):
+            process.assign(partition)
+
+    def is_replaced(self, process: Process) -> bool:
+        return self.processes[process.stage, -1, process.replica] is not process
+
+    # The end ---------------------------------------------------------------------------------------------------
+
+    def _quiet(self) -> bool:
+        return all(process.alive and process.idle for process in self.processes.values()) and self._governed()
+
+    def _governed(self) -> bool:
+        places = self.shards_of(self.scenario.topology.states)
+        return all(any(True for _ in self._primaries(place)) for place in places) and all(
+            partition in self.processes[stage, -1, replica].has
+            for stage, partition, replica in self.groups.all()
+            if (stage, -1, replica) in self.processes
+        )
+
+    def _primaries(self, place: Place) -> Iterable[Primary]:
+        for process in self.processes.values():
+            if isinstance(process, MemberProcess) and process.place == place and process.primary is not None:
+                yield process.primary
+
+    def _finish(self) -> Play:
+        result = self.result
+        result.seconds = self.now - START
+        result.refilled.update(place for place, needed in self._cut.items() if self.broker.end(place) >= needed)
+        for slot, process in self.processes.items():
+            if not (process.alive and (process.idle or self._waits_in_vain(process))):
+                result.stuck.append(f"{slot[0]}.{max(slot[1], 0)}.{slot[2]}")
+        for place in self.shards_of(self.scenario.topology.states):
+            primaries = list(self._primaries(place))
+            if len(primaries) != 1:
+                result.stuck.append(f"{place[0]}.{place[1]} has {len(primaries)} primaries")
+            for primary in primaries:
+                version = type(primary.base)(primary.epoch, primary.reign.recorded)
+                result.final[place] = (version if version.n > primary.base.n else primary.base), primary.state.digest
+        return self
+
+
+def run(scenario: Scenario, seed: int) -> Play:
+    return Play(scenario, seed).run()

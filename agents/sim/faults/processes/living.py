@@ -1,0 +1,165 @@
+"""What the processes of a stateful pipeline have in common: points at which they may die, and a wire of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agents.sim.faults.world.world import Process
+from lineage.errors import CheckpointError, WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.sim.faults.world.broker import Place, Record
+    from agents.sim.faults.world.world import StateWorld
+
+
+# What a process has sent and the broker does not have yet: in order for each partition, whatever becomes of it.
+#
+# As with an idempotent producer: of the messages to one partition a beginning arrives when the process dies, and none
+# comes before an earlier one. A process that is stopped may have handed over some of them already; the others go when
+# it goes on, whatever has happened meanwhile.
+
+
+@dataclass(slots=True)
+class Flight:
+    """Records that arrive together: one, or a transaction."""
+
+    records: tuple[tuple[Place, Record], ...]
+    acked: Callable[[], None]
+    lost: bool = False
+    frozen: bool = False
+    flown: int = 0  # how often it has left
+
+
+class Wire:
+    """One process's producer."""
+
+    def __init__(self, world: StateWorld, process: Process, *, slow: float = 0.0) -> None:
+        """`slow`: seconds that every message takes longer."""
+        self._world = world
+        self._process = process
+        self._lanes: dict[Place, deque[Flight]] = {}
+        self._lands: dict[Place, float] = {}
+        self.slow = slow
+
+    def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
+        """Send a record; `acked` is called when the broker has it. `takes`: seconds beside the network's."""
+        self.send_together(((place, record),), acked, takes)
+
+    def send_together(
+        self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0
+    ) -> None:
+        """Send records that arrive all at once."""
+        lane = records[0][0]
+        stopped = self._process.standing is not None
+        flight = Flight(records, acked, frozen=stopped)
+        self._lanes.setdefault(lane, deque()).append(flight)
+        if not stopped:
+            self._fly(lane, flight, takes)
+
+    def _fly(self, lane: Place, flight: Flight, takes: float) -> None:
+        world = self._world
+        when = world.now + world.latency() + takes + self.slow
+        when = self._lands[lane] = world.answering(max(when, self._lands.get(lane, 0.0)))
+        flight.flown += 1
+        flown = flight.flown
+        world.at(when, lambda: self._land(lane, flight, flown))
+
+    def _land(self, lane: Place, flight: Flight, flown: int) -> None:
+        if flight.flown != flown:  # it was called back
+            return
+        self._lanes[lane].popleft()
+        if flight.lost:
+            return
+        world = self._world
+        for place, record in flight.records:
+            world.broker.append(place, record)
+        self._process.after(world.latency(), flight.acked)
+
+    def stopped(self) -> None:
+        """Note that the process stands still: some of what is under way has not left it."""
+        for flights in self._lanes.values():
+            gone = self._world.random.randint(0, len(flights))
+            for index, flight in enumerate(flights):
+                if index >= gone:
+                    flight.frozen = True
+                    flight.flown += 1
+
+    def goes_on(self) -> None:
+        for lane, flights in self._lanes.items():
+            for flight in flights:
+                if flight.frozen:
+                    flight.frozen = False
+                    self._fly(lane, flight, 0.0)
+
+    def died(self) -> None:
+        for flights in self._lanes.values():
+            kept = self._world.random.randint(0, len(flights))
+            for index, flight in enumerate(flights):
+                flight.lost = index >= kept or flight.frozen
+
+    def is_quiet(self, *but: Place) -> bool:
+        return not any(flights for lane, flights in self._lanes.items() if lane not in but)
+
+
+class KilledError(Exception):
+    """The process has just died; nothing that it was about to do is done."""
+
+
+class Living(Process):
+    """A process that dies where it is told to, and not only between two events."""
+
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+        self.role = ""
+        skew = world.scenario.skew
+        self._ahead = world.random.uniform(-skew, skew) if skew else 0.0  # of its clock
+        super().__init__(world, stage, replica)
+        self.wire = Wire(world, self)
+        self.since = 0.0  # when it was stopped
+
+    @property
+    def has(self) -> set[int]:
+        """The partitions that its group gives it and that it reads; none where it is in none."""
+        return set()
+
+    @property
+    def now(self) -> float:
+        return self.world.now + self._ahead
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        super().after(seconds, lambda: self.attempt(what))
+
+    def attempt(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except KilledError:
+            pass
+        except (CheckpointError, WireError) as error:
+            self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
+            self.die()
+
+    def point(self, name: str) -> None:
+        """Come to a point by name; the process may not come beyond it."""
+        self.world.points(self, name)
+        if not self.alive:
+            raise KilledError
+
+    def stand_still(self) -> None:
+        super().stand_still()
+        self.since = self.world.now
+        self.wire.stopped()
+
+    def go_on(self) -> None:
+        waiting, self.standing = self.standing or [], None
+        self.wire.goes_on()
+        for what in waiting:
+            if self.alive:
+                what()
+
+    def die(self) -> None:
+        """End now. Of what was under way to each partition, a beginning arrives."""
+        super().die()
+        self.wire.died()

@@ -1,0 +1,253 @@
+"""An imagined Kafka: logs, committed offsets with notes, group ownership, transactions with fencing.
+
+As in Kafka: a commit of a member that does not own the partition (any more) is refused; a transaction holds its records
+and offsets together; a new producer under a transactional id aborts what its predecessor left open and fences it; a
+reader of committed records stops before the first open one. Offsets have gaps: a transaction's marker takes one.
+
+Version logs, states and claims are compacted: a keyed record has its key where others have their request's id, and
+None as its body where it is a tombstone. Compaction looks only at records that are older than the lag: of these the
+newest of each key stays, unless it is a tombstone. Nothing says when it happens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from checkpoint.inputs import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agents.core.request import Path
+    from lineage.hops import Hop
+
+Place = tuple[str, int]  # topic, partition
+
+
+INGRESS, OUTCOMES, EGRESS = "ingress", "outcomes", "egress"  # topics that are no stage's input
+CONTROL: Place = ("control", 0)
+VERSIONS, STATE, BEATS = ".versions", ".state", ".beat"
+
+
+class FencedError(Exception):
+    """The member or producer has been replaced."""
+
+
+class Standing(Enum):
+    """Where a record stands with its transaction."""
+
+    COMMITTED = "committed"
+    OPEN = "open"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class Record:
+    """One message in a log."""
+
+    request_id: str
+    body: Any
+    sent: float
+    deadline: float
+    hop: Hop | None = None
+    path: Path = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    offset: int = -1
+    appended: float = 0.0
+    standing: Standing = Standing.COMMITTED
+    source: Any = None  # what its sender made it of: for an oracle, no process reads it
+
+
+def versions_of(place: Place) -> Place:
+    return place[0] + VERSIONS, place[1]
+
+
+def state_of(place: Place) -> Place:
+    return place[0] + STATE, place[1]
+
+
+def beats_of(place: Place) -> Place:
+    """Give where a shard's heartbeats are. Live, one topic has those of all shards."""
+    return place[0] + BEATS, place[1]
+
+
+def keyed(key: Any, body: Any) -> Record:
+    return Record(key, body, 0.0, 0.0)
+
+
+def _offset(record: Record) -> int:
+    return record.offset
+
+
+@dataclass(slots=True)
+class Producer:
+    """A transactional producer; void once another one has its id."""
+
+    transactional_id: str
+    epoch: int
+    open: list[tuple[Place, Record]] = field(default_factory=list)
+
+
+class Broker:
+    """All logs, all groups."""
+
+    def __init__(self, clock: Callable[[], float], wake: Callable[[Place], None], gap: Callable[[], int]) -> None:
+        """`wake` is told of every place where there is something new to read.
+
+        `gap` gives how many offsets stand between two records of an input, whatever has taken them.
+        """
+        self._clock = clock
+        self._wake = wake
+        self._gap = gap
+        self.whole: dict[Place, list[Record]] = {}  # what was ever written, for the oracle
+        self.compacted = 0  # records that went
+        self.logs: dict[Place, list[Record]] = {}
+        self._starts: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
+        self._committed: dict[tuple[str, int], tuple[int, str]] = {}
+        self._owners: dict[tuple[str, int], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._producers: dict[str, Producer] = {}
+
+    # Logs ------------------------------------------------------------------------------------------------------
+
+    def append(self, place: Place, record: Record) -> int:
+        self.whole.setdefault(place, []).append(record)
+        if not (place == CONTROL or place[0].endswith((VERSIONS, STATE, BEATS)) or place[0] == EGRESS):
+            self._ends[place] = self._ends.get(place, 0) + self._gap()
+        record.offset = self._ends.get(place, 0)
+        record.appended = self._clock()
+        self._ends[place] = record.offset + 1
+        self.logs.setdefault(place, []).append(record)
+        self._wake(place)
+        return record.offset
+
+    def read(self, place: Place, start: int, end: int | None = None) -> Iterator[Record]:
+        """Give the committed records from `start` on, up to `end` or the first one that is open."""
+        log = self.logs.get(place, [])
+        for record in log[bisect_left(log, start, key=_offset) :]:
+            if record.standing is Standing.OPEN or (end is not None and record.offset >= end):
+                return
+            if record.standing is Standing.COMMITTED:
+                yield record
+
+    def end(self, place: Place) -> int:
+        return self._ends.get(place, 0)
+
+    def bounds(self, place: Place) -> Bounds:
+        """Give the first offset of a log, and the one that the next record gets."""
+        return Bounds(self._starts.get(place, 0), self.end(place))
+
+    def delete_before(self, place: Place, offset: int) -> None:
+        self._starts[place] = max(offset, self._starts.get(place, 0))
+        self.logs[place] = [record for record in self.logs.get(place, []) if record.offset >= offset]
+
+    def cut(self, place: Place, end: int) -> None:
+        """Cut a log's end off, as an unclean election or a topic that is made again does; offsets are used again."""
+        self._ends[place] = end
+        self._starts[place] = min(end, self._starts.get(place, 0))
+        self.logs[place] = [record for record in self.logs.get(place, []) if record.offset < end]
+
+    def compact(self, place: Place, before: int) -> None:
+        log = self.logs.get(place, [])
+        old = bisect_left(log, before, key=_offset)
+        newest = {record.request_id: record for record in log[:old]}
+        kept = [r for r in log[:old] if newest[r.request_id] is r and r.body is not None]
+        self.compacted += old - len(kept)
+        if len(kept) < old:
+            self.logs[place] = kept + log[old:]
+
+    # Groups ----------------------------------------------------------------------------------------------------
+
+    def own(self, group: str, partition: int, member: int) -> tuple[int, str]:
+        """Make a member the owner; the committed offset, 0 if there is none, and the note beside it."""
+        self._owners[group, partition] = member
+        return self.committed(group, partition)
+
+    def owner(self, group: str, partition: int) -> int | None:
+        return self._owners.get((group, partition))
+
+    def committed(self, group: str, partition: int) -> tuple[int, str]:
+        return self._committed.get((group, partition), (0, ""))
+
+    def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
+        """Commit; raises FencedError, and commits nothing, if one of the partitions is not the member's."""
+        if any(self._owners.get((group, partition)) != member for partition in offsets):
+            raise FencedError
+        for partition, place in offsets.items():
+            self._committed[group, partition] = place
+
+    # Transactions ----------------------------------------------------------------------------------------------
+
+    def producer(self, transactional_id: str) -> Producer:
+        """Make a producer; the one before it under this id is fenced and what it left open aborted."""
+        before = self._producers.get(transactional_id)
+        if before is not None:
+            self._settle(before, Standing.ABORTED)
+        epoch = self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
+        made = self._producers[transactional_id] = Producer(transactional_id, epoch)
+        return made
+
+    def produce(self, producer: Producer, place: Place, record: Record) -> int:
+        self._check(producer)
+        record.standing = Standing.OPEN
+        producer.open.append((place, record))
+        return self.append(place, record)
+
+    def finish(self, producer: Producer, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
+        self._check(producer)
+        self.commit(group, member, offsets)
+        self._settle(producer, Standing.COMMITTED)
+
+    def abort(self, producer: Producer) -> None:
+        self._check(producer)
+        self._settle(producer, Standing.ABORTED)
+
+    def is_open(self, place: Place) -> bool:
+        return any(where == place for producer in self._producers.values() for where, _ in producer.open)
+
+    def time_out(self, place: Place) -> None:
+        """Abort the transactions that hold something up there; who began one is fenced."""
+        for producer in tuple(self._producers.values()):
+            if any(where == place for where, _ in producer.open):
+                self.producer(producer.transactional_id)
+
+    def _check(self, producer: Producer) -> None:
+        if self._epochs[producer.transactional_id] != producer.epoch:
+            raise FencedError
+
+    def _settle(self, producer: Producer, standing: Standing) -> None:
+        places: Iterable[Place] = {place for place, _ in producer.open}
+        for _, record in producer.open:
+            record.standing = standing
+        producer.open.clear()
+        for place in sorted(places):
+            self._ends[place] += 1  # the marker
+            self._wake(place)
+
+
+class Groups:
+    """Who of the replicas of the gate and of each stateless stage has which partition, as the coordinator says it.
+
+    Members are static: one that is started again has what its place had. A partition moves in order (the one lets it
+    go, then the other takes it), or, where the one does not answer, without it: then its commits are refused.
+    """
+
+    def __init__(self, stages: Iterable[str], partitions: int, replicas: int) -> None:
+        self.replicas = replicas
+        self._owners = {(stage, partition): partition % replicas for stage in stages for partition in range(partitions)}
+
+    def of(self, stage: str, replica: int) -> list[int]:
+        return [partition for (name, partition), owner in self._owners.items() if (name, owner) == (stage, replica)]
+
+    def owner(self, stage: str, partition: int) -> int:
+        return self._owners[stage, partition]
+
+    def move(self, stage: str, partition: int, to: int) -> None:
+        self._owners[stage, partition] = to
+
+    def all(self) -> Iterable[tuple[str, int, int]]:
+        return [(stage, partition, replica) for (stage, partition), replica in self._owners.items()]

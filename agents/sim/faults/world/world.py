@@ -1,0 +1,206 @@
+"""What the processes of a run live in: virtual time, chance, a broker that may be away, and who reads what."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from agents.core.gate import GATE
+from agents.sim.faults.world.broker import Broker, Groups
+from agents.sim.faults.world.history import StateRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agents.sim.faults.schedule.scenario import Scenario
+    from agents.sim.faults.world.broker import Place
+    from agents.sim.faults.world.history import Made
+    from lineage.marks import Mark
+
+START = 1_000_000.0  # unix seconds
+_SLOW = 0.04  # share of messages with a long delay
+
+
+@dataclass(slots=True)
+class _Reader:
+    process: Process
+    place: Place
+    poll: Callable[[], None]
+    due: bool = False  # whether it will poll anyway
+
+
+class StateWorld:
+    """What processes use. `agents.sim.faults.play` makes them, breaks them and says when all is over."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.scenario = scenario
+        self.graph = scenario.topology.graph()
+        self.random = Random(seed)  # noqa: S311 (a simulation)
+        self.now = START
+        self.broker = Broker(lambda: self.now, self.wake, self._gap)
+        self.groups = Groups((GATE, *self.graph.order), scenario.partitions, scenario.replicas)
+        self.result = StateRun()
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = count()
+        self._incarnations = count(1)
+        self._readers: dict[Place, list[_Reader]] = {}
+        self._away: list[tuple[float, float]] = []  # when the broker does not answer
+        self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
+        self.points: Callable[[Process, str], None] = lambda _process, _point: None
+
+    def _gap(self) -> int:
+        gap = self.scenario.gap
+        return self.random.randint(0, gap) if gap else 0
+
+    # Time ------------------------------------------------------------------------------------------------------
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (when, next(self._serial), what))
+
+    def latency(self) -> float:
+        """Draw how long until the broker has answered: short, now and then long, longer while it is away."""
+        random = self.random.random
+        delay = 0.02 + 0.2 * random() if random() < _SLOW else 0.0005 + 0.004 * random()
+        return self.answering(self.now + delay) - self.now if self._away else delay
+
+    def answering(self, when: float) -> float:
+        for start, end in self._away:
+            if start <= when < end:
+                return end + 0.003 * self.random.random()
+        return when
+
+    def away(self, start: float, end: float) -> None:
+        self._away.append((start, end))
+        self._away.sort()
+
+    def late(self, stage: str, place: Place, start: float, end: float, replica: int) -> None:
+        """Let the processes of a stage read one place later; `replica`: -1 for all of them."""
+        self._late.append((stage, place, start, end, replica))
+
+    @staticmethod
+    def duration(size: int, /) -> float:
+        return 0.006 + 0.002 * size
+
+    # Readers ---------------------------------------------------------------------------------------------------
+
+    def subscribe(self, process: Process, place: Place, poll: Callable[[], None]) -> None:
+        """Let a process hear of what is new at a place, a moment later."""
+        readers = self._readers.setdefault(place, [])
+        if any(not reader.process.alive for reader in readers):
+            readers[:] = [reader for reader in readers if reader.process.alive]
+        readers.append(_Reader(process, place, poll))
+
+    def wake(self, place: Place) -> None:
+        for reader in self._readers.get(place, ()):
+            if reader.process.alive and not reader.due:
+                reader.due = True
+                self._tell(reader, self.now + 0.0005 + 0.0025 * self.random.random())
+
+    def reads_at(self, process: Process, place: Place, when: float) -> float:
+        """Give the first moment from `when` on at which a process gets to read a place."""
+        when = self.answering(when)
+        for stage, late, start, end, replica in self._late:
+            if process.stage == stage and late == place and start <= when < end:
+                when = end if replica in (-1, process.replica) else when
+        return when
+
+    def _tell(self, reader: _Reader, when: float) -> None:
+        when = self.reads_at(reader.process, reader.place, when)
+
+        def come() -> None:
+            reader.due = False
+            reader.poll()
+
+        reader.process.after(when - self.now, come)
+
+    # Shards and what is made in them ---------------------------------------------------------------------------
+
+    def shards_of(self, stages: Iterable[str]) -> list[Place]:
+        return [(stage, shard) for stage in stages for shard in range(self.scenario.shards_of(stage))]
+
+    def places_for(self, place: Place) -> list[Place]:
+        return [place, *self.shards_of(self.graph.rests_on(place[0]))]
+
+    def made(self, mark: Mark, made: Made) -> None:
+        if mark in self.result.made:
+            self.result.problems.append(f"{mark} was made twice")
+        self.result.made[mark] = made
+
+    def lacks(self, process: Process, place: Place, position: int | None) -> bool:
+        """Whether an input does not have what its reader needs next: then that one stops reading it, and says so."""
+        if not self.scenario.guards.is_lost(position, self.broker.bounds(place)):
+            return False
+        self.result.stopped.add((process.stage, place[1]))
+        return True
+
+    # Processes ---------------------------------------------------------------------------------------------------
+
+    def next_incarnation(self) -> int:
+        return next(self._incarnations)
+
+    def is_replaced(self, process: Process) -> bool:
+        raise NotImplementedError
+
+    def ended(self, process: Process) -> None:
+        raise NotImplementedError
+
+
+class Process:
+    """One incarnation of a replica: it lives in virtual time, stands still, and dies."""
+
+    topic: str
+    core: Any  # a stage's or the gate's
+
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+        self.world = world
+        self.stage = stage
+        self.replica = replica
+        self.incarnation = world.next_incarnation()
+        self.alive = True
+        self.standing: list[Callable[[], None]] | None = None  # what comes while it stands still
+        self.positions: dict[int, int] = {}  # the next offset to take, by partition
+        self.after(world.scenario.commit_every, self._tick)
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """Do something later, if the process still lives then; if it stands still, when it goes on."""
+
+        def come() -> None:
+            if self.standing is not None:
+                self.standing.append(what)
+            elif self.alive:
+                what()
+
+        self.world.at(self.world.now + seconds, come)
+
+    def fell_behind(self) -> None:
+        """Hear that a version log may have been compacted where it is read next."""
+
+    def revoke(self, partition: int) -> None:
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def idle(self) -> bool:
+        raise NotImplementedError
+
+    def stand_still(self) -> None:
+        self.standing = []
+
+    def fenced(self) -> None:
+        """Learn that another one has this one's place: let everything go, then end."""
+        for partition in tuple(self.positions):
+            self.revoke(partition)
+        self.die()
+
+    def die(self) -> None:
+        self.alive = False
+        self.standing = None
+
+    def _tick(self) -> None:
+        self.commit()
+        self.after(self.world.scenario.commit_every, self._tick)

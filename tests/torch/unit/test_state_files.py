@@ -1,0 +1,76 @@
+"""A whole state as a file: shared and keyed parts come back bit for bit; what is no such file gives one typed error."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint import safetensors
+from checkpoint.state_files import MAX_TENSORS, read, written
+from lineage.errors import CheckpointError
+from tests.unit.checkpoint.states import same
+
+from .states import keys, states
+
+keyed_states = st.none() | st.dictionaries(keys.filter(bool), states, max_size=4)
+
+
+@given(states, keyed_states)
+def test_a_state_and_its_keys_come_back(state, keyed):
+    try:
+        data = b"".join(written(state, keyed, {"stage": "detect"}))
+    except CheckpointError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
+        assert "complex128" in refusal
+        return
+    restored, restored_keyed, metadata = read(data)
+    assert same(restored, state)
+    assert same(restored_keyed, keyed)
+    assert metadata == {"stage": "detect"}
+
+
+def test_a_keyed_file_is_laid_out_as_told():
+    keyed = {"u/7": {"h": (torch.zeros(2), torch.ones(2)), "seen": 3}, "new": {}}
+    leaves = safetensors.read(b"".join(written({"w": np.ones(1)}, keyed)))
+    assert [(entry.name, entry.kind) for entry in leaves.entries] == [
+        ("w", "numpy"),
+        ("~keys/u~17/h/(0)", "torch"),
+        ("~keys/u~17/h/(1)", "torch"),
+        ("~keys/u~17/seen", "value"),
+    ]
+    assert json.loads(leaves.metadata["spillway.keys"]) == ["u/7", "new"]
+
+
+def test_a_limit_of_entries_is_that_of_one_state_and_not_of_all_keys():
+    data = b"".join(written({}, {f"k{number}": {"x": np.zeros(1)} for number in range(5)}))
+    with pytest.raises(CheckpointError, match="up to 4 tensors"):
+        safetensors.read(data, most=4)
+    assert len(read(data)[1]) == 5
+    assert MAX_TENSORS > safetensors.MAX_ENTRIES
+
+
+def file_with(names, keys):
+    entries = [safetensors.Entry(name, "numpy", "int8", (1,)) for name in names]
+    return b"".join(safetensors.written(entries, [np.ones(1, np.int8)] * len(names), {}, {"spillway.keys": keys}))
+
+
+@pytest.mark.parametrize(
+    ("names", "keys", "said"),
+    [
+        (["~keys/a/x"], '["b"]', "a key that it does not list"),
+        (["~keys/a"], '["a"]', "belongs to no key"),
+        ([], "[", "no JSON"),
+        ([], '{"a": 1}', "no list of texts"),
+        ([], '[""]', "no list of texts"),
+        ([], '["a", "a"]', "twice"),
+    ],
+)
+def test_a_contradictory_file_is_refused(names, keys, said):
+    with pytest.raises(CheckpointError, match=said):
+        read(file_with(names, keys))
