@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 VERSION = 5
 CALLS = frozenset({
     "acked", "acked_all", "advance", "assign", "attach", "collect", "commits", "committed", "complete", "deliver",
-    "drain", "durability_changed", "fail", "fetched", "lose", "recall", "remember", "report", "revoke", "skip", "take_emits",
-    "take_fetches", "take_runs", "tick", "written",
+    "drain", "durability_changed", "fail", "fetched", "lose", "recall", "remember", "report", "revoke", "skip",
+    "take_emits", "take_fetches", "take_runs", "tick", "written",
 })  # fmt: skip
 
 
