@@ -16,7 +16,6 @@ from agents.core.actions import Failed, Ok, Result
 from agents.core.deaths import Care
 from agents.live.stage.emission import timings_so_far
 from agents.live.stage.guard import Guard
-from agents.models.child import ModelCrashedError
 from agents.models.inputs import Inputs
 from agents.models.raised import ModelRaisedError
 from lineage import reasons
@@ -129,24 +128,16 @@ class BatchWork:
             return self._predict(instance, requests, inputs)
         outputs: list[Any] = [None] * len(inputs)
         together = [n for n, care in enumerate(cares) if care is Care.NONE]
-        apart = [n for n, care in enumerate(cares) if care is not Care.NONE]
-        if guard.tries:
-            tried = guard.alone(instance, [(requests[n], inputs[n]) for n in apart])
-            for n, output in zip(apart, tried, strict=True):
-                outputs[n] = output
-        for n in apart:
-            if outputs[n] is None:  # no child is to be had
-                outputs[n] = self._alone_here(instance, requests[n], inputs[n], cares[n])
+        for n, care in enumerate(cares):
+            if care is Care.FAIL:
+                outputs[n] = guard.guilty(requests[n])
+            elif care is Care.ALONE:
+                outputs[n] = self._predict(instance, [requests[n]], [inputs[n]])[0]
         if together:
             made = self._predict(instance, [requests[n] for n in together], [inputs[n] for n in together])
             for n, output in zip(together, made, strict=True):
                 outputs[n] = output
         return outputs
-
-    def _alone_here(self, instance: int, request: Request, inputs: Inputs, care: Care) -> Any:
-        if care is Care.FAIL:
-            return self.guard.guilty(request, "it was alone the last times")
-        return self._predict(instance, [request], [inputs])[0]
 
     def _predict(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
         failure = Failed(reasons.MODEL_RAISED, "")
@@ -156,8 +147,6 @@ class BatchWork:
             if isinstance(outputs, Sequence) and len(outputs) == len(inputs):
                 return list(outputs)
             failure = Failed(reasons.WRONG_RESULT_COUNT, _count_text(outputs, len(inputs)))
-        except ModelCrashedError as error:
-            failure = self.guard.guilty(requests[0], str(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:

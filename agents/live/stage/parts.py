@@ -20,7 +20,6 @@ from agents.live.stage.guard import Guard
 from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
 from agents.models.bare import BareModel
-from agents.models.child import ChildModel
 from agents.models.declared import load_declared
 from agents.models.emulated import EmulatedModel
 from agents.models.loading import load_model
@@ -43,12 +42,10 @@ log = logging.getLogger(__name__)
 
 
 def load_models(spec: StageSpec, torch_threads: int) -> list[Model]:
-    """Load the stage's model once per thread; nothing where its workers are processes.
+    """Load the stage's model once per thread.
 
     Raises ModelError that names stage, model and cause.
     """
-    if spec.executor == "process" and spec.emulated is None:
-        return []  # its workers have them
     models = [_load_model(spec) for _ in range(spec.instances)]
     limit_torch_threads(torch_threads)
     return models
@@ -65,29 +62,14 @@ def _load_model(spec: StageSpec) -> Model:
     return load_model(spec.name, spec.model, spec.arguments, spec.device)
 
 
-def _child(spec: StageSpec, model: str, torch_threads: int) -> ChildModel:
-    more: Any = {"device": spec.device, "torch_threads": torch_threads, "timeout": spec.timeout}
-    return ChildModel(spec.name, model, spec.arguments, **more)
+def build_guard(spec: StageSpec, folder: Path) -> Guard:
+    """What finds batches that hang, and, of a stage with a state, which queries its processes died of.
 
-
-def build_guard(spec: StageSpec, folder: Path, torch_threads: int) -> Guard:
-    """What finds out which queries end the process or hang in it; `folder` has what earlier processes died of."""
-    if spec.executor == "process":  # there the model's process dies, and the stage's lives on
-        return Guard(spec.name, slots=spec.instances)
-    name, spare = spec.model, None
-    if name is not None and spec.state is None:
-
-        def spare() -> ChildModel:
-            return _child(spec, name, torch_threads)
-
-    return Guard(
-        spec.name,
-        timeout=spec.timeout,
-        folder=folder,
-        slots=spec.instances,
-        most=spec.batch_size,
-        spare=spare,
-    )
+    `folder` has what earlier processes had under way. A stage without a state needs none: after two deaths its workers
+    are processes (`StageProcessConfig.processes`), and it is these that die.
+    """
+    noted = folder if spec.state is not None else None
+    return Guard(spec.name, timeout=spec.timeout, folder=noted, slots=spec.instances, most=spec.batch_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +121,15 @@ def build_core(
     *,
     period: float | None = None,
     durability: Durability | None = None,
+    threads: int | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
-    without one it is as the policies say. `durability` is needed behind a stateful stage.
+    without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
+    there from the start, where these are not all that the spec names.
     """
-    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
+    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
     core = StageCore(pipeline.graph, spec.name, batcher, **told)
     return core if journal is None else cast("StageCore", Recorded(core, journal))
@@ -176,7 +160,12 @@ def build_stateful_core(
 
 
 def _decider(
-    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None
+    pipeline: Pipeline,
+    spec: StageSpec,
+    replica: int,
+    policy: str | None,
+    period: float | None,
+    threads: int | None = None,
 ) -> tuple[Batcher, Rule, PathPredictor | None]:
     if period is None:
         period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
@@ -186,7 +175,7 @@ def _decider(
         make(policy or spec.policy or DEFAULT, view),
         max_batch=spec.batch_size,
         delay=spec.batch_delay,
-        workers=0 if spec.executor == "process" and spec.emulated is None else spec.instances,
+        workers=spec.instances if threads is None else threads,
         duration=estimate_of(pipeline.durations.get(spec.name)),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()

@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from agents.core.policies import period_of
 from agents.core.pool import Pool
@@ -81,7 +81,7 @@ def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
-        models = load_models(config.spec, config.torch_threads)
+        models = [] if config.processes else load_models(config.spec, config.torch_threads)
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
         return asyncio.run(_serve(config, models, schemas))
@@ -94,7 +94,9 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
     crew: Crew | None = None
     known = known_of(models[0] if models else None)
     try:
-        if config.spec.executor == "process":
+        if config.processes:
+            if config.cautious:
+                log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
             pool, command = Pool(config.spec.instances), command_of(config.spec, config.torch_threads)
             crew = Crew(f"stage {config.stage!r}", pool, Clock(), command, config.spec.timeout)
             known = known_of_hello(await crew.first())
@@ -162,7 +164,7 @@ class StageProcess:
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
-        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage), config.torch_threads)
+        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
         work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard)
         workers: Workers = self._crew or Instances(
@@ -241,7 +243,8 @@ class StageProcess:
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
-        core = build_core(*where, config.policy, self._journal(), period=self._period, durability=logs)
+        more: Any = {"period": self._period, "durability": logs, "threads": 0 if config.processes else None}
+        core = build_core(*where, config.policy, self._journal(), **more)
         view = build_view(*where, self._period)
         planner = Planner(
             *(config.pipeline.spec, view, core),

@@ -167,7 +167,7 @@ class Built:
                 version=str(spec.version or getattr(model, "version", "") or ""),
                 signature=signature if joins else None,
                 limits=self._limits,
-                guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name), config.torch_threads),
+                guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name)),
             ),
             models=Thread(self._loop, self.crashed),
             copies=Thread(self._loop, self.crashed),
