@@ -216,7 +216,8 @@ class StageCore(Intake):
             result = results[place] if place < len(results) else None
             request.deaths += place in blamed
             if result is None and request.deaths >= DEATHS:
-                result = Failed(reasons.MODEL_DIED, f"{request.deaths} workers ended with it; the last: {why}")
+                at = f"partition {request.partition} offset {request.parts[0].offset}"
+                result = Failed(reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended with it; the last: {why}")
             if result is not None:
                 self._settle(request, result)
             elif isinstance(request, Work) and (not request.share.live or request.dead):

@@ -7,12 +7,14 @@ killed then. It is for the stage's core to decide what becomes of the queries (`
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import selectors
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -24,6 +26,8 @@ from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
 
@@ -306,3 +310,15 @@ def _exit_of(process: subprocess.Popen[bytes] | None) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return f" (killed by {signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
+
+
+def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:
+    """The command line of a local worker of a stage, for the descriptor that it inherits."""
+    job = {
+        "stage": spec.name,
+        "model": spec.model,
+        "arguments": spec.arguments,
+        "device": spec.device,
+        "torch_threads": torch_threads,
+    }
+    return lambda descriptor: [sys.executable, "-m", "agents.workers.local", str(descriptor), json.dumps(job)]

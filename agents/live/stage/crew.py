@@ -8,9 +8,7 @@ and its results encoded, on the links' thread.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from agents.core.deaths import Place
     from agents.live.clock import Clock
     from agents.live.stage.batch_work import BatchWork, Executed, Prepared
-    from topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
 
@@ -210,15 +207,3 @@ class Crew:
     def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(what, *arguments)
-
-
-def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:
-    """The command line of a local worker of a stage, for the descriptor that it inherits."""
-    job = {
-        "stage": spec.name,
-        "model": spec.model,
-        "arguments": spec.arguments,
-        "device": spec.device,
-        "torch_threads": torch_threads,
-    }
-    return lambda descriptor: [sys.executable, "-m", "agents.workers.local", str(descriptor), json.dumps(job)]

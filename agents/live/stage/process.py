@@ -34,7 +34,7 @@ from agents.live.stage.beginning import (
     transacted,
 )
 from agents.live.stage.config import StageProcessConfig
-from agents.live.stage.crew import Crew, command_of
+from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
 from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
@@ -57,6 +57,7 @@ from agents.live.state_metrics import marks_histogram
 from agents.live.states.logs_feed import LogsFeed
 from agents.live.underway import folder_of
 from agents.models.execution import Instances
+from agents.workers.links import command_of
 from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog

@@ -10,9 +10,8 @@ import socket
 import numpy as np
 import pytest
 
-from agents.live.stage.crew import command_of
 from agents.workers import frames
-from agents.workers.links import Links
+from agents.workers.links import Links, command_of
 from topology.spec import StageSpec
 
 SECONDS = 60.0
