@@ -256,14 +256,14 @@ class EmbeddedBroker:
         if self._running is None or self._child is None:
             return diagnose(self.folder.log)
         give_up = time.monotonic() + self._start_timeout
-        while not kafka_answers(self.port):
+        # Another Kafka may answer where ours is about to find the port taken.
+        while not (self._running.listens() and kafka_answers(self.port)):
             if self._child.poll() is not None or self._running.process() is None:
                 return diagnose(self.folder.log)
             if time.monotonic() > give_up:
                 return f"it did not answer within {self._start_timeout:g} s; {diagnose(self.folder.log)}"
             time.sleep(_POLL_SECONDS)
-        # Another Kafka may answer where ours found the port taken.
-        return None if self._running.process() is not None else diagnose(self.folder.log)
+        return None
 
     def _choose_port(self) -> int:
         if self.port and is_free(self.port):

@@ -66,6 +66,16 @@ class RunningBroker:
         except psutil.NoSuchProcess:
             return None
 
+    def listens(self) -> bool:
+        """Whether the process itself listens at the port; True where the system does not tell."""
+        try:
+            connections = psutil.Process(self.pid).net_connections("tcp")
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in connections)
+
 
 class DataFolder:
     """The files of one broker, or of a cluster of them, under `path`; nothing is touched before `prepare`."""

@@ -106,6 +106,7 @@ def judge(served: Served, broker: str, folder: Path, accepted: list[str], replac
     assert not problems, "\n".join([f"{len(problems)} problems", *problems[:20], served.logs()])
 
 
+@pytest.mark.nightly
 def test_ten_thousand_queries_get_one_right_outcome_each(broker: str, unique_name: str, tmp_path: Path) -> None:
     path = diamond(tmp_path, unique_name)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:

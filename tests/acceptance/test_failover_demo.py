@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 
+import pytest
+
 from tests.acceptance.serving import ROOT, SPILLWAY
 
 WITHIN = 240.0
 
 
+@pytest.mark.nightly
 def test_a_killed_primary_costs_nothing_but_a_moment() -> None:
     done = subprocess.run(
         [SPILLWAY, "demo", "hams"],

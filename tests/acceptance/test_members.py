@@ -9,6 +9,8 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
+
 from agents.supervise.registry import entries
 from lineage.message import PREDICTION
 from producers.client import Client
@@ -43,6 +45,7 @@ def status(run_dir: Path, name: str) -> dict:
     return json.loads(told.stdout)["pipelines"][name]
 
 
+@pytest.mark.nightly
 def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_name: str, tmp_path: Path) -> None:
     module = "counting_of_" + unique_name.replace("-", "_")
     (tmp_path / f"{module}.py").write_text(MODEL)

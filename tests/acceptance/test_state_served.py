@@ -102,6 +102,7 @@ def test_a_served_pipeline_goes_on_from_what_the_operator_put_in(served, pipelin
     assert re.search(r"input 0 +covered below offset 9\n", out)
 
 
+@pytest.mark.nightly
 def test_a_new_pipeline_begins_with_an_imported_state(served, pipeline, tmp_path, capsys):
     file = tmp_path / "other.safetensors"
     kept = Kept(("learn", 0), Manifest(Version(1, 1)), Standing.DURABLE)
@@ -111,6 +112,7 @@ def test_a_new_pipeline_begins_with_an_imported_state(served, pipeline, tmp_path
         assert ask("a", "b") == [41, 42]
 
 
+@pytest.mark.nightly
 def test_a_state_that_another_model_made_is_refused_before_anything_is_served(served, pipeline, tmp_path, broker):
     (module,) = tmp_path.glob("counting_of_*.py")
     fixed = MODEL.replace("class Count:", "class Count:\n    fixed_state = True\n")

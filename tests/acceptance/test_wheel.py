@@ -144,6 +144,7 @@ def test_torch_comes_with_an_extra_alone(wheel, fresh):
     assert Path(agents).is_relative_to(fresh.parent)
 
 
+@pytest.mark.nightly
 def test_the_first_minute_of_the_readme(copied, environment):
     ensure_jars(cache_dir(), notice=lambda _text: None)
     ask = re.search(r"^\$ (echo .*) \| \.venv/bin/(spillway predict .*)$", README, re.MULTILINE)

@@ -73,6 +73,7 @@ def test_unplanned_topics_are_not_made(broker, unique_name):
     assert unique_name not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=60).topics
 
 
+@pytest.mark.nightly
 def test_data_is_kept_at_the_same_address_over_a_stop_and_a_crash(tmp_path):
     with make(tmp_path / "data") as broker:
         address = broker.bootstrap

@@ -213,6 +213,7 @@ def gate_with(bench, kind, metrics):
         consumer.close()
 
 
+@pytest.mark.nightly
 def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
     bench = make_gate()
     metrics = GateMetrics(bench.name)
@@ -226,6 +227,7 @@ def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
     assert metrics.received > stream.sent
 
 
+@pytest.mark.nightly
 def test_a_gate_that_is_not_answered_connects_anew_and_finds_out_what_stands(make_gate):
     bench = make_gate()
     stream = Stream(bench, 9)

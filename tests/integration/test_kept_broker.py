@@ -46,6 +46,7 @@ def test_of_a_cluster_each_node_is_kept_and_the_others_serve_meanwhile(tmp_path)
     assert not any(map(kafka_answers, ports))
 
 
+@pytest.mark.nightly
 def test_it_comes_back_at_its_address_until_it_dies_too_often(tmp_path):
     said = []
     with kept_broker(tmp_path / "data", port=free_port(), cache_dir=cache_dir(), say=said.append) as kept:
@@ -67,7 +68,7 @@ def test_it_comes_back_at_its_address_until_it_dies_too_often(tmp_path):
     assert not kafka_answers(port)
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_who_is_taken_over_leaves_it_to_its_successor(tmp_path, count):
     EmbeddedCluster(tmp_path / "data", nodes=count, port=free_port(), cache_dir=cache_dir()).start().stop()
     said = []
@@ -87,6 +88,7 @@ def test_who_is_taken_over_leaves_it_to_its_successor(tmp_path, count):
         assert not any(map(kafka_answers, ports))
 
 
+@pytest.mark.nightly
 def test_what_is_left_goes_on_when_its_process_has_ended(tmp_path):
     code = (
         "import sys; from pathlib import Path; from agents.broker import EmbeddedCluster\n"

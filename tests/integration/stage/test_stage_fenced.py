@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from lineage.message import PREDICTION
 from producers.client import Client
 from tests.fenced_broker import fenced_broker
@@ -18,6 +20,7 @@ stages:
 AWAY = 6.0
 
 
+@pytest.mark.nightly
 def test_a_pipeline_answers_all_when_the_broker_leads_again(tmp_path, unique_name, until):
     with fenced_broker(tmp_path / "kafka") as broker:
         chain = Stage(broker.bootstrap, unique_name, tmp_path, CHAIN)

@@ -1,5 +1,7 @@
 """A stage whose input lost what it needs next stops that partition, says so, and serves the others."""
 
+import pytest
+
 from lineage.keys import partition_for
 from tests.input_damage import commit_ahead, delete_records
 
@@ -74,6 +76,7 @@ def test_a_log_that_ends_below_the_committed_offset_stops_its_partition(stage, u
     assert one.metrics("square")["spillway_stopped_at_offset"] == 5000
 
 
+@pytest.mark.nightly
 def test_records_deleted_while_a_stage_is_behind_stop_the_partition(stage, until):
     """It reads on no further than its queue has room; what is deleted meanwhile it cannot have read."""
     one = stage("""

@@ -1,5 +1,7 @@
 import signal
 
+import pytest
+
 from lineage import headers, trace
 
 
@@ -45,7 +47,8 @@ def test_a_message_carries_on_what_it_came_with(stage):
 def test_a_fan_out_with_a_choice_sends_to_the_chosen_successor_only(stage):
     one = stage(
         """
-partitions: 2
+pimport pytest
+artitions: 2
 stages:
   - {name: square, model: "stage_models:Square", choose: "stage_models:by_sign"}
   - {name: left, model: "stage_models:Square", after: square}
@@ -89,6 +92,7 @@ stages:
     assert one.stop(follower) == 0
 
 
+@pytest.mark.nightly
 def test_a_second_sigterm_does_not_wait(stage, until):
     # A batch takes longer than a starved machine takes to show its queue, and no query is dropped meanwhile.
     one = stage("stages:\n  - {name: square, emulated: {alpha: 25s}, batch: 1, policy: naive}\npartitions: 1\n")

@@ -21,7 +21,7 @@ stages:
 
 @pytest.mark.parametrize(
     "mode",
-    ["lineage-stash", "kafka-eos", *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("s1", "s2", "remus"))],
+    ["lineage-stash", *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("kafka-eos", "s1", "s2", "remus"))],
 )
 def test_a_killed_primary_loses_nothing(states, mode):
     pipeline = states(SPEC.format(mode=mode))
@@ -33,6 +33,7 @@ def test_a_killed_primary_loses_nothing(states, mode):
     assert pipeline.primary("learn") != primary
 
 
+@pytest.mark.nightly
 def test_a_primary_dies_amid_its_transaction(states):
     pipeline = states(SPEC.format(mode="kafka-eos"))
     labels = [pipeline.start("gate"), pipeline.start("learn", 0, crash="after-chunks:15")]

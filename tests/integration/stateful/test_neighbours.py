@@ -46,6 +46,7 @@ def test_two_neighbouring_primaries_die_at_once(states):
     assert pipeline.judge(random=["first"]) == []
 
 
+@pytest.mark.nightly
 def test_a_stateless_stage_behind_one_that_dies(states):
     pipeline = states(BEHIND)
     pipeline.start_all()
@@ -55,6 +56,7 @@ def test_a_stateless_stage_behind_one_that_dies(states):
     assert pipeline.judge(random=["learn"]) == []
 
 
+@pytest.mark.nightly
 def test_a_stateless_stage_dies_behind_one_with_a_state(states):
     pipeline = states(BEHIND)
     pipeline.start_all()

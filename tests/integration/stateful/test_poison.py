@@ -89,6 +89,7 @@ def test_a_state_that_cannot_be_kept_fails_its_query(states):
     "mode",
     ["kafka-eos", *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("s1", "s2", "remus"))],
 )
+@pytest.mark.nightly
 def test_in_the_other_ways_of_replication_too(states, mode):
     pipeline = states(ALONE.format(model="Poisoned", state="shared", mode=mode))
     pipeline.start_all()
@@ -97,6 +98,7 @@ def test_in_the_other_ways_of_replication_too(states, mode):
     assert judge(pipeline, [50, 120]) == []
 
 
+@pytest.mark.nightly
 def test_behind_another_state_and_while_its_primary_dies(states):
     pipeline = states(SECOND)
     pipeline.start_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 from types import SimpleNamespace
 
 import psutil
@@ -110,3 +111,11 @@ def test_errors_of_the_file_system_say_what_to_do(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(BrokerError, match=r"Permission denied.*--broker-dir"), folder.readable_errors():
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_process_listens_only_where_it_does_itself():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert RunningBroker(os.getpid(), 0.0, port).listens()
+        assert not RunningBroker(os.getppid(), 0.0, port).listens()  # a Kafka that is still starting beside another
+    assert not RunningBroker(os.getpid(), 0.0, port).listens()
