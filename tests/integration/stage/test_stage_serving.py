@@ -47,8 +47,7 @@ def test_a_message_carries_on_what_it_came_with(stage):
 def test_a_fan_out_with_a_choice_sends_to_the_chosen_successor_only(stage):
     one = stage(
         """
-pimport pytest
-artitions: 2
+partitions: 2
 stages:
   - {name: square, model: "stage_models:Square", choose: "stage_models:by_sign"}
   - {name: left, model: "stage_models:Square", after: square}
