@@ -21,6 +21,7 @@ NOT_ENCODABLE = "not-encodable"  # a value that no message can hold; the stage r
 # The stage could not do its work.
 MODEL_RAISED = "model-raised"
 MODEL_DIED = "model-died"  # the model ended its process, or ran beyond its time-out
+NO_WORKER = "no-worker"  # no worker of the stage was ready until long after the deadline
 WRONG_RESULT_COUNT = "wrong-result-count"
 BAD_RESULT = "bad-result"  # a result that is no mapping, or cannot be encoded
 BAD_ROUTE = "bad-route"  # split, choose or join raised, or named a stage that is no successor

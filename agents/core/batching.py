@@ -1,11 +1,14 @@
-"""One queue, the model instances that it feeds, and the batches that form for them.
+"""One queue, the workers that it feeds, and the batches that form for them: a plain lane.
 
-While an instance runs a batch, its next one is forming: filled from the queue the moment the running batch starts,
-then by arrivals, up to the largest size. A request enters at t_b and is judged then, once; the forming batch starts
-at t_e, the end of the running one, however full it is. An idle instance starts a request at once, or, with a batching
-delay, when its batch is full or the delay since its first request entered is over. Several instances share the queue:
-an arrival enters the forming batch that starts first among those with room. Invariant: while a request waits in the
-queue, every forming batch is full.
+While a worker runs a batch, its next one is forming: filled from the queue the moment the running batch starts, then by
+arrivals, up to the worker's limit. A request enters at t_b and is judged then, once; the forming batch starts at t_e,
+the end of the running one, however full it is. An idle worker starts a request at once, or, with a batching delay, when
+its batch is full or the delay since its first request entered is over. Several workers share the queue: an arrival
+enters the forming batch that starts first among those with room. Invariant: while a request waits in the queue, every
+forming batch is full.
+
+Workers come and go. What was forming for one that drains or is lost returns to the queue and is judged anew; so does
+what a lost one ran, once its owner has decided which of it may run again (`requeue`). Without workers all waits.
 
 The live stage and the simulator drive the same object; it is written for the latter's speed.
 """
@@ -14,8 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agents.core.instances import IDLE, Batch, Instance
 from agents.core.policy import Load, Policy, Refusal, StageState
+from agents.core.workers import IDLE, Batch, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +33,7 @@ _WEIGHT: Final = 0.1  # of the newest batch
 
 
 class Batcher:
-    """The queue of one stage process (or of one simulated worker) and its instances.
+    """The queue of one stage process (or of one simulated queue) and its workers.
 
     Every call may append to `starts` (batches to run now) and `drops` (requests that the policy refused); the caller
     drains both. `now` must not decrease. Requests come with `arrived` set; `entered` and `started` are set here.
@@ -44,7 +47,6 @@ class Batcher:
         "_duration",
         "_expires",
         "_fill",
-        "_instances",
         "_judge",
         "_max_batch",
         "_measured",
@@ -54,13 +56,16 @@ class Batcher:
         "_target",
         "_told",
         "_wakes",
+        "_workers",
         "arrived",
         "batches",
         "busy",
         "completed",
         "drops",
+        "lost",
         "removed",
         "reports",
+        "requeued",
         "started",
         "starts",
         "timed",
@@ -68,11 +73,15 @@ class Batcher:
     )
 
     def __init__(
-        self, policy: Policy, max_batch: int, delay: float = 0.0, instances: int = 1, duration: Duration | None = None
+        self, policy: Policy, max_batch: int, delay: float = 0.0, workers: int = 1, duration: Duration | None = None
     ) -> None:
-        """`duration` says what a batch of n is expected to take; it learns, if it has an `observe(n, seconds)`."""
-        if max_batch < 1 or instances < 1 or delay < 0:
-            raise ValueError(f"max_batch {max_batch}, instances {instances}, delay {delay}: at least 1, 1 and 0")
+        """`workers` are there from the start, numbered from 0; more may `attach`.
+
+        `max_batch` is the limit of a worker that brings none of its own. `duration` says what a batch of n is expected
+        to take; it learns, if it has an `observe(n, seconds)`.
+        """
+        if max_batch < 1 or workers < 0 or delay < 0:
+            raise ValueError(f"max_batch {max_batch}, workers {workers}, delay {delay}: at least 1, 0 and 0")
         self._policy = policy
         self._max_batch = max_batch
         self._delay = delay
@@ -81,9 +90,9 @@ class Batcher:
         self._measured = False  # whether `duration` has learnt anything that is not in doubt
         self._overhead = 0.0  # by which an instance is taken up for longer than its model runs, a batch
         self._told = (0, 0)  # what had been started and dropped at the last report
-        self._instances = [Instance(index) for index in range(instances)]
-        self._alone = self._instances[0] if instances == 1 else None
-        self._target: Instance | None = self._instances[0]  # where an arrival enters; None when all is full
+        self._workers = {number: Worker(number, max_batch, self._duration) for number in range(workers)}
+        self._alone = self._workers[0] if workers == 1 else None
+        self._target = self._workers.get(0)  # where an arrival enters; None when all is full, or no worker is there
         kind = type(policy)
         self._fill = policy.fill
         self._admit = policy.admit if kind.admit is not Policy.admit else None
@@ -96,6 +105,7 @@ class Batcher:
         self.starts: list[Batch] = []
         self.drops: list[tuple[Request, Refusal]] = []
         self.arrived = self.started = self.completed = self.total_drops = self.removed = self.batches = 0
+        self.lost = self.requeued = 0  # requests whose worker was lost, and those that entered the queue anew
         self.busy = 0.0
 
     # What happens ----------------------------------------------------------------------------------------------
@@ -106,35 +116,38 @@ class Batcher:
             self._drop(request, refused)
             return
         if self._delay:
-            self._retarget(now)  # how soon an idle instance would start depends on now
-        instance = self._target
-        if instance is None:
+            self._retarget(now)  # how soon an idle worker would start depends on now
+        worker = self._target
+        if worker is None:
             self._policy.push(now, request)
             return
-        forming = instance.forming
-        last = len(forming) + 1 == self._max_batch
+        forming = worker.forming
+        last = len(forming) + 1 >= worker.limit
         judge = self._judge
         if judge is not None:
-            refusal = judge(now, self._start_time(now, instance, full=last), request)
+            refusal = judge(now, self._start_time(now, worker, full=last), request)
             if refusal is not None:
                 self._drop(request, refusal)
                 return
         request.entered = now
         if not forming:
-            instance.opened = now
+            worker.opened = now
         forming.append(request)
-        if instance.running is None:
+        if worker.running is None:
             if last or not self._delay:
-                self._start(now, instance)
+                self._start(now, worker)
         elif last:
             self._retarget(now)
 
-    def complete(self, now: float, instance: int, executed: float | None = None) -> Batch:
-        """End the running batch of `instance`, which took `executed` seconds if that was measured; return it."""
-        slot = self._instances[instance]
+    def complete(self, now: float, worker: int, executed: float | None = None) -> Batch:
+        """End the running batch of `worker`, which took `executed` seconds if that was measured; return it.
+
+        A draining worker is gone with it.
+        """
+        slot = self._workers[worker]
         batch = slot.running
         if batch is None:
-            raise ValueError(f"instance {instance} runs nothing")
+            raise ValueError(f"worker {worker} runs nothing")
         slot.running = None
         slot.ends = IDLE
         count = len(batch.requests)
@@ -148,11 +161,16 @@ class Batcher:
                 self._measured = True
                 self._observe(count, executed)
             self._overhead += _WEIGHT * (max(0.0, now - batch.started - executed) - self._overhead)
+            if slot.learn is not None:
+                self._adapt(now, slot, count, executed)
+        if slot.draining:
+            self._part(now, slot)
+            return batch
         forming = slot.forming
         if not forming and self._alone is None:
             self._take_over(slot)
             forming = slot.forming
-        if forming and (not self._delay or len(forming) == self._max_batch or slot.opened + self._delay <= now):
+        if forming and (not self._delay or len(forming) >= slot.limit or slot.opened + self._delay <= now):
             self._start(now, slot)
         else:
             self._retarget(now)
@@ -162,15 +180,16 @@ class Batcher:
         """Do what time alone brings: start batches whose delay is over, drop what expired in the queue."""
         self._expire(now)
         if self._delay:
-            for instance in self._instances:
-                if instance.running is None and instance.forming and instance.opened + self._delay <= now:
-                    self._start(now, instance)
+            for slot in self._workers.values():
+                if slot.running is None and slot.forming and slot.opened + self._delay <= now:
+                    self._start(now, slot)
 
     def next_wake(self, now: float) -> float | None:
         """When `advance` next has something to do; None if only arrivals and completions can change anything."""
         wakes = []
         if self._delay:
-            wakes = [slot.opened + self._delay for slot in self._instances if slot.running is None and slot.forming]
+            slots = self._workers.values()
+            wakes = [slot.opened + self._delay for slot in slots if slot.running is None and slot.forming]
         if self._wakes and (expiry := self._policy.next_expiry()) is not None:
             wakes.append(expiry)
         return max(now, min(wakes)) if wakes else None
@@ -181,7 +200,7 @@ class Batcher:
         May bring starts and drops, as what waited takes the room.
         """
         removed = self._policy.remove(unwanted)
-        for slot in self._instances:
+        for slot in self._workers.values():
             gone = [request for request in slot.forming if unwanted(request)]
             if gone:
                 removed += gone
@@ -191,6 +210,83 @@ class Batcher:
         self.removed += len(removed)
         self._refill(now)
         return removed
+
+    # Workers come and go -----------------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        now: float,
+        worker: int,
+        *,
+        limit: int | None = None,
+        duration: Duration | None = None,
+        learn: Callable[[int, float], int] | None = None,
+    ) -> None:
+        """Give batches to one more worker, which is ready; `limit`, `duration` and `learn` are as for `Worker`."""
+        if worker in self._workers:
+            raise ValueError(f"worker {worker} is there already")
+        self._workers[worker] = Worker(worker, limit or self._max_batch, duration or self._duration, learn)
+        self._counted(now)
+
+    def drain(self, now: float, worker: int) -> bool:
+        """Give a worker no more batches; True if it is gone at once, False if it is when its batch completes."""
+        slot = self._workers[worker]
+        slot.draining = True
+        if slot.running is None:
+            self._part(now, slot)
+            return True
+        self._return(now, slot)
+        self._counted(now)
+        return False
+
+    def lose(self, now: float, worker: int) -> list[Request]:
+        """Take note that a worker is gone; give what it ran, which the caller may `requeue`."""
+        slot = self._workers[worker]
+        batch, slot.running = slot.running, None
+        requests = [] if batch is None else batch.requests
+        self.lost += len(requests)
+        self._part(now, slot)
+        return requests
+
+    def requeue(self, now: float, requests: Iterable[Request]) -> None:
+        """Have requests wait again, to be judged anew; they are no arrivals."""
+        for request in requests:
+            self.requeued += 1
+            self._policy.push(now, request)
+        self._refill(now)
+
+    def _part(self, now: float, slot: Worker) -> None:
+        del self._workers[slot.number]
+        self._return(now, slot)
+        self._counted(now)
+
+    def _return(self, now: float, slot: Worker) -> None:
+        forming, slot.forming = slot.forming, []
+        for request in forming:
+            self._policy.push(now, request)
+
+    def _counted(self, now: float) -> None:
+        active = [slot for slot in self._workers.values() if not slot.draining]
+        self._alone = active[0] if len(active) == len(self._workers) == 1 else None
+        self._refill(now)
+
+    def _adapt(self, now: float, slot: Worker, count: int, executed: float) -> None:
+        """Take the limit that follows from a batch; where it grew, what waits takes the room."""
+        assert slot.learn is not None
+        slot.limit = slot.learn(count, executed)
+        room = slot.limit - len(slot.forming)
+        if room > 0 and len(self._policy) and not slot.draining:
+            self._take(now, now, room, slot)
+
+    @property
+    def limit(self) -> int:
+        """The most that a worker is given at once, of the worker that is given most; where none is, as planned."""
+        return max((slot.limit for slot in self._workers.values()), default=self._max_batch)
+
+    @property
+    def workers(self) -> int:
+        """How many are given batches."""
+        return sum(not slot.draining for slot in self._workers.values())
 
     @property
     def policy(self) -> Policy:
@@ -228,14 +324,14 @@ class Batcher:
             batches=self.batches,
             busy=self.busy,
             queued=len(self._policy),
-            forming=sum(len(slot.forming) for slot in self._instances),
-            running=self.started - self.completed,
-            duration=self._duration(self._max_batch) + self._overhead if self._measured else 0.0,
+            forming=sum(len(slot.forming) for slot in self._workers.values()),
+            running=self.started - self.completed - self.lost,
+            duration=self._duration(self.limit) + self._overhead if self._measured else 0.0,
         )
 
     @property
     def depth(self) -> int:
-        return self.arrived - self.started - self.total_drops - self.removed
+        return self.arrived + self.requeued - self.started - self.total_drops - self.removed
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -249,67 +345,69 @@ class Batcher:
             self._policy.expire(now, self.drops)
             self.total_drops += len(self.drops) - before
 
-    def _start(self, now: float, instance: Instance) -> None:
-        requests = instance.forming
+    def _start(self, now: float, slot: Worker) -> None:
+        requests = slot.forming
         for request in requests:
             request.started = now
         count = len(requests)
-        ends = now + self._duration(count) + self._overhead
-        batch = instance.running = Batch(instance.index, requests, now, ends)
-        instance.ends = ends
+        ends = now + slot.duration(count) + self._overhead
+        batch = slot.running = Batch(slot.number, requests, now, ends)
+        slot.ends = ends
         self.starts.append(batch)
         self.started += count
         if self._began is not None:
             self._began(now, requests)
-        forming: list[Request] = []
-        instance.forming = forming
+        slot.forming = []
         if len(self._policy):
-            drops = self.drops
-            before = len(drops)
-            self._fill(now, max(ends, now + self._delay), self._max_batch, forming, drops)
-            self.total_drops += len(drops) - before
-            instance.opened = now
+            self._take(now, max(ends, now + self._delay), slot.limit, slot)
+            slot.opened = now
         self._retarget(now)
+
+    def _take(self, now: float, starts: float, room: int, slot: Worker) -> None:
+        """Move what waits into a forming batch that has room."""
+        drops = self.drops
+        before = len(drops)
+        self._fill(now, starts, room, slot.forming, drops)
+        self.total_drops += len(drops) - before
 
     def _refill(self, now: float) -> None:
-        for slot in sorted(self._instances, key=lambda slot: self._start_time(now, slot, full=False)):
-            room = self._max_batch - len(slot.forming)
-            if room and len(self._policy):
+        for slot in sorted(self._workers.values(), key=lambda slot: self._start_time(now, slot, full=False)):
+            room = slot.limit - len(slot.forming)
+            if room > 0 and len(self._policy) and not slot.draining:
                 if not slot.forming:
                     slot.opened = now
-                before = len(self.drops)
-                self._fill(now, self._start_time(now, slot, full=False), room, slot.forming, self.drops)
-                self.total_drops += len(self.drops) - before
-                if slot.running is None and len(slot.forming) == self._max_batch:
-                    self._start(now, slot)
+                self._take(now, self._start_time(now, slot, full=False), room, slot)
+            if slot.running is None and slot.forming and (not self._delay or len(slot.forming) >= slot.limit):
+                self._start(now, slot)
         self._retarget(now)
 
-    def _start_time(self, now: float, instance: Instance, *, full: bool) -> float:
-        ends = instance.ends
+    def _start_time(self, now: float, slot: Worker, *, full: bool) -> float:
+        ends = slot.ends
         if self._delay and not full:
-            ends = max(ends, (instance.opened if instance.forming else now) + self._delay)
+            ends = max(ends, (slot.opened if slot.forming else now) + self._delay)
         return max(now, ends)
 
     def _retarget(self, now: float) -> None:
-        if self._alone is not None:
-            self._target = self._alone if len(self._alone.forming) < self._max_batch else None
+        alone = self._alone
+        if alone is not None:
+            self._target = alone if len(alone.forming) < alone.limit else None
             return
         target = None
         soonest = float("inf")
-        for instance in self._instances:
-            if len(instance.forming) < self._max_batch:
-                starts = self._start_time(now, instance, full=False) if self._delay else instance.ends
+        for slot in self._workers.values():
+            if len(slot.forming) < slot.limit and not slot.draining:
+                starts = self._start_time(now, slot, full=False) if self._delay else slot.ends
                 if starts < soonest:
                     soonest = starts
-                    target = instance
+                    target = slot
         self._target = target
 
-    def _take_over(self, idle: Instance) -> None:
-        """Let an instance that ended sooner than expected run what is forming for one that still runs.
+    def _take_over(self, idle: Worker) -> None:
+        """Let a worker that ended sooner than expected run what is forming for one that still runs.
 
         With durations as expected this has nothing to do: an arrival always entered the batch that starts first.
         """
-        busy: Iterable[Instance] = (slot for slot in self._instances if slot.running is not None and slot.forming)
+        busy: Iterable[Worker] = (slot for slot in self._workers.values() if slot.running is not None and slot.forming)
         source = min(busy, key=lambda slot: slot.ends, default=None)
         if source is not None:
             idle.forming, source.forming = source.forming, idle.forming

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 VERSION = 5
 CALLS = frozenset({
-    "acked", "acked_all", "advance", "assign", "collect", "commits", "committed", "complete", "deliver",
-    "durability_changed", "fail", "fetched", "recall", "remember", "report", "revoke", "skip", "take_emits",
-    "take_fetches", "take_runs", "tick", "written",
+    "acked", "acked_all", "advance", "assign", "attach", "collect", "commits", "committed", "complete", "deliver",
+    "drain", "durability_changed", "fail", "fetched", "lose", "recall", "remember", "report", "revoke", "skip",
+    "take_emits", "take_fetches", "take_runs", "tick", "written",
 })  # fmt: skip
 
 
@@ -64,7 +64,7 @@ _SAID: dict[type, tuple[str, ...]] = {
     StageState: tuple(field.name for field in fields(StageState)),
     Outcome: ("kind", "reason"),
     _Report: ("outcome",),
-    Batch: ("instance", "requests"),
+    Batch: ("worker", "requests"),
     Work: ("request_id",),
     Emit: ("kind", "destination", "request_id", "partition", "hop", "path", "lost", "loss"),
     Release: ("request_id", "partition", "outcome", "good"),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 # The choices made so far: chooser stage -> the successors it chose (empty: the request ends there).
 Path = dict[str, tuple[str, ...]]
+_SUSPECT = 2  # deaths
 
 
 @dataclass(slots=True)
@@ -50,3 +51,9 @@ class Request:
     path: Path
     entered: float = 0.0  # t_b: entered a forming batch
     started: float = 0.0  # t_e: its batch started
+    deaths: int = 0  # workers that ended with a batch of it, and may have ended because of it
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it is to be run by itself, so that it is known whose fault another end is."""
+        return self.deaths >= _SUSPECT

@@ -32,7 +32,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.actions import DROPPED, Loss, Ok, Work
+from agents.core.actions import DROPPED, Failed, Loss, Ok, Work
 from agents.core.intake import Intake
 from agents.core.joins import NEVER, JoinTable, Rule
 from agents.core.outbox import Outbox
@@ -40,20 +40,24 @@ from agents.core.policy import Shortfall
 from agents.core.refetch import PAYLOAD_BYTES, PayloadRoom
 from agents.core.share import Share
 from checkpoint.notes import decode
+from lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
     from agents.core.paths import PathPredictor
     from agents.core.policy import Refusal, StageState
-    from agents.core.request import Delivery
+    from agents.core.request import Delivery, Request
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
     from topology.routing import Graph
 
 QUEUE_LIMIT = 1_024
+DEATHS = 3  # workers that may end with a query before it fails
+UNSERVED_SECONDS = 20.0  # after its deadline, for which a query waits where there is no worker
+_LOOK_SECONDS = 1.0
 
 
 class StageCore(Intake):
@@ -139,6 +143,8 @@ class StageCore(Intake):
 
     def advance(self, now: float) -> None:
         self._batcher.advance(now)
+        if self._batcher.depth:
+            self._fail_unserved(now)
         if self._rule is not None:
             for share in self._shares.values():
                 for verdict, entry in share.expire(now):
@@ -148,6 +154,8 @@ class StageCore(Intake):
     def next_wake(self, now: float) -> float | None:
         """When `advance` next has something to do; None if only records and completions bring anything."""
         wake = self._batcher.next_wake(now)
+        if self._batcher.depth and not self._batcher.workers:
+            wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
         if self._rule is None:
             return wake
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
@@ -159,20 +167,72 @@ class StageCore(Intake):
         """Take the results of a batch, one for each of its requests in their order; it ran for `executed` s."""
         if len(results) != len(batch.requests):
             raise ValueError(f"{len(batch.requests)} requests, {len(results)} results")
-        self._batcher.complete(now, batch.instance, executed)
-        outbox = self._outbox
+        self._batcher.complete(now, batch.worker, executed)
         for request, result in zip(batch.requests, results, strict=True):
-            assert isinstance(request, Work)  # the core pushed it
-            case = request.case
-            if not request.share.live or (case is not None and case.dead):
-                outbox.unsettled -= 1
-            elif isinstance(result, Ok):
-                if self._paths is not None and result.chosen is not None:
-                    self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
-                outbox.result(request, result)
-            else:
-                outbox.failure(request, result)
+            self._settle(request, result)
         self._drain()
+
+    def _settle(self, request: Request, result: Result) -> None:
+        assert isinstance(request, Work)  # the core pushed it
+        case, outbox = request.case, self._outbox
+        if not request.share.live or (case is not None and case.dead):
+            outbox.unsettled -= 1
+        elif isinstance(result, Ok):
+            if self._paths is not None and result.chosen is not None:
+                self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
+            outbox.result(request, result)
+        else:
+            outbox.failure(request, result)
+
+    # Workers come and go ---------------------------------------------------------------------------------------
+
+    def attach(self, now: float, worker: int) -> None:
+        """Give batches to a worker that is ready now."""
+        self._batcher.attach(now, worker)
+        self._drain()
+
+    def drain(self, now: float, worker: int) -> bool:
+        """Give a worker no more batches; True if it runs nothing, so that it may end at once."""
+        gone = self._batcher.drain(now, worker)
+        self._drain()
+        return gone
+
+    def lose(
+        self,
+        now: float,
+        worker: int,
+        results: Sequence[Result | None] = (),
+        blamed: Collection[int] = (),
+        why: str = "",
+    ) -> None:
+        """Take note that a worker is gone, with the batch that it ran, if it ran one.
+
+        `results` are what came of its first queries before that. `blamed` are the places in the batch of the queries
+        that may have caused it: after `DEATHS` such ends a query fails. All others enter the queue anew and are judged
+        anew. A batch with a query that is `suspect` is to be run singly, so that the next end names it.
+        """
+        again: list[Request] = []
+        for place, request in enumerate(self._batcher.lose(now, worker)):
+            result = results[place] if place < len(results) else None
+            request.deaths += place in blamed
+            if result is None and request.deaths >= DEATHS:
+                at = f"partition {request.partition} offset {request.parts[0].offset}"
+                result = Failed(reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended with it; the last: {why}")
+            if result is not None:
+                self._settle(request, result)
+            elif isinstance(request, Work) and (not request.share.live or request.dead):
+                self._outbox.unsettled -= 1
+            else:
+                again.append(request)
+        self._batcher.requeue(now, again)
+        self._drain()
+
+    def _fail_unserved(self, now: float) -> None:
+        """Fail what nobody serves: there has been no worker, and its deadline is long over."""
+        if self._batcher.workers:
+            return
+        for request in self._batcher.remove(now, lambda request: request.deadline + UNSERVED_SECONDS < now):
+            self._settle(request, Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no worker that was ready"))
 
     def acked(self, emit: Emit) -> None:
         """Note that the broker has a message. A second time is ignored."""

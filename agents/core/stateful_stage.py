@@ -384,7 +384,7 @@ class StatefulCore(StageCore):
                 self._runs.append(self._later.popleft())
                 return
             executed, self._before = self._before, 0.0
-            self._batcher.complete(now, batch.instance, executed)
+            self._batcher.complete(now, batch.worker, executed)
 
     def _let_go(self, n: int) -> None:
         self._withheld += super().take_emits()

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from agents.core.deaths import Care, Deaths
-from agents.core.instances import Batch
+from agents.core.workers import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +66,7 @@ class Suspects:
             return [batch]
         together = [each for each in batch.requests if not self._goes_alone(each)]
         parts = [*([together] if together else []), *([each] for each in lone)]
-        return [Batch(batch.instance, part, batch.started, batch.expected_end) for part in parts]
+        return [Batch(batch.worker, part, batch.started, batch.expected_end) for part in parts]
 
     def _goes_alone(self, request: Request) -> bool:
         raised = self._raised.get(request.request_id, 0) >= _ALONE

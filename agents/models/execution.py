@@ -45,6 +45,11 @@ class Instances(Generic[Job]):
         for thread in self._threads:
             thread.start()
 
+    @property
+    def busy(self) -> set[Any]:
+        """Nothing: what threads run is known to the guard."""
+        return set()
+
     def submit(self, instance: int, job: Job) -> None:
         self._jobs[instance].put(job)
 

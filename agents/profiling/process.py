@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from agents.live.stage.user_functions import UserFunctions
 from agents.models.bare import BareModel
-from agents.models.child import ChildModel
 from agents.models.declared import load_declared
 from agents.models.loading import load_model
 from agents.models.torch_threads import TORCH_THREADS, limit_torch_threads
 from agents.profiling.measuring import Effort, Memory, measure, timed
 from agents.profiling.samples import own_samples
+from agents.workers.single import SingleWorker
 from lineage.errors import ModelError, SpillwayError, WireError
 
 if TYPE_CHECKING:
@@ -135,19 +135,19 @@ def _tell(job: Job) -> Iterator[Any]:
         if samples is None:
             yield NeedsSamples()
             return
-        memory = Memory(spec.device, [model.pid if isinstance(model, ChildModel) else os.getpid()])
+        memory = Memory(spec.device, [model.pid if isinstance(model, SingleWorker) else os.getpid()])
         for size in job.sizes:
             found: tuple[int, Measured] = size, measure(place, model, samples, size, job.effort, memory)
             yield found
         yield _shares(place, model, samples, functions, memory) if job.successors else None
     finally:
-        if isinstance(model, ChildModel):
+        if isinstance(model, SingleWorker):
             model.close()
 
 
 def _loaded(spec: StageSpec, model: Model) -> Loaded:
     torch: Any = sys.modules.get("torch")
-    if isinstance(model, ChildModel):
+    if isinstance(model, SingleWorker):
         return Loaded(model.uses_torch, None)
     named = torch.cuda.get_device_name(spec.device) if torch is not None and spec.device != "cpu" else None
     return Loaded(torch is not None, named)
@@ -157,7 +157,7 @@ def _load(spec: StageSpec) -> Model:
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r} is emulated: there is no model to measure")
     if spec.executor == "process":
-        return ChildModel(spec.name, spec.model, spec.arguments, device=spec.device, torch_threads=TORCH_THREADS)
+        return SingleWorker(spec, TORCH_THREADS)
     model: Model
     if spec.state is not None:  # a batch takes its compute and its update
         stateful = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)

@@ -152,7 +152,7 @@ class Engine:
     def _end(self, now: float, station: Station, batch: Batch) -> None:
         if self._observer is not None:
             self._observer.batch(now, station.run.name, batch)
-        station.complete(now, batch.instance)
+        station.complete(now, batch.worker)
         if station.starts or station.drops or station.timed:
             self._settle(now, station)
         run = station.run

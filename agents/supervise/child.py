@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STAGE, STANDBY, MEMBER, GATE = "stage", "standby", "member", "gate"
+_CAUTIOUS_FROM = 2  # deaths that no service has made good
 _TAIL_BYTES = 64 * 1024
 _REAP_SECONDS = 10.0
 _ERROR_MARKS = ("error: ", "spillway: ")  # how our own processes begin to say why they end
@@ -171,7 +172,7 @@ class Child:
             with self.log.open("ab") as output:
                 # A session of its own: Ctrl-C on the terminal is for the supervisor, which stops all in its order.
                 self._process = subprocess.Popen(
-                    [*self.plan.command, *self._named()],
+                    [*self.plan.command, *self._named(), *self._cautious()],
                     stdin=subprocess.PIPE if self.plan.role == STANDBY else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -180,6 +181,10 @@ class Child:
                 )
         except OSError as error:
             raise UsageError(f"cannot start {self.plan.name} ({self.plan.command[0]}): {error}") from error
+
+    def _cautious(self) -> list[str]:
+        """A stage that died twice without a service that made it good runs its model in worker processes."""
+        return ["--cautious"] if self.plan.role == STAGE and self.life.deaths >= _CAUTIOUS_FROM else []
 
     def _named(self) -> list[str]:
         """A member's process has a name of its own at every start: what is said of one is not said of the next."""

@@ -123,7 +123,7 @@ class BatchStation:
         self._world.plan(batch.expected_end, lambda now: self._end(now, batch))
 
     def _end(self, now: float, batch: Batch) -> None:
-        self._batcher.complete(now, batch.instance)
+        self._batcher.complete(now, batch.worker)
         self._settle()
         share = (now - batch.started) / len(batch.requests)
         for request in batch.requests:

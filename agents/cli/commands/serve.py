@@ -83,6 +83,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 @click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
+@click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
 @click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
 @click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
 def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, **options: Any) -> int:
@@ -173,6 +174,7 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         plan_period=options["plan_period"],
         journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
         standby=options["standby"],
+        cautious=options["cautious"],
         metrics=_address(options["metrics_host"], options["metrics_port"]),
         member_name=options["member_name"] or "",
     )

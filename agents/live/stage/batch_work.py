@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Ok, Result
 from agents.core.deaths import Care
 from agents.live.stage.emission import timings_so_far
 from agents.live.stage.guard import Guard
-from agents.models.child import ModelCrashedError
 from agents.models.inputs import Inputs
+from agents.models.raised import ModelRaisedError
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
@@ -39,6 +39,23 @@ class Executed:
     results: list[Result]
     seconds: float  # of the model alone
     ended: float = 0.0  # when the model was through, monotonic
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A batch and its inputs; `places` are those of the queries that have some, the others have a result."""
+
+    batch: Batch
+    results: list[Result | None]
+    inputs: list[Inputs] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+
+    @property
+    def requests(self) -> list[Request]:
+        return [self.batch.requests[place] for place in self.places]
+
+    def executed(self, seconds: float, ended: float) -> Executed:
+        return Executed([result for result in self.results if result is not None], seconds, ended)
 
 
 class BatchWork:
@@ -70,23 +87,28 @@ class BatchWork:
 
     def run(self, instance: int, batch: Batch) -> Executed:
         """Run one batch; never raises for what a model or a query does."""
-        requests = batch.requests
-        results: list[Result | None] = [None] * len(requests)
-        inputs: list[Inputs] = []
-        places: list[int] = []
-        for place, request in enumerate(requests):
-            try:
-                inputs.append(self._inputs(request))
-                places.append(place)
-            except WireError as error:
-                results[place] = Failed(error.reason, str(error))
+        prepared = self.prepare(batch)
         began = time.perf_counter()
-        outputs = self._outputs(instance, [requests[place] for place in places], inputs) if inputs else []
-        seconds = time.perf_counter() - began
-        ended = time.monotonic()
-        for place, output in zip(places, outputs, strict=True):
-            results[place] = self._result(requests[place], output, seconds, len(requests))
-        return Executed([result for result in results if result is not None], seconds, ended)
+        outputs = self._outputs(instance, prepared.requests, prepared.inputs) if prepared.inputs else []
+        return self.finish(prepared, outputs, time.perf_counter() - began)
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """The inputs of a batch's queries; what cannot be had of one is its result."""
+        prepared = Prepared(batch, [None] * len(batch.requests))
+        for place, request in enumerate(batch.requests):
+            try:
+                prepared.inputs.append(self._inputs(request))
+                prepared.places.append(place)
+            except WireError as error:
+                prepared.results[place] = Failed(error.reason, str(error))
+        return prepared
+
+    def finish(self, prepared: Prepared, outputs: Sequence[Any], seconds: float) -> Executed:
+        """The results of a batch whose model took `seconds` and made `outputs`, one for each of the inputs."""
+        ended, requests = time.monotonic(), prepared.batch.requests
+        for place, output in zip(prepared.places, outputs, strict=True):
+            prepared.results[place] = self._result(requests[place], output, seconds, len(requests))
+        return prepared.executed(seconds, ended)
 
     def _inputs(self, request: Request) -> Inputs:
         parts = request.parts
@@ -106,24 +128,16 @@ class BatchWork:
             return self._predict(instance, requests, inputs)
         outputs: list[Any] = [None] * len(inputs)
         together = [n for n, care in enumerate(cares) if care is Care.NONE]
-        apart = [n for n, care in enumerate(cares) if care is not Care.NONE]
-        if guard.tries:
-            tried = guard.alone(instance, [(requests[n], inputs[n]) for n in apart])
-            for n, output in zip(apart, tried, strict=True):
-                outputs[n] = output
-        for n in apart:
-            if outputs[n] is None:  # no child is to be had
-                outputs[n] = self._alone_here(instance, requests[n], inputs[n], cares[n])
+        for n, care in enumerate(cares):
+            if care is Care.FAIL:
+                outputs[n] = guard.guilty(requests[n])
+            elif care is Care.ALONE:
+                outputs[n] = self._predict(instance, [requests[n]], [inputs[n]])[0]
         if together:
             made = self._predict(instance, [requests[n] for n in together], [inputs[n] for n in together])
             for n, output in zip(together, made, strict=True):
                 outputs[n] = output
         return outputs
-
-    def _alone_here(self, instance: int, request: Request, inputs: Inputs, care: Care) -> Any:
-        if care is Care.FAIL:
-            return self.guard.guilty(request, "it was alone the last times")
-        return self._predict(instance, [request], [inputs])[0]
 
     def _predict(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
         failure = Failed(reasons.MODEL_RAISED, "")
@@ -133,14 +147,22 @@ class BatchWork:
             if isinstance(outputs, Sequence) and len(outputs) == len(inputs):
                 return list(outputs)
             failure = Failed(reasons.WRONG_RESULT_COUNT, _count_text(outputs, len(inputs)))
-        except ModelCrashedError as error:
-            failure = self.guard.guilty(requests[0], str(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
             failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
             return [failure]
         pairs = zip(requests, inputs, strict=True)
         return [output for request, one in pairs for output in self._predict(instance, [request], [one])]
+
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result:
+        """What a worker process answered to the query at `place` of the inputs (`agents.workers.shim`)."""
+        request = prepared.batch.requests[prepared.places[place]]
+        if "outputs" in answer:
+            return self._result(request, answer["outputs"], seconds, len(prepared.batch.requests))
+        if not answer.get("raised"):
+            return Failed(reasons.WRONG_RESULT_COUNT, str(answer.get("error")))
+        error = ModelRaisedError(str(answer.get("error")), str(answer.get("trace")))
+        return Failed(reasons.MODEL_RAISED, self._raised.words(error))
 
     def _result(self, request: Request, output: Any, seconds: float, size: int) -> Result:
         if isinstance(output, Failed):

@@ -34,12 +34,19 @@ class StageProcessConfig:
     session: float = 10.0
     heartbeat: float = 0.3
     standby: bool = False  # wait to be told whose place to take
+    cautious: bool = False  # its processes died without any progress: run the model in processes of its own
     metrics: Address = Address()  # noqa: RUF009 - immutable
     member_name: str = ""  # of a stateful stage: what claims and beats call this process; empty: made of its start
 
     @property
     def spec(self) -> StageSpec:
         return self.pipeline.spec.stage(self.stage)
+
+    @property
+    def processes(self) -> bool:
+        """Whether its workers are processes."""
+        spec = self.spec
+        return spec.model is not None and spec.state is None and (self.cautious or spec.executor == "process")
 
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.live.consumer.transport import Commit
 from agents.live.stage.alarm import Alarm
@@ -18,12 +18,13 @@ from lineage import reasons
 from lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.actions import Emit
+    from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
+    from agents.core.deaths import Place
     from agents.core.loss import Loss
     from agents.core.policy import StageState
     from agents.core.refetch import Fetch
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from agents.live.stage.memory import Memory
     from agents.live.stage.rereading import Rereading
     from agents.live.stage.tally import Tally
-    from agents.models.execution import Instances
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,17 @@ _EARLY = 10_000  # records that may wait for partitions which are being taken ov
 
 async def _nothing() -> None:
     """Read no logs."""
+
+
+class Workers(Protocol):
+    """Who runs batches: threads (`agents.models.execution`) or processes (`agents.live.stage.crew`)."""
+
+    @property
+    def busy(self) -> set[Place]: ...
+
+    def submit(self, worker: int, batch: Batch, /) -> None: ...
+
+    def close(self, timeout: float, /) -> bool: ...
 
 
 class StageDriver:
@@ -88,7 +99,7 @@ class StageDriver:
         self._reload_schemas = reload_schemas
         self._read_logs = read_logs
         self._output: Output | None = None
-        self._instances: Instances[Batch] | None = None
+        self._workers: Workers | None = None
         self._guard = Guard()
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
@@ -106,11 +117,11 @@ class StageDriver:
         metrics.received = lambda: core.stats.received
         metrics.duplicates = lambda: core.stats.duplicates
 
-    def start(self, output: Output, instances: Instances[Batch], epoch: Callable[[], int], guard: Guard) -> None:
+    def start(self, output: Output, workers: Workers, epoch: Callable[[], int], guard: Guard) -> None:
         """Say where messages and batches go, how to ask the transport for its epoch, and who guards the models."""
         self._guard = guard
         self._output = output
-        self._instances = instances
+        self._workers = workers
         self._epoch = epoch
 
     # What comes in --------------------------------------------------------------------------------------------------
@@ -208,11 +219,11 @@ class StageDriver:
     # What the core asks for -----------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        core, instances, output = self._core, self._instances, self._output
-        if instances is None or output is None:
+        core, workers, output = self._core, self._workers, self._output
+        if workers is None or output is None:
             return
         for batch in core.take_runs():
-            instances.submit(batch.instance, batch)
+            workers.submit(batch.worker, batch)
         for emit in core.take_emits():
             self._tally.emitted(self._clock(), emit)
             try:
@@ -244,6 +255,28 @@ class StageDriver:
         self._pump()
         self._metrics.handoff.observe(self._loop.time() - done.ended)
 
+    # Worker processes come and go --------------------------------------------------------------------------------
+
+    def attach(self, worker: int) -> None:
+        self._metrics.instances += 1
+        self._core.attach(self._clock(), worker)
+        self._pump()
+
+    def drain(self, worker: int) -> bool:
+        """Give a worker no more batches; True if it runs nothing."""
+        self._metrics.instances -= 1
+        gone = self._core.drain(self._clock(), worker)
+        self._pump()
+        return gone
+
+    def lose(
+        self, worker: int, results: Sequence[Result | None], blamed: Collection[int], why: str, *, counted: bool
+    ) -> None:
+        """Take note that a worker is gone; `counted`: it was not draining."""
+        self._metrics.instances -= counted
+        self._core.lose(self._clock(), worker, results, blamed, why)
+        self._pump()
+
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         self._core.tick(now, states)
         self._pump()
@@ -263,7 +296,8 @@ class StageDriver:
         """Give what the core has finished, in offset order, with its notes."""
         self._clock.follow()
         if self._metrics.waits.due:
-            self._metrics.waits.say(self._core.waits(self._guard.busy))
+            busy = self._guard.busy if self._workers is None else self._guard.busy | self._workers.busy
+            self._metrics.waits.say(self._core.waits(busy))
         return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:

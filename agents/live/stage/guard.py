@@ -1,10 +1,8 @@
-"""What stands between a stage and a model that ends or hangs its process: time-outs, testimonies, and trials.
+"""What stands between a stage and a model that ends or hangs its process: time-outs and testimonies.
 
-A batch is noted before the model gets it, so that the processes after this one know what it died of
-(`agents.core.deaths`, `agents.live.underway`). A batch that runs beyond its time-out cannot be interrupted in a thread:
-the process ends itself, and names it. A record that may be what a process died of is run alone in a child process, with
-the same time-out; it fails only if that dies or hangs as well. Under `executor: process` the model is in a child all
-the time (`agents.models.child`), so that none of this is needed.
+A batch that runs beyond its time-out cannot be interrupted in a thread: the process ends itself, and names it. Where
+the model's state is in the process, too, a batch is noted before the model gets it, so that the processes after this
+one know what it died of (`agents.core.deaths`, `agents.live.underway`).
 
 `running` is called by the models' threads, a slot each; the rest is the loop's.
 """
@@ -14,25 +12,22 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agents.core.actions import Failed, Work
 from agents.core.deaths import Care, Deaths, place_of
 from agents.live.underway import UnderWay, of_the_dead
-from agents.models.child import ChildModel, ModelCrashedError, ModelNotLoadedError
 from lineage import reasons
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from agents.core.deaths import Place
     from agents.core.request import Request
-    from agents.models.inputs import Inputs
 
 log = logging.getLogger(__name__)
 
@@ -55,34 +50,29 @@ class Guard:
         folder: Path | None = None,
         slots: int = 1,
         most: int = 1,
-        spare: Callable[[], ChildModel] | None = None,
     ) -> None:
-        """`timeout`: seconds of a batch. `slots`: model instances; `most`: records in a batch.
-
-        `spare` starts the model in a child process; None where the model's state is in this one.
-        """
+        """`timeout`: seconds of a batch. `slots`: model instances; `most`: records in a batch."""
         self.deaths = Deaths()
         self._stage = stage
         self._timeout = timeout
         self._folder = folder
         self._under_way = None if folder is None else UnderWay(folder, slots, most)
-        self._spare = spare
         self._running: list[_Running | None] = [None] * slots
         self._timer: asyncio.TimerHandle | None = None
 
     # What runs -------------------------------------------------------------------------------------------------
 
     def running(self, slot: int, requests: Sequence[Request]) -> _Running:
-        return _Running(self, slot, requests, timed=True)
+        return _Running(self, slot, requests)
 
     def entered(self, run: _Running) -> None:
-        if self._under_way is not None and run.timed:
+        if self._under_way is not None:
             self._under_way.begin(run.slot, [place_of(request) for request in run.requests])
         self._running[run.slot] = run
 
     def left(self, run: _Running) -> None:
         self._running[run.slot] = None
-        if self._under_way is not None and run.timed:
+        if self._under_way is not None:
             self._under_way.end(run.slot)
 
     @property
@@ -94,7 +84,7 @@ class Guard:
             for run in list(self._running)
             if run is not None and run.began <= since
             for request in run.requests
-            for offset in _offsets(request)
+            for offset in offsets_of(request)
         }
 
     def watch(self, loop: asyncio.AbstractEventLoop, crashed: Callable[[BaseException], None]) -> None:
@@ -109,7 +99,7 @@ class Guard:
         """The error of a batch that is beyond its time-out, if there is one."""
         now = time.monotonic()
         for run in list(self._running):
-            if run is not None and run.timed and now - run.began > self._timeout:
+            if run is not None and now - run.began > self._timeout:
                 named = [f"{place_text(request)} ({request.request_id!r})" for request in run.requests[:_NAMED]]
                 more = ", .." if len(run.requests) > _NAMED else ""
                 return HungModelError(
@@ -129,43 +119,10 @@ class Guard:
     def care(self, request: Request) -> Care:
         return self.deaths.care(request) if self.deaths else Care.NONE
 
-    @property
-    def tries(self) -> bool:
-        return self._spare is not None
-
-    def alone(self, slot: int, trials: Sequence[tuple[Request, Inputs]]) -> list[Any]:
-        """Run requests one by one in a child process: an output or a Failed for each; None where it cannot be had."""
-        assert self._spare is not None  # the caller has looked
-        outputs: list[Any] = []
-        child: ChildModel | None = None
-        try:
-            for request, inputs in trials:
-                with _Running(self, slot, [request], timed=False):  # the child has time-outs of its own
-                    try:
-                        child = child or self._spare()
-                        outputs.append(_one_of(child.predict([inputs])))
-                    except ModelNotLoadedError as error:
-                        log.warning("%s cannot be tried in a child process: %s", place_text(request), error)
-                        outputs.append(None)
-                    except ModelCrashedError as error:
-                        outputs.append(self.guilty(request, str(error)))
-                    except ModelError as error:
-                        outputs.append(Failed(reasons.MODEL_RAISED, str(error)))
-        finally:
-            if child is not None:
-                child.close()
-        return outputs
-
-    def guilty(self, request: Request, why: str) -> Failed:
-        """The failure of a request that ends its process, or hangs in it."""
-        deaths = self.deaths.of(request)
-        before = f"{deaths} processes of stage {self._stage!r} ended with it; " if deaths else ""
-        way = (
-            "; 'executor: process' on the stage has such a query cost a process of the model and not the stage's"
-            if deaths and self.tries
-            else ""
-        )
-        return Failed(reasons.MODEL_DIED, f"{place_text(request)}: {before}{why}{way}")
+    def guilty(self, request: Request) -> Failed:
+        """The failure of a request that its processes died of, alone the last times."""
+        deaths = f"{self.deaths.of(request)} processes of stage {self._stage!r} ended with it"
+        return Failed(reasons.MODEL_DIED, f"{place_text(request)}: {deaths}; it was alone the last times")
 
     def close(self) -> None:
         if self._timer is not None:
@@ -177,13 +134,12 @@ class Guard:
 class _Running:
     """A model's run of some requests; the context that says so."""
 
-    __slots__ = ("_guard", "began", "requests", "slot", "timed")
+    __slots__ = ("_guard", "began", "requests", "slot")
 
-    def __init__(self, guard: Guard, slot: int, requests: Sequence[Request], *, timed: bool) -> None:
+    def __init__(self, guard: Guard, slot: int, requests: Sequence[Request]) -> None:
         self._guard = guard
         self.slot = slot
         self.requests = requests
-        self.timed = timed
         self.began = 0.0
 
     def __enter__(self) -> None:
@@ -196,16 +152,10 @@ class _Running:
         self._guard.left(self)
 
 
-def _one_of(results: Any) -> Any:
-    if isinstance(results, Sequence) and len(results) == 1:
-        return results[0]
-    return Failed(reasons.WRONG_RESULT_COUNT, "predict did not return a list of one result for one query")
-
-
 def place_text(request: Request) -> str:
     partition, offset = place_of(request)
     return f"{request.parts[0].payload.record.topic}[{partition}] offset {offset}"
 
 
-def _offsets(request: Request) -> Sequence[int]:
+def offsets_of(request: Request) -> Sequence[int]:
     return request.offsets if isinstance(request, Work) else [part.offset for part in request.parts]

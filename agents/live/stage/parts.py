@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.core.batching import Batcher
@@ -19,7 +20,6 @@ from agents.live.stage.guard import Guard
 from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
 from agents.models.bare import BareModel
-from agents.models.child import ChildModel
 from agents.models.declared import load_declared
 from agents.models.emulated import EmulatedModel
 from agents.models.loading import load_model
@@ -27,7 +27,7 @@ from agents.models.torch_threads import limit_torch_threads
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from agents.models.loading import Model
@@ -42,13 +42,16 @@ log = logging.getLogger(__name__)
 
 
 def load_models(spec: StageSpec, torch_threads: int) -> list[Model]:
-    """Load the stage's model once per instance. Raises ModelError that names stage, model and cause."""
-    models = [_load_model(spec, torch_threads) for _ in range(spec.instances)]
+    """Load the stage's model once per thread.
+
+    Raises ModelError that names stage, model and cause.
+    """
+    models = [_load_model(spec) for _ in range(spec.instances)]
     limit_torch_threads(torch_threads)
     return models
 
 
-def _load_model(spec: StageSpec, torch_threads: int) -> Model:
+def _load_model(spec: StageSpec) -> Model:
     if spec.emulated is not None:
         return EmulatedModel(spec.emulated.duration)
     if spec.model is None:
@@ -56,55 +59,56 @@ def _load_model(spec: StageSpec, torch_threads: int) -> Model:
     if spec.state is not None:  # `replication: none`; a member of a shard loads its model otherwise
         model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
         return BareModel(f"stage {spec.name!r}", model)
-    if spec.executor == "process":
-        return _child(spec, spec.model, torch_threads)
     return load_model(spec.name, spec.model, spec.arguments, spec.device)
 
 
-def _child(spec: StageSpec, model: str, torch_threads: int) -> ChildModel:
-    more: Any = {"device": spec.device, "torch_threads": torch_threads, "timeout": spec.timeout}
-    return ChildModel(spec.name, model, spec.arguments, **more)
+def build_guard(spec: StageSpec, folder: Path) -> Guard:
+    """What finds batches that hang, and, of a stage with a state, which queries its processes died of.
+
+    `folder` has what earlier processes had under way. A stage without a state needs none: after two deaths its workers
+    are processes (`StageProcessConfig.processes`), and it is these that die.
+    """
+    noted = folder if spec.state is not None else None
+    return Guard(spec.name, timeout=spec.timeout, folder=noted, slots=spec.instances, most=spec.batch_size)
 
 
-def build_guard(spec: StageSpec, folder: Path, torch_threads: int) -> Guard:
-    """What finds out which queries end the process or hang in it; `folder` has what earlier processes died of."""
-    if spec.executor == "process":  # there the model's process dies, and the stage's lives on
-        return Guard(spec.name, slots=spec.instances)
-    name, spare = spec.model, None
-    if name is not None and spec.state is None:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a stage's model says of itself."""
 
-        def spare() -> ChildModel:
-            return _child(spec, name, torch_threads)
-
-    return Guard(
-        spec.name,
-        timeout=spec.timeout,
-        folder=folder,
-        slots=spec.instances,
-        most=spec.batch_size,
-        spare=spare,
-    )
+    version: str = ""
+    signature: Any = None
 
 
-def build_work(pipeline: Pipeline, spec: StageSpec, models: list[Model], limits: Limits, guard: Guard) -> BatchWork:
+def known_of(model: Any) -> Known:
+    return Known(str(getattr(model, "version", "") or ""), getattr(model, "input_signature", None))
+
+
+def known_of_hello(hello: Mapping[str, Any]) -> Known:
+    return Known(str(hello.get("version", "")), hello.get("signature"))
+
+
+def build_work(
+    pipeline: Pipeline, spec: StageSpec, models: list[Model], known: Known, limits: Limits, guard: Guard
+) -> BatchWork:
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
-    signature = stage_signature(spec, models)
+    signature = stage_signature(spec, known)
     return BatchWork(
         spec.name,
         models,
         UserFunctions(spec, graph.successors[spec.name]),
         joins=joins,
         model_name=spec.model or "emulated",
-        version=str(spec.version or getattr(models[0], "version", "") or ""),
+        version=str(spec.version or known.version),
         signature=signature if joins else None,
         limits=limits,
         guard=guard,
     )
 
 
-def stage_signature(spec: StageSpec, models: list[Model]) -> Signature | None:
-    inputs = spec.inputs or getattr(models[0], "input_signature", None)
+def stage_signature(spec: StageSpec, known: Known) -> Signature | None:
+    inputs = spec.inputs or known.signature
     return Signature(inputs) if inputs else None
 
 
@@ -117,13 +121,15 @@ def build_core(
     *,
     period: float | None = None,
     durability: Durability | None = None,
+    threads: int | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
-    without one it is as the policies say. `durability` is needed behind a stateful stage.
+    without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
+    there from the start, where these are not all that the spec names.
     """
-    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
+    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
     core = StageCore(pipeline.graph, spec.name, batcher, **told)
     return core if journal is None else cast("StageCore", Recorded(core, journal))
@@ -154,7 +160,12 @@ def build_stateful_core(
 
 
 def _decider(
-    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None
+    pipeline: Pipeline,
+    spec: StageSpec,
+    replica: int,
+    policy: str | None,
+    period: float | None,
+    threads: int | None = None,
 ) -> tuple[Batcher, Rule, PathPredictor | None]:
     if period is None:
         period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
@@ -164,7 +175,7 @@ def _decider(
         make(policy or spec.policy or DEFAULT, view),
         max_batch=spec.batch_size,
         delay=spec.batch_delay,
-        instances=spec.instances,
+        workers=spec.instances if threads is None else threads,
         duration=estimate_of(pipeline.durations.get(spec.name)),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()

@@ -11,9 +11,10 @@ import logging
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from agents.core.policies import period_of
+from agents.core.pool import Pool
 from agents.live.clock import Clock
 from agents.live.consumer.app import StageApp, build, rehearse
 from agents.live.consumer.membership import Membership
@@ -33,20 +34,30 @@ from agents.live.stage.beginning import (
     transacted,
 )
 from agents.live.stage.config import StageProcessConfig
+from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
 from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
-from agents.live.stage.parts import build_core, build_guard, build_view, build_work, load_models, stage_signature
+from agents.live.stage.parts import (
+    build_core,
+    build_guard,
+    build_view,
+    build_work,
+    known_of,
+    known_of_hello,
+    load_models,
+    stage_signature,
+)
 from agents.live.stage.rereading import Rereading
 from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
 from agents.live.state_metrics import marks_histogram
 from agents.live.states.logs_feed import LogsFeed
 from agents.live.underway import folder_of
-from agents.models.child import ChildModel
 from agents.models.execution import Instances
+from agents.workers.links import command_of
 from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
@@ -56,7 +67,8 @@ from topology.limits import merge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.batching import Batch
+    from agents.live.stage.driver import Workers
+    from agents.live.stage.parts import Known
     from agents.models.loading import Model
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
@@ -70,27 +82,50 @@ def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
-        models = load_models(config.spec, config.torch_threads)
+        models = [] if config.processes else load_models(config.spec, config.torch_threads)
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
-        if config.standby:
-            rehearse(config.stage)
-            look_through_rarely()
-            config = config.taking(wait_to_take(sys.stdin, config))
-        return asyncio.run(StageProcess(config, models, schemas).serve())
+        return asyncio.run(_serve(config, models, schemas))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
 
 
+async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog) -> int:
+    crew: Crew | None = None
+    known = known_of(models[0] if models else None)
+    try:
+        if config.processes:
+            if config.cautious:
+                log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
+            pool, command = Pool(config.spec.instances), command_of(config.spec, config.torch_threads)
+            crew = Crew(f"stage {config.stage!r}", pool, Clock(), command, config.spec.timeout)
+            known = known_of_hello(await crew.first())
+        if config.standby:
+            rehearse(config.stage)
+            look_through_rarely()
+            config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
+        return await StageProcess(config, models, known, schemas, crew).serve()
+    finally:
+        if crew is not None:
+            await asyncio.to_thread(crew.close, 1.0)
+
+
 class StageProcess:
     """The parts of a stage process, and the order in which they start and stop."""
 
-    def __init__(self, config: StageProcessConfig, models: list[Model], schemas: SchemaLog) -> None:
-        """Build what needs no Kafka; `schemas` is open. Call in a running loop."""
+    def __init__(
+        self, config: StageProcessConfig, models: list[Model], known: Known, schemas: SchemaLog, crew: Crew | None
+    ) -> None:
+        """Build what needs no Kafka; `schemas` is open. Call in a running loop.
+
+        `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads.
+        """
         self._config = config
         self._schemas = schemas
         self._models = models
+        self._known = known
+        self._crew = crew
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
@@ -102,7 +137,7 @@ class StageProcess:
             config.stage,
             config.replica,
             queue_limit=config.spec.queue,
-            instances=config.spec.instances,
+            instances=len(models),
         )
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -130,14 +165,16 @@ class StageProcess:
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
-        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage), config.torch_threads)
+        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
-        work = build_work(config.pipeline, config.spec, self._models, self._limits, guard)
-        instances: Instances[Batch] = Instances(
+        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard)
+        workers: Workers = self._crew or Instances(
             len(self._models), loop, work=work.run, done=driver.executed, broken=driver.crashed
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
-        driver.start(output, instances, lambda: app.stage_consumer.epoch, guard)
+        driver.start(output, workers, lambda: app.stage_consumer.epoch, guard)
+        if self._crew is not None:
+            self._crew.begin(driver, work)
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
@@ -154,7 +191,7 @@ class StageProcess:
             planning.cancel()
             if self._stop.is_set():
                 planner.farewell(output)
-            await self._end(app, output, instances, leave=self._stop.is_set())
+            await self._end(app, output, workers, leave=self._stop.is_set())
             guard.close()
             await asyncio.to_thread(feed.close, 1.0)
             if self._states is not None:
@@ -194,7 +231,7 @@ class StageProcess:
 
     def _driver(self, schemas: SchemaLog, logs: Logs | None) -> tuple[StageDriver, Memory, Planner]:
         config = self._config
-        signature = stage_signature(config.spec, self._models)
+        signature = stage_signature(config.spec, self._known)
         joins = config.pipeline.graph.is_join(config.stage)
         decoder = Decoder(self._limits, schemas.book)
         intake = Intake(
@@ -207,7 +244,8 @@ class StageProcess:
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
-        core = build_core(*where, config.policy, self._journal(), period=self._period, durability=logs)
+        more: Any = {"period": self._period, "durability": logs, "threads": 0 if config.processes else None}
+        core = build_core(*where, config.policy, self._journal(), **more)
         view = build_view(*where, self._period)
         planner = Planner(
             *(config.pipeline.spec, view, core),
@@ -294,7 +332,7 @@ class StageProcess:
         await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         return drained
 
-    async def _end(self, app: StageApp, output: Output, instances: Instances[Batch], *, leave: bool) -> None:
+    async def _end(self, app: StageApp, output: Output, workers: Workers, *, leave: bool) -> None:
         """Stop everything. A replica that stops for good leaves its group; one that failed keeps its place in it."""
         self._bound.begin()
         app.consumer_thread.leave_on_stop = leave
@@ -303,9 +341,6 @@ class StageProcess:
         await self._rereading.stop(1.0)
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
-        await asyncio.to_thread(instances.close, 1.0)
+        await asyncio.to_thread(workers.close, 1.0)
         if self._journal_file is not None:
             self._journal_file.close()
-        for model in self._models:
-            if isinstance(model, ChildModel):
-                await asyncio.to_thread(model.close)

@@ -18,7 +18,7 @@ from agents.live.stage.beginning import transacted
 from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
-from agents.live.stage.parts import build_guard, stage_signature
+from agents.live.stage.parts import build_guard, known_of, stage_signature
 from agents.live.stage.rereading import Rereading
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
@@ -135,7 +135,7 @@ class Built:
     def _with(self, model: StatefulModel, decoder: Decoder) -> Means:
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
-        signature = stage_signature(spec, [model])  # type: ignore[list-item] # it asks for the model's own alone
+        signature = stage_signature(spec, known_of(model))
         intake = Intake(
             predecessors=tuple(graph.predecessors[spec.name]),
             decoder=decoder,
@@ -167,7 +167,7 @@ class Built:
                 version=str(spec.version or getattr(model, "version", "") or ""),
                 signature=signature if joins else None,
                 limits=self._limits,
-                guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name), config.torch_threads),
+                guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name)),
             ),
             models=Thread(self._loop, self.crashed),
             copies=Thread(self._loop, self.crashed),

@@ -65,7 +65,7 @@ class StatefulWork(BatchWork):
         inputs: dict[int, Inputs] = {}
         for place, request in enumerate(requests):
             if self.guard.care(request) is Care.FAIL:  # nothing of it gets near the state
-                results[place] = self.guard.guilty(request, "it was alone the last times")
+                results[place] = self.guard.guilty(request)
                 continue
             try:
                 inputs[place] = self._inputs(request)

@@ -22,13 +22,13 @@ def names(requests):
     return [each.request_id for each in requests]
 
 
-def batcher(batch=3, delay=0.0, instances=1, policy="naive", duration=lambda n: 10.0 + n):
-    return Batcher(make(policy, StageView("stage")), batch, delay, instances, duration)
+def batcher(batch=3, delay=0.0, workers=1, policy="naive", duration=lambda n: 10.0 + n):
+    return Batcher(make(policy, StageView("stage")), batch, delay, workers, duration)
 
 
 def drain(made: Batcher):
     """The batches started since the last call, as (instance, names, started, expected end)."""
-    found = [(b.instance, names(b.requests), b.started, b.expected_end) for b in made.starts]
+    found = [(b.worker, names(b.requests), b.started, b.expected_end) for b in made.starts]
     made.starts.clear()
     return found
 
@@ -120,7 +120,7 @@ def test_expired_drops_what_is_past_its_deadline_when_it_would_enter():
 
 
 def test_several_instances_share_the_queue_and_an_arrival_enters_the_batch_that_starts_first():
-    made = batcher(batch=2, instances=2)
+    made = batcher(batch=2, workers=2)
     push(made, 0.0, "a")  # on 0, until 11
     push(made, 1.0, "b")  # on 1, until 12
     push(made, 2.0, "c", "d", "e", "f", "g")  # c, d behind a; e, f behind b; g waits
@@ -135,7 +135,7 @@ def test_several_instances_share_the_queue_and_an_arrival_enters_the_batch_that_
 
 
 def test_an_instance_that_ends_early_takes_over_what_forms_for_one_that_still_runs():
-    made = batcher(batch=2, instances=2)
+    made = batcher(batch=2, workers=2)
     push(made, 0.0, "a")  # until 11, as expected
     push(made, 1.0, "b")  # until 12, as expected
     push(made, 2.0, "c")  # behind a
@@ -181,7 +181,7 @@ def test_a_delay_that_is_not_over_when_the_instance_gets_free_is_waited_out():
 
 
 def test_idle_instances_do_not_split_what_waits_for_a_delay():
-    made = batcher(batch=2, delay=5.0, instances=2)
+    made = batcher(batch=2, delay=5.0, workers=2)
     push(made, 0.0, "a")
     push(made, 1.0, "b")
     assert drain(made) == [(0, ["a", "b"], 1.0, 13.0)]
@@ -337,7 +337,7 @@ def test_ending_an_idle_instance_is_an_error():
         batcher().complete(0.0, 0)
 
 
-@pytest.mark.parametrize("bad", [{"batch": 0}, {"instances": 0}, {"delay": -1.0}])
+@pytest.mark.parametrize("bad", [{"batch": 0}, {"workers": -1}, {"delay": -1.0}])
 def test_sizes_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match="at least"):
         batcher(**bad)

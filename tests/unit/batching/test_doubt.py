@@ -31,7 +31,7 @@ def run_one(batcher, now, takes):
         return False
     (batch,) = batcher.starts
     batcher.starts.clear()
-    batcher.complete(now + takes, batch.instance, takes)
+    batcher.complete(now + takes, batch.worker, takes)
     return True
 
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.instances import Batch
 from agents.core.suspects import WATCHED, Suspects
+from agents.core.workers import Batch
 
 BATCH = ["a", "b", "c"]
 
@@ -19,7 +19,7 @@ def apart(suspects, *requests):
     """The ids of each part."""
     batch = Batch(0, [SimpleNamespace(request_id=each) for each in requests], 1.0, 2.0)
     parts = suspects.apart(batch)
-    assert {(part.instance, part.started, part.expected_end) for part in parts} == {(0, 1.0, 2.0)}
+    assert {(part.worker, part.started, part.expected_end) for part in parts} == {(0, 1.0, 2.0)}
     return ["".join(each.request_id for each in part.requests) for part in parts]
 
 

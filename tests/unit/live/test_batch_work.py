@@ -10,7 +10,6 @@ from agents.live.stage.batch_work import BatchWork
 from agents.live.stage.carried import Carried
 from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
-from agents.models.child import ModelCrashedError
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
@@ -146,16 +145,6 @@ def test_wrong_counts_are_sorted_out_one_by_one():
     assert [type(result) for result in results] == [Ok, Failed, Ok]
     assert results[1].reason == reasons.WRONG_RESULT_COUNT
 
-
-def test_of_a_batch_that_its_process_died_of_only_the_guilty_one_fails():
-    def crash(batch):
-        if any(query["x"] == 1 for query in batch):
-            raise ModelCrashedError("its process died")
-        return square(batch)
-
-    results = run(crash, [request(n) for n in range(3)])
-    assert [type(result) for result in results] == [Ok, Failed, Ok]
-    assert results[1] == Failed(reasons.MODEL_DIED, "in[0] offset 1: its process died")
 
 
 class Hostile(dict):

@@ -1,4 +1,4 @@
-"""Models that end or hang their process: noted while they run, named when they hang, tried alone when it is known."""
+"""Models that end or hang their process: noted while they run, named when they hang, run alone when it is known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from agents.live import underway
 from agents.live.stage import guard as module
 from agents.live.stage.batch_work import BatchWork
 from agents.live.stage.guard import Guard
-from agents.models.child import ModelCrashedError, ModelNotLoadedError
 from lineage import reasons
 from lineage.limits import Limits
 from tests.unit.live.test_batch_work import functions, request, square
@@ -23,23 +22,6 @@ def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.at, at=100.0)
     monkeypatch.setattr(module, "time", now)
     return now
-
-
-class Child:
-    """A child process that dies of x = 1."""
-
-    def __init__(self):
-        self.asked, self.closed = [], False
-
-    def predict(self, batch):
-        (query,) = batch
-        self.asked.append(query["x"])
-        if query["x"] == 1:
-            raise ModelCrashedError("its process died (exit code 9)")
-        return square(batch)
-
-    def close(self):
-        self.closed = True
 
 
 def run(guard, predict, count):
@@ -91,30 +73,7 @@ def test_records_in_a_long_batch_are_told_to_the_watchdog(clock):
     assert guard.busy == set()
 
 
-def test_from_the_second_death_on_the_records_run_one_by_one_in_a_child_and_the_guilty_one_fails():
-    child, together = Child(), []
-
-    def predict(batch):
-        together.append([query["x"] for query in batch])
-        return square(batch)
-
-    guard = Guard("s", spare=lambda: child)
-    guard.deaths = Deaths([frozenset({(0, 1), (0, 2)})] * 2)
-    results = run(guard, predict, 4)
-    assert (child.asked, child.closed, together) == ([1, 2], True, [[0, 3]])
-    assert [type(result) for result in results] == [Ok, Failed, Ok, Ok]
-    assert results[1].reason == reasons.MODEL_DIED
-    for words in ("in[0] offset 1", "2 processes of stage 's'", "exit code 9", "executor: process"):
-        assert words in results[1].text
-
-
-def test_no_child_is_started_after_one_death():
-    guard = Guard("s", spare=lambda: pytest.fail("it was started"))
-    guard.deaths = Deaths([frozenset({(0, 1)})])
-    assert [type(result) for result in run(guard, square, 3)] == [Ok] * 3
-
-
-def test_where_no_child_can_be_had_a_record_fails_only_after_it_died_alone():
+def test_a_record_fails_only_after_it_died_alone():
     calls = []
 
     def predict(batch):
@@ -128,13 +87,6 @@ def test_where_no_child_can_be_had_a_record_fails_only_after_it_died_alone():
     guard.deaths = Deaths([both, both, alone, alone])
     results = run(guard, predict, 3)
     assert [type(result) for result in results] == [Ok, Failed, Ok]
+    assert results[1].reason == reasons.MODEL_DIED
+    assert "in[0] offset 1: 4 processes of stage 's' ended with it" in results[1].text
     assert calls[3:] == [[2], [0]]
-
-
-def test_where_the_child_cannot_be_loaded_nobody_is_blamed_for_it():
-    def nothing():
-        raise ModelNotLoadedError("no memory")
-
-    guard = Guard("s", spare=nothing)
-    guard.deaths = Deaths([frozenset({(0, 1), (0, 2)})] * 2)
-    assert [type(result) for result in run(guard, square, 3)] == [Ok] * 3

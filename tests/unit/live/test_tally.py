@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from agents.core.actions import DROPPED, Emit, EmitKind, Loss
-from agents.core.instances import Batch
 from agents.core.request import Request
+from agents.core.workers import Batch
 from agents.live.metrics import StageMetrics
 from agents.live.stage.batch_work import Executed
 from agents.live.stage.tally import Tally

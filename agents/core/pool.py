@@ -1,0 +1,141 @@
+"""Which workers a front starts, keeps and ends: as many as it is told to have, replaced when they are lost.
+
+The front's driver says what happens (`ready`, `lost`, `completed`, `asked_to_drain`) and does what `take` gives it. A
+worker that is lost is replaced at once. Where workers are lost before they have served `_SETTLED` seconds, each waits
+twice as long as the one before, up to `_LONGEST`, so that a model that cannot be loaded does not fill the machine.
+`now` is in seconds and does not decrease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from agents.core.workers import LIFE, Phase
+
+_SETTLED: Final = 10.0  # seconds after which a worker's start counts as having gone well
+_SHORTEST: Final = 0.25  # seconds
+_LONGEST: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a worker under this number, which none had before."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Give a worker no more batches (`Batcher.drain`); once it runs nothing, say Bye."""
+
+    worker: int
+
+
+@dataclass(slots=True)
+class _Member:
+    phase: Phase
+    since: float
+
+
+class Pool:
+    """The workers of one lane at one front."""
+
+    def __init__(self, count: int) -> None:
+        """`count`: how many there should be; see `resize`."""
+        self._count = count
+        self._members: dict[int, _Member] = {}
+        self._numbers = 0
+        self._failures = 0  # workers lost one after the other that had not settled
+        self._not_before = 0.0
+        self.restarts = 0
+
+    def resize(self, count: int) -> None:
+        """Have `count` workers from now on: what is over drains, those that load first, then the newest."""
+        if count < 0:
+            raise ValueError(f"a pool cannot have {count} workers")
+        self._count = count
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def phases(self) -> dict[int, Phase]:
+        """Each worker's phase, by its number, oldest first."""
+        return {number: member.phase for number, member in self._members.items()}
+
+    def number_of(self, *phases: Phase) -> int:
+        return sum(member.phase in phases for member in self._members.values())
+
+    def take(self, now: float) -> list[Start | Drain]:
+        """Give what is to be done now."""
+        staying = [n for n, member in self._members.items() if member.phase is not Phase.DRAINING]
+        actions: list[Start | Drain] = []
+        if len(staying) < self._count and now >= self._not_before:
+            for _ in range(self._count - len(staying)):
+                number, self._numbers = self._numbers, self._numbers + 1
+                self._members[number] = _Member(Phase.LOADING, now)
+                actions.append(Start(number))
+        over = len(staying) - self._count
+        if over > 0:
+            newest = sorted(staying, key=lambda n: (self._members[n].phase is Phase.LOADING, n), reverse=True)
+            for number in newest[:over]:
+                self._pass(now, number, "drain")
+                actions.append(Drain(number))
+        return actions
+
+    def next_wake(self, now: float) -> float | None:
+        """When `take` next has something to do that time alone brings."""
+        staying = sum(member.phase is not Phase.DRAINING for member in self._members.values())
+        return self._not_before if staying < self._count and now < self._not_before else None
+
+    def ready(self, now: float, worker: int) -> bool:
+        """Note that a worker said Hello; False if it is not wanted any more."""
+        if worker not in self._members:
+            return False
+        self._pass(now, worker, "hello")
+        return True
+
+    def began(self, now: float, worker: int) -> None:
+        self._pass(now, worker, "batch")
+
+    def completed(self, now: float, worker: int) -> bool:
+        """Note that a worker's batch is answered; True if it is to be told Bye."""
+        self._pass(now, worker, "answer")
+        return worker not in self._members
+
+    def asked_to_drain(self, now: float, worker: int) -> list[Drain]:
+        """Let a worker go that asked to; another takes its place."""
+        member = self._members.get(worker)
+        if member is None or member.phase is Phase.DRAINING:
+            return []
+        self._pass(now, worker, "drain")
+        return [Drain(worker)]
+
+    def lost(self, now: float, worker: int) -> None:
+        """Note that a worker is gone without having been told to."""
+        member = self._members.get(worker)
+        if member is None:
+            return
+        settled = member.phase is not Phase.LOADING and now - member.since >= _SETTLED
+        self._pass(now, worker, "lost")
+        self.restarts += 1
+        if settled:
+            self._failures = 0
+        else:
+            self._failures += 1
+            if self._failures > 1:
+                wait = _SHORTEST * 2.0 ** min(self._failures - 2, 16)
+                self._not_before = now + min(_LONGEST, wait)
+
+    def _pass(self, now: float, worker: int, event: str) -> None:
+        member = self._members[worker]
+        phase = LIFE.get((member.phase, event))
+        if phase is None:
+            raise ValueError(f"worker {worker} is {member.phase}: {event!r} cannot happen to it")
+        if phase is Phase.GONE:
+            del self._members[worker]
+        elif event == "hello":
+            self._members[worker] = _Member(phase, now)
+        else:
+            member.phase = phase

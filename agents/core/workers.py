@@ -1,0 +1,80 @@
+"""Workers as a lane sees them: copies of a model, each with what it runs and what forms for it.
+
+A worker's life is the table `LIFE`. A lane knows those that are ready, busy or draining; who starts and ends them knows
+the loading ones, too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.durations import Duration
+    from agents.core.request import Request
+
+IDLE: Final = float("-inf")  # the expected end of a worker that runs nothing
+
+
+class Phase(StrEnum):
+    """Where a worker is in its life."""
+
+    LOADING = "loading"
+    READY = "ready"
+    BUSY = "busy"
+    DRAINING = "draining"  # it runs its last batch, or is told Bye at once
+    GONE = "gone"
+
+
+# (phase, event) -> the next phase. What is not here cannot happen.
+LIFE: Final[dict[tuple[Phase, str], Phase]] = {
+    (Phase.LOADING, "hello"): Phase.READY,
+    (Phase.LOADING, "drain"): Phase.GONE,
+    (Phase.LOADING, "lost"): Phase.GONE,
+    (Phase.READY, "batch"): Phase.BUSY,
+    (Phase.READY, "drain"): Phase.GONE,
+    (Phase.READY, "lost"): Phase.GONE,
+    (Phase.BUSY, "answer"): Phase.READY,
+    (Phase.BUSY, "drain"): Phase.DRAINING,
+    (Phase.BUSY, "lost"): Phase.GONE,
+    (Phase.DRAINING, "answer"): Phase.GONE,
+    (Phase.DRAINING, "drain"): Phase.DRAINING,
+    (Phase.DRAINING, "lost"): Phase.GONE,
+}
+
+
+class Batch:
+    """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`."""
+
+    __slots__ = ("expected_end", "requests", "started", "worker")
+
+    def __init__(self, worker: int, requests: list[Request], started: float, expected_end: float) -> None:
+        self.worker = worker
+        self.requests = requests
+        self.started = started
+        self.expected_end = expected_end
+
+    def __repr__(self) -> str:
+        return f"Batch({self.worker}, {len(self.requests)} requests, {self.started} to {self.expected_end})"
+
+
+class Worker:
+    """One worker of a lane. `limit` is the most that it is given at once, as its batch limit has it now."""
+
+    __slots__ = ("draining", "duration", "ends", "forming", "learn", "limit", "number", "opened", "running")
+
+    def __init__(
+        self, number: int, limit: int, duration: Duration, learn: Callable[[int, float], int] | None = None
+    ) -> None:
+        """`duration` is what a batch of n is expected to take here; `learn(n, seconds)` gives the next limit."""
+        self.number = number
+        self.limit = limit
+        self.duration = duration
+        self.learn = learn
+        self.running: Batch | None = None
+        self.ends = IDLE  # expected end of the running batch
+        self.forming: list[Request] = []
+        self.opened = 0.0  # when the first of `forming` entered; meaningless while that is empty
+        self.draining = False

@@ -1,0 +1,209 @@
+"""A stage's workers that are processes: started, given batches and replaced, on the stage's loop.
+
+The pool says which workers there are to be (`agents.core.pool`), the links speak to them (`agents.workers.links`), and
+the core hears which are ready and which are lost (`StageCore.attach`, `drain`, `lose`). The inputs of a batch are made,
+and its results encoded, on the links' thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agents.core.pool import Pool, Start
+from agents.core.workers import Phase
+from agents.live.stage.alarm import Alarm
+from agents.live.stage.guard import offsets_of
+from agents.workers.links import LOAD_SECONDS, Links
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agents.core.actions import Result
+    from agents.core.batching import Batch
+    from agents.core.deaths import Place
+    from agents.live.clock import Clock
+    from agents.live.stage.batch_work import BatchWork, Executed, Prepared
+
+log = logging.getLogger(__name__)
+
+_BUSY_SECONDS = 1.0
+
+
+class Driver(Protocol):
+    """What the crew tells of its workers, on the loop."""
+
+    def attach(self, worker: int) -> None: ...
+
+    def drain(self, worker: int) -> bool: ...
+
+    def lose(
+        self, worker: int, results: Sequence[Result | None], blamed: list[int], why: str, *, counted: bool
+    ) -> None: ...
+
+    def executed(self, batch: Batch, done: Executed) -> None: ...
+
+
+class Crew:
+    """The worker processes of one front."""
+
+    def __init__(
+        self, place: str, pool: Pool, clock: Clock, command: Callable[[int], Sequence[str]], timeout: float
+    ) -> None:
+        """`place` names the stage in texts; `command` gives a worker's command line (`Links.spawn`)."""
+        self._place = place
+        self._pool = pool
+        self._clock = clock
+        self._command = command
+        self._loop = asyncio.get_running_loop()
+        self._links = Links(self, timeout=timeout)
+        self._alarm = Alarm(self._act)
+        self._hello: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._driver: Driver | None = None
+        self._work: BatchWork | None = None
+        self._closed = False
+        self._running: dict[int, tuple[float, Batch]] = {}  # by worker: since when (monotonic), and what
+
+    async def first(self) -> dict[str, Any]:
+        """Start the workers; what the first one's Hello says. Raises ModelError where the model cannot be loaded."""
+        self._act()
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._hello), 2 * LOAD_SECONDS)
+        except TimeoutError as error:
+            raise ModelError(f"{self._place}: no worker was ready within {2 * LOAD_SECONDS:g} s") from error
+
+    def begin(self, driver: Driver, work: BatchWork) -> None:
+        """Give the driver the workers that are ready, and all that become so."""
+        self._driver, self._work = driver, work
+        for worker, phase in self._pool.phases().items():
+            if phase is Phase.READY:
+                driver.attach(worker)
+
+    def resize(self, count: int) -> None:
+        """Have `count` workers from now on."""
+        self._pool.resize(count)
+        self._act()
+
+    @property
+    def pool(self) -> Pool:
+        return self._pool
+
+    def pid(self, worker: int) -> int | None:
+        return self._links.pid(worker)
+
+    def submit(self, worker: int, batch: Batch) -> None:
+        self._pool.began(self._clock(), worker)
+        self._running[worker] = (time.monotonic(), batch)
+        self._links.call(lambda: self._begin(worker, batch))
+
+    @property
+    def busy(self) -> set[Place]:
+        """The records that workers have been running for a while, within their time-out."""
+        since = time.monotonic() - _BUSY_SECONDS
+        return {
+            (request.partition, offset)
+            for began, batch in self._running.values()
+            if began <= since
+            for request in batch.requests
+            for offset in offsets_of(request)
+        }
+
+    def close(self, _timeout: float) -> bool:
+        """End all workers; blocks for a moment."""
+        self._closed = True
+        self._links.close()
+        return True
+
+    # On the loop -----------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        now = self._clock()
+        for action in self._pool.take(now):
+            if isinstance(action, Start):
+                self._links.spawn(action.worker, self._command)
+            elif self._driver is None or self._driver.drain(action.worker):
+                self._links.bye(action.worker)
+        wake = self._pool.next_wake(now)
+        if wake is not None:
+            self._alarm.within(wake - now)
+
+    def _is_ready(self, worker: int, hello: dict[str, Any]) -> None:
+        if not self._pool.ready(self._clock(), worker):
+            self._links.bye(worker)
+            return
+        if not self._hello.done():
+            self._hello.set_result(hello)
+        if self._driver is not None:
+            self._driver.attach(worker)
+
+    def _is_executed(self, worker: int, batch: Batch, done: Executed) -> None:
+        self._running.pop(worker, None)
+        bye = self._pool.completed(self._clock(), worker)
+        assert self._driver is not None  # it submitted the batch
+        self._driver.executed(batch, done)
+        if bye:
+            self._links.bye(worker)
+
+    def _is_lost(self, worker: int, results: list[Result | None], blamed: list[int], why: str, *, failed: bool) -> None:
+        if failed and not self._hello.done():
+            self._hello.set_exception(ModelError(f"{self._place}: {why}"))
+            return
+        known = self._pool.phases().get(worker)
+        log.error("%s: worker %d is lost: %s", self._place, worker, why)
+        self._running.pop(worker, None)
+        self._pool.lost(self._clock(), worker)
+        if self._driver is not None and known not in (None, Phase.LOADING):
+            self._driver.lose(worker, results, blamed, why, counted=known is not Phase.DRAINING)
+        self._act()
+
+    def _asks_to_drain(self, worker: int) -> None:
+        for action in self._pool.asked_to_drain(self._clock(), worker):
+            if self._driver is None or self._driver.drain(action.worker):
+                self._links.bye(action.worker)
+        self._act()
+
+    # On the links' thread --------------------------------------------------------------------------------------
+
+    def _begin(self, worker: int, batch: Batch) -> None:
+        assert self._work is not None  # batches come from its driver
+        prepared = self._work.prepare(batch)
+        if not prepared.inputs:
+            self._tell(self._is_executed, worker, batch, prepared.executed(0.0, time.monotonic()))
+            return
+        queries = [
+            {"inputs": dict(each), "parameters": each.parameters, "id": each.request_id, "key": each.key}
+            for each in prepared.inputs
+        ]
+        singly = any(request.suspect for request in prepared.requests)
+        self._links.send(worker, prepared, queries, singly=singly)
+
+    def ready(self, worker: int, hello: dict[str, Any]) -> None:
+        self._tell(self._is_ready, worker, hello)
+
+    def draining(self, worker: int) -> None:
+        self._tell(self._asks_to_drain, worker)
+
+    def answered(self, worker: int, job: Prepared, first: int, results: list[Any], seconds: float) -> None:
+        assert self._work is not None
+        for place, answer in enumerate(results, first):
+            job.results[job.places[place]] = self._work.result(job, place, answer, seconds)
+        if first + len(results) == len(job.inputs):
+            self._tell(self._is_executed, worker, job.batch, job.executed(seconds, time.monotonic()))
+
+    def lost(self, worker: int, job: Prepared | None, answered: int, why: str, *, failed: bool) -> None:
+        results: list[Result | None] = []
+        blamed: list[int] = []
+        if job is not None:
+            results = job.results
+            singly = any(request.suspect for request in job.requests)
+            blamed = job.places[answered : answered + 1] if singly else job.places[answered:]
+        self._loop.call_soon_threadsafe(
+            lambda: None if self._closed else self._is_lost(worker, results, blamed, why, failed=failed)
+        )
+
+    def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what, *arguments)

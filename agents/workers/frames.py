@@ -1,0 +1,219 @@
+"""The protocol between a stage's front and its model workers: frames over a stream (docs/workers.md).
+
+    frame  = u32 length of the header, little-endian | header | tensors
+    header = a msgpack array of two: a list with [dtype, shape] of each tensor that follows, and a map with "kind" and
+             the kind's own fields
+    tensor = its elements, little-endian, in C order, without padding
+
+A value in a header is msgpack's null, bool, int (64 bits), float, string, bytes, array or map with string keys; a
+tensor is the extension type 1 with its index as u32. Sizes are checked before anything is allocated: a header by its
+length, tensors by their dtypes and shapes, all of them together. This module needs numpy and msgpack alone, so that a
+worker can have an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROTOCOL: Final = 1  # said in Hello; a front and a worker that say different ones do not work together
+
+HELLO: Final = "hello"  # worker: protocol, pid, model, version, signature
+REFUSED: Final = "refused"  # front: reason; the connection ends
+BATCH: Final = "batch"  # front: id, queries; singly: answer each query by itself, in order
+ANSWER: Final = "answer"  # worker: id, first, results, seconds
+DRAIN: Final = "drain"  # worker: give me no more batches; it serves until Bye
+BYE: Final = "bye"  # front: end
+PING: Final = "ping"  # either; answered by PONG
+PONG: Final = "pong"
+FAILED: Final = "failed"  # worker, instead of Hello: the model could not be loaded; text
+
+HEADER_BYTES: Final = 16 << 20
+TENSOR_BYTES: Final = 1 << 30  # of all tensors of a frame
+MOST_TENSORS: Final = 65_536
+MOST_DIMENSIONS: Final = 32
+_LENGTH: Final = struct.Struct("<I")
+_TENSOR: Final = 1
+_TWO: Final = msgpack.Packer().pack_array_header(2)
+_INTEGERS: Final = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in ("bool", *_INTEGERS, "float16", "float32", "float64", "complex64", "complex128")
+}
+
+
+class FrameError(Exception):
+    """Bytes that are no frame, or a value that no frame can hold. The connection is of no use any more."""
+
+
+def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
+    """The buffers of a frame, to be written one after the other. Raises FrameError for what cannot travel.
+
+    Tensors are not copied where they are contiguous: they must not change until the buffers are written.
+    """
+    tensors: list[np.ndarray[Any, Any]] = []
+    shapes: list[list[Any]] = []
+
+    def other(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            name = value.dtype.name
+            if name not in DTYPES:
+                raise FrameError(f"a tensor of dtype {name} cannot travel; use one of {', '.join(DTYPES)}")
+            shapes.append([name, list(value.shape)])
+            tensors.append(np.ascontiguousarray(value, DTYPES[name]))
+            return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
+        if isinstance(value, np.generic):
+            return value.item()
+        if hasattr(value, "__array__"):  # a torch tensor
+            return other(np.asarray(value))
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise FrameError(f"a {type(value).__name__} cannot travel between a stage and its worker")
+
+    try:
+        body = msgpack.packb(header, default=other)
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
+        raise FrameError(f"a value cannot travel between a stage and its worker: {error}") from error
+    packed = _TWO + msgpack.packb(shapes) + body
+    if len(packed) > HEADER_BYTES:
+        raise FrameError(f"a header of {len(packed)} bytes is over the limit of {HEADER_BYTES}")
+    size = sum(tensor.nbytes for tensor in tensors)
+    if size > TENSOR_BYTES or len(tensors) > MOST_TENSORS:
+        raise FrameError(
+            f"{len(tensors)} tensors of {size} bytes are over the limits of {MOST_TENSORS}, {TENSOR_BYTES}"
+        )
+    buffers: list[bytes | memoryview] = [_LENGTH.pack(len(packed)) + packed]
+    buffers += [memoryview(tensor.data).cast("B") for tensor in tensors if tensor.nbytes]
+    return buffers
+
+
+class FrameReader:
+    """Takes a stream apart. Put what is received into `wanted()`, say so by `received`, and take the `frames`.
+
+    Tensors are received into the arrays that they become: these are writable, and nobody else's.
+    """
+
+    def __init__(self, header_bytes: int = HEADER_BYTES, tensor_bytes: int = TENSOR_BYTES) -> None:
+        self._header_bytes = header_bytes
+        self._tensor_bytes = tensor_bytes
+        self._frames: list[dict[str, Any]] = []
+        self._pending: deque[memoryview] = deque()
+        self._filled = 0  # bytes of the first of these
+        self._length = bytearray(_LENGTH.size)
+        self._header: bytearray | None = None
+        self._fields: dict[str, Any] | None = None
+        self._expect_length()
+
+    def wanted(self) -> memoryview:
+        """Where the next bytes of the stream belong; never empty."""
+        return self._pending[0][self._filled :]
+
+    def received(self, count: int) -> None:
+        """Note that `count` bytes were put into `wanted()`. Raises FrameError for what is no frame."""
+        self._filled += count
+        if self._filled == len(self._pending[0]):
+            self._pending.popleft()
+            self._filled = 0
+            if not self._pending:
+                self._next()
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that were received elsewhere, as those of a TLS connection are."""
+        view = memoryview(data)
+        while view:
+            room = self.wanted()
+            part = view[: len(room)]
+            room[: len(part)] = part
+            self.received(len(part))
+            view = view[len(part) :]
+
+    def frames(self) -> Iterator[dict[str, Any]]:
+        """The frames that are complete, each once: their fields, with arrays in the places of tensors."""
+        while self._frames:
+            yield self._frames.pop(0)
+
+    def _expect_length(self) -> None:
+        self._length, self._header, self._fields = bytearray(_LENGTH.size), None, None
+        self._fill(self._length)
+
+    def _fill(self, *buffers: Any) -> None:
+        self._pending = deque(memoryview(buffer).cast("B") for buffer in buffers)
+        self._filled = 0
+
+    def _next(self) -> None:
+        if self._header is None:
+            (length,) = _LENGTH.unpack(self._length)
+            if not 0 < length <= self._header_bytes:
+                raise FrameError(f"a header of {length} bytes; from 1 to {self._header_bytes} are allowed")
+            self._header = bytearray(length)
+            self._fill(self._header)
+            return
+        if self._fields is None:
+            self._fields, arrays = _unpack(self._header, self._tensor_bytes)
+            filled = [array for array in arrays if array.nbytes]
+            if filled:
+                self._fill(*filled)
+                return
+        self._frames.append(self._fields)
+        self._expect_length()
+
+
+def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
+    """The fields of a header, and the arrays in them, still to be filled."""
+    arrays: list[np.ndarray[Any, Any]] = []
+
+    def tensor(code: int, data: bytes) -> Any:
+        if code != _TENSOR or len(data) != _LENGTH.size:
+            raise FrameError(f"extension type {code} is not known")
+        (index,) = _LENGTH.unpack(data)
+        if index >= len(arrays):
+            raise FrameError(f"tensor {index} was not announced")
+        return arrays[index]
+
+    unpacker = msgpack.Unpacker(ext_hook=tensor, max_buffer_size=len(header))
+    unpacker.feed(header)
+    try:
+        if unpacker.read_array_header() != 2:  # noqa: PLR2004
+            raise FrameError("a header must be an array of two")
+        arrays += _allocated(unpacker.unpack(), tensor_bytes)
+        fields = unpacker.unpack()
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"a header cannot be read: {error}") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str) or unpacker.tell() != len(header):
+        raise FrameError("a header must end with a map that has a 'kind'")
+    return fields, arrays
+
+
+def _allocated(announced: Any, tensor_bytes: int) -> list[np.ndarray[Any, Any]]:
+    """Arrays for the tensors that a header announces, once all of them were found to be within the limits."""
+    if not isinstance(announced, list) or len(announced) > MOST_TENSORS:
+        raise FrameError(f"a header must begin with a list of at most {MOST_TENSORS} tensors")
+    left, found = tensor_bytes, []
+    for each in announced:
+        dtype, shape = _checked(each)
+        # numpy refuses what would be too large but for a zero among its sizes, so that counts as one here.
+        left -= max(1, math.prod(size or 1 for size in shape)) * dtype.itemsize
+        if left < 0:
+            raise FrameError(f"the tensors of a frame are over the limit of {tensor_bytes} bytes")
+        found.append((dtype, shape))
+    return [np.empty(shape, dtype) for dtype, shape in found]
+
+
+def _checked(announced: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    if not (isinstance(announced, list) and len(announced) == 2 and isinstance(announced[1], list)):  # noqa: PLR2004
+        raise FrameError("a tensor is announced as [dtype, shape]")
+    dtype, shape = DTYPES.get(announced[0]) if isinstance(announced[0], str) else None, announced[1]
+    if dtype is None:
+        raise FrameError(f"there is no dtype {announced[0]!r:.40}")
+    if len(shape) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size <= TENSOR_BYTES for size in shape):
+        raise FrameError(f"{shape!r:.80} is no shape")
+    return dtype, tuple(shape)

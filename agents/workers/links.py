@@ -1,0 +1,324 @@
+"""A front's connections to its workers: one thread owns all sockets, and tells the loop what came of them.
+
+A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream. A worker is lost
+when its connection ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`; a local one is
+killed then. It is for the stage's core to decide what becomes of the queries (`agents.core.stage`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from agents.workers import frames
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from topology.spec import StageSpec
+
+log = logging.getLogger(__name__)
+
+LOAD_SECONDS: Final = 180.0  # as long as a stage's own process may take to start
+_CHUNK: Final = 1 << 20  # bytes written at once
+_LOOK_SECONDS: Final = 0.25  # between looks at what takes too long
+_BYE_SECONDS: Final = 1.0
+
+
+class WorkerLostError(ModelError):
+    """A worker's connection ended, or it was given up; the text says why."""
+
+
+class Listener(Protocol):
+    """Who hears of the workers. Every method is called on the links' thread."""
+
+    def ready(self, worker: int, hello: dict[str, Any]) -> None: ...
+
+    def answered(self, worker: int, job: Any, first: int, results: list[Any], seconds: float) -> None:
+        """`first`: the place of the batch's query that the first of `results` is of."""
+
+    def lost(self, worker: int, job: Any | None, answered: int, why: str, *, failed: bool) -> None:
+        """`job`: the batch that it had, of which the first `answered` queries are answered.
+
+        `failed`: the model could not be loaded, so that another worker would not fare better.
+        """
+
+    def draining(self, worker: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Link:
+    worker: int
+    connection: socket.socket
+    process: subprocess.Popen[bytes] | None
+    began: float  # when it was started, or when its batch was sent
+    reader: frames.FrameReader = field(default_factory=frames.FrameReader)
+    out: deque[memoryview] = field(default_factory=deque)
+    hello: bool = False
+    job: Any = None
+    size: int = 0  # queries of the job
+    answered: int = 0
+    sent: int = 0  # the id of the newest batch
+    bye: bool = False
+
+
+class Links:
+    """The workers of one front. All methods may be called from any thread."""
+
+    def __init__(self, listener: Listener, *, timeout: float, front: bytes | None = None) -> None:
+        """`timeout`: seconds of a batch. `front`: 8 random bytes, made here unless given."""
+        self._listener = listener
+        self._timeout = timeout
+        self._front = front or os.urandom(8)
+        self._links: dict[int, _Link] = {}
+        self._todo: deque[Callable[[], None]] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._woken = socket.socketpair()
+        self._woken.settimeout(0.0)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._sent = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
+        self._thread.start()
+
+    def spawn(self, worker: int, command: Callable[[int], Sequence[str]]) -> None:
+        """Start a local worker; `command` gives its command line for the descriptor that it inherits."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(command(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+        self.adopt(worker, ours, process)
+
+    def adopt(self, worker: int, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Speak to a worker over a connected socket."""
+        connection.settimeout(0.0)
+        self.call(lambda: self._add(_Link(worker, connection, process, time.monotonic())))
+
+    def send(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
+        """Give a worker a batch; the listener gets `job` back with what came of it."""
+        self.call(lambda: self._send_batch(worker, job, queries, singly=singly))
+
+    def bye(self, worker: int) -> None:
+        """End a worker that runs nothing; the listener hears nothing more of it."""
+        self.call(lambda: self._send_bye(worker))
+
+    def pid(self, worker: int) -> int | None:
+        link = self._links.get(worker)
+        return None if link is None or link.process is None else link.process.pid
+
+    def close(self) -> None:
+        """End all workers, those that run something by SIGKILL. A second time does nothing."""
+        if self._closing:
+            return
+        self._closing = True
+        self.call(lambda: None)
+        self._thread.join(2 * _BYE_SECONDS)
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the thread do something, as soon as it has nothing to read or write."""
+        self._todo.append(what)
+        self._waker.send(b"\0")
+
+    # On the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closing:
+            for key, events in self._selector.select(_LOOK_SECONDS if self._links else None):
+                link = key.data
+                if link is None:
+                    self._woken.recv(4096)
+                elif link.worker in self._links:
+                    self._serve(link, events)
+            while self._todo:
+                self._todo.popleft()()
+            self._look(time.monotonic())
+        self._end()
+
+    def _add(self, link: _Link) -> None:
+        self._links[link.worker] = link
+        self._selector.register(link.connection, selectors.EVENT_READ, link)
+
+    def _serve(self, link: _Link, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._write(link)
+            if events & selectors.EVENT_READ:
+                self._read(link)
+        except (OSError, EOFError) as error:
+            self._lose(link, f"its connection ended{_of(error)}{_exit_of(link.process)}")
+        except frames.FrameError as error:
+            self._lose(link, f"it broke the protocol: {error}")
+
+    def _read(self, link: _Link) -> None:
+        while True:
+            try:
+                count = link.connection.recv_into(link.reader.wanted())
+            except BlockingIOError:
+                return
+            if not count:
+                raise EOFError
+            link.reader.received(count)
+            for frame in link.reader.frames():
+                self._take(link, frame)
+                if link.worker not in self._links:
+                    return
+
+    def _take(self, link: _Link, frame: dict[str, Any]) -> None:
+        kind = frame["kind"]
+        if kind == frames.ANSWER:
+            self._answer(link, frame)
+        elif kind == frames.HELLO and not link.hello:
+            if frame.get("protocol") != frames.PROTOCOL:
+                raise frames.FrameError(f"it speaks protocol {frame.get('protocol')!r:.20}, not {frames.PROTOCOL}")
+            link.hello = True
+            self._listener.ready(link.worker, frame)
+        elif kind == frames.FAILED and not link.hello:
+            self._lose(link, str(frame.get("text")), failed=True)
+        elif kind == frames.DRAIN and link.hello:
+            self._listener.draining(link.worker)
+        elif kind == frames.PING:
+            self._put(link, {"kind": frames.PONG})
+        elif kind != frames.PONG:
+            raise frames.FrameError(f"a {kind!r:.40} was not expected")
+
+    def _answer(self, link: _Link, frame: dict[str, Any]) -> None:
+        first, results, seconds = frame.get("first"), frame.get("results"), frame.get("seconds")
+        if frame.get("id") != [self._front, link.sent] or link.job is None:
+            return  # of another front, or of a batch that was given up
+        if not (isinstance(results, list) and isinstance(seconds, float) and first == link.answered):
+            raise frames.FrameError("an answer without its results")
+        if not results or link.answered + len(results) > link.size or not all(map(_is_result, results)):
+            raise frames.FrameError(f"an answer of {len(results)} results to {link.size} queries")
+        link.answered += len(results)
+        link.began = time.monotonic()
+        job = link.job
+        if link.answered == link.size:
+            link.job = None
+        self._listener.answered(link.worker, job, first, results, seconds)
+
+    def _send_batch(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
+        link = self._links.get(worker)
+        if link is None:
+            return  # it was lost a moment ago, and the loop hears so
+        self._sent += 1
+        link.job, link.size, link.answered = job, len(queries), 0
+        link.sent, link.began = self._sent, time.monotonic()
+        told = {"kind": frames.BATCH, "id": [self._front, self._sent], "queries": queries, "singly": singly}
+        try:
+            self._put(link, told)
+        except frames.FrameError as error:
+            link.job = None
+            failed = [{"error": str(error), "raised": False, "trace": ""} for _ in queries]
+            self._listener.answered(worker, job, 0, failed, 0.0)
+
+    def _put(self, link: _Link, header: dict[str, Any]) -> None:
+        link.out.extend(memoryview(buffer) for buffer in frames.encode(header))
+        try:
+            self._write(link)
+        except OSError as error:
+            self._lose(link, f"its connection ended{_of(error)}{_exit_of(link.process)}")
+
+    def _write(self, link: _Link) -> None:
+        while link.out:
+            head = link.out[0]
+            try:
+                count = link.connection.send(head[:_CHUNK])
+            except BlockingIOError:
+                break
+            if count == len(head):
+                link.out.popleft()
+            else:
+                link.out[0] = head[count:]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.out else 0)
+        if self._selector.get_key(link.connection).events != wanted:
+            self._selector.modify(link.connection, wanted, link)
+
+    def _look(self, now: float) -> None:
+        for link in list(self._links.values()):
+            if link.job is not None and now - link.began > self._timeout:
+                self._lose(
+                    link,
+                    f"it ran a batch of {link.size} for more than {self._timeout:g} s, its time-out ('timeout' under "
+                    "'workers' in the pipeline file)",
+                )
+            elif not link.hello and now - link.began > LOAD_SECONDS:
+                self._lose(link, f"it did not load its model within {LOAD_SECONDS:g} s")
+
+    def _lose(self, link: _Link, why: str, *, failed: bool = False) -> None:
+        job, link.job = link.job, None
+        self._remove(link)
+        if not link.bye:
+            self._listener.lost(link.worker, job, link.answered, why, failed=failed)
+
+    def _remove(self, link: _Link) -> None:
+        del self._links[link.worker]
+        self._selector.unregister(link.connection)
+        link.connection.close()
+        if link.process is not None:
+            link.process.kill()
+            link.process.wait()
+
+    def _send_bye(self, worker: int) -> None:
+        link = self._links.get(worker)
+        if link is not None:
+            link.bye = True
+            self._put(link, {"kind": frames.BYE})
+
+    def _end(self) -> None:
+        for link in list(self._links.values()):
+            link.bye = True
+            if link.job is None and link.hello:
+                self._put(link, {"kind": frames.BYE})
+        until = time.monotonic() + _BYE_SECONDS
+        for link in list(self._links.values()):
+            if link.process is not None and link.job is None and link.hello:
+                try:
+                    link.process.wait(max(0.0, until - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    log.warning("worker %s did not end when told to; it is killed", link.worker)
+            self._remove(link)
+        self._selector.close()
+        self._waker.close()
+        self._woken.close()
+
+
+def _is_result(result: Any) -> bool:
+    return isinstance(result, dict) and ("outputs" in result or isinstance(result.get("error"), str))
+
+
+def _of(error: BaseException) -> str:
+    return f" ({error})" if str(error) else ""
+
+
+def _exit_of(process: subprocess.Popen[bytes] | None) -> str:
+    """How a local worker ended, where its end is known within a moment."""
+    if process is None:
+        return ""
+    try:
+        code = process.wait(0.5)
+    except subprocess.TimeoutExpired:
+        return ""
+    return f" (killed by {signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
+
+
+def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:
+    """The command line of a local worker of a stage, for the descriptor that it inherits."""
+    job = {
+        "stage": spec.name,
+        "model": spec.model,
+        "arguments": spec.arguments,
+        "device": spec.device,
+        "torch_threads": torch_threads,
+    }
+    return lambda descriptor: [sys.executable, "-m", "agents.workers.local", str(descriptor), json.dumps(job)]

@@ -1,0 +1,42 @@
+"""A worker that shares the front's interpreter and packages: `python -m agents.workers.local FD JOB`.
+
+Spawned by a front, never forked; it loads the stage's model as a thread of the stage would.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sys
+from typing import Any
+
+from agents.models.inputs import Inputs
+from agents.models.loading import load_model
+from agents.models.raised import words_of
+from agents.models.torch_threads import limit_torch_threads
+from agents.workers import shim
+from lineage.errors import SpillwayError
+
+
+def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The stage's model, and what Hello says of it. Raises ModelError as `load_model` does."""
+    model = load_model(job["stage"], job["model"], job["arguments"], job["device"])
+    limit_torch_threads(job["torch_threads"])
+    signature = getattr(model, "input_signature", None)
+    told = {"model": job["model"], "version": str(getattr(model, "version", "") or ""), "signature": signature}
+    return model, told | {"torch": "torch" in sys.modules}
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, SpillwayError) else words_of(error)
+
+
+def main(descriptor: int, job: dict[str, Any]) -> None:
+    """Serve over the inherited socket `descriptor`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
+    shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, _words)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]))

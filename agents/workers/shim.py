@@ -1,0 +1,179 @@
+"""What a worker runs: say Hello, then answer one batch after the other until the front says Bye.
+
+It needs numpy, msgpack and the model's own packages, so that a stage's `python:` may be another interpreter:
+
+    python shim.py FD JOB       JOB is a JSON object: model (module:Class), arguments, path (folders to import from)
+
+A worker remembers nothing and commits nothing. The end of the stream is the end of the worker: its front is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+try:
+    from agents.workers import frames
+except ModuleNotFoundError:  # run as a file by an interpreter that has no Spillway
+    import frames  # type: ignore[no-redef,import-not-found]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RECEIVE = 1 << 18
+
+
+class Query(dict[str, Any]):
+    """One query's named inputs, with the caller's parameters, the request's id and its key at hand."""
+
+    def __init__(self, values: dict[str, Any], parameters: dict[str, Any], request_id: str, key: str) -> None:
+        super().__init__(values)
+        self.parameters = parameters
+        self.request_id = request_id
+        self.key = key
+
+
+class Stream:
+    """Frames over a connected socket. One thread reads; `send` may be called from several."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._reader = frames.FrameReader()
+        self._lock = threading.Lock()
+
+    def send(self, header: dict[str, Any]) -> None:
+        buffers = frames.encode(header)
+        with self._lock:
+            for buffer in buffers:
+                self._connection.sendall(buffer)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Wait for some of the stream; the frames that are complete by then. Raises EOFError at its end."""
+        count = self._connection.recv_into(self._reader.wanted())
+        if not count:
+            raise EOFError
+        self._reader.received(count)
+        return list(self._reader.frames())
+
+
+def serve(
+    connection: socket.socket,
+    load: Callable[[], tuple[Any, dict[str, Any]]],
+    query: Callable[..., Any] = Query,
+    words: Callable[[BaseException], str] | None = None,
+) -> None:
+    """Load the model and serve until Bye or the end of the stream. SIGTERM asks the front for a drain.
+
+    `load` gives the model and what Hello says of it; `query` makes the model's input of values, parameters, request id
+    and key; `words` names what a model raised.
+    """
+    stream = Stream(connection)
+    try:
+        model, told = load()
+    except Exception as error:  # noqa: BLE001 - user code; the front says it
+        stream.send({"kind": frames.FAILED, "text": (words or _words)(error)})
+        return
+    signal.signal(
+        signal.SIGTERM, lambda *_: threading.Thread(target=stream.send, args=({"kind": frames.DRAIN},)).start()
+    )
+    stream.send({"kind": frames.HELLO, "protocol": frames.PROTOCOL, "pid": os.getpid(), **told})
+    batches: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(stream, batches), daemon=True).start()
+    while (batch := batches.get()) is not None:
+        try:
+            _answer(stream, model, batch, query, words or _words)
+        except OSError:  # the front is gone, and with it whoever waits for the answer
+            return
+
+
+def _read(stream: Stream, batches: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    """Take what the front sends while the model runs: a ping is answered at once."""
+    with contextlib.suppress(EOFError, OSError, frames.FrameError):
+        while True:
+            for frame in stream.receive():
+                if frame["kind"] == frames.BATCH:
+                    batches.put(frame)
+                elif frame["kind"] == frames.PING:
+                    stream.send({"kind": frames.PONG})
+                elif frame["kind"] in {frames.BYE, frames.REFUSED}:
+                    batches.put(None)
+                    return
+    batches.put(None)
+    os._exit(0)  # a model that runs for nobody is not waited for
+
+
+def _answer(
+    stream: Stream,
+    model: Any,
+    batch: dict[str, Any],
+    query: Callable[..., Any],
+    words: Callable[[BaseException], str],
+) -> None:
+    queries = [query(each["inputs"], each["parameters"], each["id"], each["key"]) for each in batch["queries"]]
+    began = time.perf_counter()
+    if not batch.get("singly"):
+        results = _results(model, queries, words)
+        _send(stream, batch, 0, results, time.perf_counter() - began)
+        return
+    for first, each in enumerate(queries):  # whoever ends this process is the first without an answer
+        _send(stream, batch, first, _results(model, [each], words), time.perf_counter() - began)
+
+
+def _send(stream: Stream, batch: dict[str, Any], first: int, results: list[Any], seconds: float) -> None:
+    answer = {"kind": frames.ANSWER, "id": batch["id"], "first": first, "seconds": seconds}
+    try:
+        stream.send(answer | {"results": results})
+    except frames.FrameError as error:
+        told = {"error": str(error), "raised": True, "trace": ""}
+        stream.send(answer | {"results": [told for _ in results]})
+
+
+def _results(model: Any, queries: Sequence[Any], words: Callable[[BaseException], str]) -> list[dict[str, Any]]:
+    """A result for each query; where the batch raises, or has too few, the queries are run singly."""
+    try:
+        outputs = model.predict(list(queries))
+        if isinstance(outputs, (list, tuple)) and len(outputs) == len(queries):
+            return [{"outputs": each} for each in outputs]
+        given = f"{len(outputs)} results" if isinstance(outputs, (list, tuple)) else type(outputs).__name__
+        failed = {"error": f"predict returned {given} for {len(queries)} queries", "raised": False, "trace": ""}
+    except Exception as error:  # noqa: BLE001 - user code
+        failed = {"error": words(error), "raised": True, "trace": "".join(traceback.format_exception(error))}
+    if len(queries) == 1:
+        return [failed]
+    return [result for each in queries for result in _results(model, [each], words)]
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def load_plain(model: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The model `module:Class`, and what Hello says of it. Raises whatever importing or constructing it raises."""
+    module, _, name = model.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    made = found(**arguments)
+    signature = getattr(made, "input_signature", None)
+    return made, {"model": model, "version": str(getattr(made, "version", "") or ""), "signature": signature}
+
+
+def main(descriptor: int, job: dict[str, Any]) -> None:
+    """Serve over the inherited socket `descriptor`."""
+    sys.path[:0] = job["path"]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
+    serve(socket.socket(fileno=descriptor), lambda: load_plain(job["model"], job["arguments"]))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]))

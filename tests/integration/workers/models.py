@@ -1,0 +1,29 @@
+"""Models for worker processes: what they do is said in their inputs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+
+class Obedient:
+    version = "7"
+
+    def predict(self, batch):
+        for each in batch:
+            do = each.get("do")
+            if do == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if do == "hang":
+                time.sleep(600)
+            if do == "raise":
+                raise RuntimeError("told to")
+        if any(each.get("do") == "lie" for each in batch):
+            return [{}] * (len(batch) + 1)
+        return [{"pid": os.getpid(), "n": each.get("n"), "x": each.get("x"), "key": each.key} for each in batch]
+
+
+class Broken:
+    def __init__(self):
+        raise RuntimeError("no weights here")

@@ -1,0 +1,205 @@
+"""Worker processes and the links to them: real processes, no broker."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+
+import numpy as np
+import pytest
+
+from agents.workers import frames
+from agents.workers.links import Links, command_of
+from topology.spec import StageSpec
+
+SECONDS = 60.0
+MODELS = "tests.integration.workers.models"
+
+
+class Heard:
+    """A listener that keeps what it hears."""
+
+    def __init__(self):
+        self.events = queue.SimpleQueue()
+
+    def ready(self, worker, hello):
+        self.events.put(("ready", worker, hello))
+
+    def answered(self, worker, job, first, results, seconds):
+        self.events.put(("answered", worker, job, first, results))
+
+    def lost(self, worker, job, answered, why, *, failed):
+        self.events.put(("lost", worker, job, answered, why, failed))
+
+    def draining(self, worker):
+        self.events.put(("draining", worker))
+
+    def next(self, kind):
+        event = self.events.get(timeout=SECONDS)
+        assert event[0] == kind, event
+        return event[1:]
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+def links(heard):
+    made = Links(heard, timeout=2.0)
+    yield made
+    made.close()
+
+
+def command(name="Obedient"):
+    return command_of(StageSpec(name="s", model=f"{MODELS}:{name}"), 1)
+
+
+def query(**inputs):
+    return {"inputs": inputs, "parameters": {}, "id": "r", "key": "k"}
+
+
+def spawned(links, heard, worker=0):
+    links.spawn(worker, command())
+    return heard.next("ready")[1]
+
+
+def test_a_worker_says_hello_and_answers_with_what_its_model_made(links, heard):
+    hello = spawned(links, heard)
+    assert (hello["version"], hello["pid"]) == ("7", links.pid(0))
+    tensor = np.arange(6, dtype=np.float32).reshape(2, 3)
+    links.send(0, "job", [query(n=1, x=tensor), query(n=2)], singly=False)
+    _, job, first, results = heard.next("answered")
+    assert (job, first) == ("job", 0)
+    assert results[0]["outputs"]["x"].tolist() == tensor.tolist()
+    assert [each["outputs"]["n"] for each in results] == [1, 2]
+    assert results[1]["outputs"]["key"] == "k"
+
+
+def test_a_model_that_cannot_be_loaded_is_told_with_its_cause(links, heard):
+    links.spawn(0, command("Broken"))
+    _, job, _, why, failed = heard.next("lost")
+    assert job is None
+    assert failed
+    assert "no weights here" in why
+
+
+def test_an_idle_worker_that_is_killed_is_heard_of_at_once(links, heard):
+    os.kill(spawned(links, heard)["pid"], signal.SIGKILL)
+    _, job, _, why, failed = heard.next("lost")
+    assert (job, failed) == (None, False)
+    assert "SIGKILL" in why
+
+
+def test_a_batch_goes_down_with_its_worker(links, heard):
+    spawned(links, heard)
+    links.send(0, "job", [query(n=1), query(do="die")], singly=False)
+    assert heard.next("lost")[1:3] == ("job", 0)
+
+
+def test_run_singly_the_queries_before_the_killer_are_answered(links, heard):
+    spawned(links, heard)
+    links.send(0, "job", [query(n=1), query(n=2), query(do="die"), query(n=3)], singly=True)
+    assert [heard.next("answered")[2] for _ in range(2)] == [0, 1]
+    assert heard.next("lost")[1:3] == ("job", 2)
+
+
+def test_a_worker_that_hangs_is_ended_after_the_time_out(links, heard):
+    pid = spawned(links, heard)["pid"]
+    links.send(0, "job", [query(do="hang")], singly=False)
+    _, job, _, why, _ = heard.next("lost")
+    assert job == "job"
+    assert "more than 2 s, its time-out" in why
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_stopped_worker_is_ended_after_the_time_out(links, heard):
+    os.kill(spawned(links, heard)["pid"], signal.SIGSTOP)
+    links.send(0, "job", [query(n=1)], singly=False)
+    assert "time-out" in heard.next("lost")[3]
+
+
+def test_where_a_batch_raises_its_queries_are_run_singly(links, heard):
+    spawned(links, heard)
+    links.send(0, "job", [query(n=1), query(do="raise"), query(n=3)], singly=False)
+    results = heard.next("answered")[3]
+    assert [each.get("outputs", {}).get("n") for each in results] == [1, None, 3]
+    assert "told to" in results[1]["error"]
+    assert "models.py" in results[1]["error"]
+
+
+def test_a_model_that_returns_a_wrong_number_is_told_so_for_each_query(links, heard):
+    spawned(links, heard)
+    links.send(0, "job", [query(do="lie"), query(n=2)], singly=False)
+    results = heard.next("answered")[3]
+    assert "2 results for 1 queries" in results[0]["error"]
+    assert results[1]["outputs"]["n"] == 2
+
+
+def test_sigterm_asks_for_a_drain_and_bye_ends_the_worker(links, heard):
+    pid = spawned(links, heard)["pid"]
+    os.kill(pid, signal.SIGTERM)
+    heard.next("draining")
+    links.send(0, "last", [query(n=1)], singly=False)
+    assert heard.next("answered")[1] == "last"
+    links.bye(0)
+    links.spawn(1, command())
+    heard.next("ready")  # and nothing was heard of the first one's end
+
+
+def answer(links, **more):
+    return {
+        "kind": frames.ANSWER,
+        "id": [links._front, 1],
+        "first": 0,
+        "seconds": 0.1,
+        "results": [{"error": "x"}],
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ({"results": [{"error": "x"}] * 3}, "3 results to 2 queries"),
+        ({"results": "many"}, "without its results"),
+        ({"first": 1}, "without its results"),
+        ({"kind": "gossip"}, "'gossip'"),
+    ],
+)
+def test_a_lying_worker_is_lost_and_its_batch_with_it(links, heard, lie, words):
+    theirs = connected(links, heard)
+    links.send(0, "job", [query(n=1), query(n=2)], singly=False)
+    theirs.recv(1 << 16)
+    theirs.sendall(b"".join(frames.encode(answer(links, **lie))))
+    _, job, _, why, _ = heard.next("lost")
+    assert job == "job"
+    assert words in why
+
+
+@pytest.mark.parametrize("other", [[b"another!", 1], ["front", 1], None, 7])
+def test_an_answer_to_another_dispatch_is_void(links, heard, other):
+    theirs = connected(links, heard)
+    links.send(0, "job", [query(n=1)], singly=False)
+    theirs.recv(1 << 16)
+    theirs.sendall(b"".join(frames.encode(answer(links, id=other))))
+    theirs.sendall(b"".join(frames.encode(answer(links, results=[{"outputs": {"n": 1}}]))))
+    assert heard.next("answered")[3] == [{"outputs": {"n": 1}}]
+
+
+def test_garbage_is_no_frame(links, heard):
+    theirs = connected(links, heard)
+    theirs.sendall(b"\xff" * 64)
+    assert "protocol" in heard.next("lost")[3]
+
+
+def connected(links, heard):
+    ours, theirs = socket.socketpair()
+    links.adopt(0, ours)
+    theirs.sendall(b"".join(frames.encode({"kind": frames.HELLO, "protocol": frames.PROTOCOL})))
+    heard.next("ready")
+    return theirs

@@ -1,0 +1,114 @@
+"""The workers' protocol: golden frames, limits, and streams cut anywhere."""
+
+from __future__ import annotations
+
+import struct
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.workers import frames
+from agents.workers.frames import FrameError, FrameReader, encode
+from tests.unit.workers.golden import GOLDEN
+
+FRONT = b"frontpid"
+QUERY = {"inputs": {"x": np.arange(3, dtype="float32"), "n": 5}, "parameters": {"top": 1}, "id": "q1", "key": "k"}
+RESULTS = [
+    {"outputs": {"y": np.array([[1, -2]], dtype="int16"), "ok": True}},
+    {"error": "ValueError: no", "raised": True, "trace": ""},
+]
+FIELDS = {
+    "hello": {"kind": "hello", "protocol": 1, "pid": 7, "model": "models:Detect", "version": "2", "signature": None},
+    "failed": {"kind": "failed", "text": "no weights"},
+    "refused": {"kind": "refused", "reason": "another model"},
+    "batch": {"kind": "batch", "id": [FRONT, 3], "singly": False, "queries": [QUERY]},
+    "answer": {"kind": "answer", "id": [FRONT, 3], "first": 0, "seconds": 0.25, "results": RESULTS},
+    **{kind: {"kind": kind} for kind in ("drain", "bye", "ping", "pong")},
+}
+
+
+def data_of(fields):
+    return b"".join(bytes(buffer) for buffer in encode(fields))
+
+
+def read(data, reader=None, step=None):
+    reader = reader or FrameReader()
+    for at in range(0, len(data), step or len(data)):
+        reader.feed(data[at : at + (step or len(data))])
+    return list(reader.frames())
+
+
+def plain(value):
+    """With tensors as what can be compared."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.name, value.shape, value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_a_frame_is_the_golden_one_and_is_read_back(kind):
+    golden = bytes.fromhex(GOLDEN[kind])
+    assert data_of(FIELDS[kind]).hex() == golden.hex()
+    (found,) = read(golden)
+    assert plain(found) == plain(FIELDS[kind])
+
+
+@given(st.integers(1, 40))
+def test_frames_are_found_however_a_stream_is_cut(step):
+    data = bytes.fromhex("".join(GOLDEN.values()))
+    assert [each["kind"] for each in read(data, step=step)] == list(GOLDEN)
+
+
+def test_arrays_are_writable_and_ones_own():
+    first, second = read(bytes.fromhex(GOLDEN["batch"] * 2))
+    first["queries"][0]["inputs"]["x"][0] = 9.0
+    assert second["queries"][0]["inputs"]["x"][0] == 0.0
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3)), np.array(3.0), np.arange(6).reshape(2, 3).T, np.array([], "bool")])
+def test_tensors_of_any_shape_travel(array):
+    (found,) = read(data_of({"kind": "x", "value": array}))
+    assert found["value"].dtype == array.dtype
+    assert found["value"].shape == array.shape
+    assert np.array_equal(found["value"], array)
+
+
+@pytest.mark.parametrize("value", [np.array(["text"]), np.array([None]), 1 << 70, object(), {1, 2}])
+def test_what_cannot_travel_is_refused_by_name(value):
+    with pytest.raises(FrameError, match="cannot travel"):
+        encode({"kind": "x", "value": value})
+
+
+def framed(tensors, fields):
+    body = b"\x92" + msgpack.packb(tensors) + msgpack.packb(fields)
+    return struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (struct.pack("<I", 0), "a header of 0 bytes"),
+        (struct.pack("<I", frames.HEADER_BYTES + 1), "are allowed"),
+        (struct.pack("<I", 3) + b"\xc1\xc1\xc1", "cannot be read"),
+        (framed([], {"kind": 7}), "'kind'"),
+        (framed([], []), "'kind'"),
+        (framed([["float99", [1]]], {"kind": "x"}), "no dtype"),
+        (framed([["int8", [-1]]], {"kind": "x"}), "no shape"),
+        (framed([["int8", [1] * 33]], {"kind": "x"}), "no shape"),
+        (framed([["int8", [True]]], {"kind": "x"}), "no shape"),
+        (framed([["int8", [1 << 30, 2]]], {"kind": "x"}), "over the limit"),
+        (framed([["int8", [1 << 30, 1 << 30, 0]]], {"kind": "x"}), "over the limit"),
+        (framed([["float64", [1 << 26]]] * 3, {"kind": "x"}), "over the limit"),
+        (framed({}, {"kind": "x"}), "list"),
+        (framed([], {"kind": "x", "value": msgpack.ExtType(1, b"\0\0\0\0")}), "was not announced"),
+        (framed([], {"kind": "x", "value": msgpack.ExtType(2, b"")}), "extension type 2"),
+    ],
+)
+def test_what_is_no_frame_is_refused_before_anything_is_allocated(data, words):
+    with pytest.raises(FrameError, match=words):
+        read(data)
