@@ -35,11 +35,14 @@ def never_ready(mode):
 
 
 def main():
-    run_dir, stage, replica, role, mode = Path(sys.argv[1]), *sys.argv[2:6]
-    if len(sys.argv) > 6 and sys.argv[6] != "--member-name":
+    given = [each for each in sys.argv if each != "--cautious"]
+    run_dir, stage, replica, role, mode = Path(given[1]), *given[2:6]
+    if given != sys.argv:
+        (run_dir / f"{stage}.cautious").touch()
+    if len(given) > 6 and given[6] != "--member-name":
         from agents.supervise.parent import follow_parent
 
-        follow_parent(int(sys.argv[6]))
+        follow_parent(int(given[6]))
     if (run_dir / f"{stage}.well").exists():
         mode = "good"
     if mode == "broken" or (mode == "standby" and (run_dir / f"{stage}.ill").exists()):

@@ -133,6 +133,9 @@ def test_without_an_end_one_that_dies_again_and_again_comes_back_when_it_can(tmp
         assert run.heard("a.0", "never given up")
         (tmp_path / "a.well").touch()
         await_(lambda: run.state("a.0") is State.RUNNING)
+        # It died twice without a service that made it good, so its model runs in worker processes.
+        assert (tmp_path / "a.cautious").exists()
+        assert not (tmp_path / "b.cautious").exists()
         assert run.end() == 0
 
 

@@ -146,7 +146,6 @@ def test_wrong_counts_are_sorted_out_one_by_one():
     assert results[1].reason == reasons.WRONG_RESULT_COUNT
 
 
-
 class Hostile(dict):
     __slots__ = ()
 

@@ -6,7 +6,7 @@ import pytest
 from agents.cli.commands.state import refuse_misfit
 from agents.live.operator.changes import check_rewind
 from agents.live.operator.choices import kept_version, place_of, stage_of, version_of
-from agents.live.operator.files import read_file, write_file
+from agents.live.operator.files import read_file
 from agents.live.operator.histories import Histories, Kept, Standing
 from checkpoint.version_log import key
 from lineage.errors import CheckpointError, UsageError
@@ -125,22 +125,6 @@ def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histor
 
 
 KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "a.safetensors"
-    size = write_file(path, ({"w": np.ones(3)}, None), KEPT, "p")
-    assert path.stat().st_size == size
-    state, keyed, told = read_file(path)
-    assert (state["w"].tolist(), keyed) == ([1, 1, 1], None)
-    assert told == {"pipeline": "p", "stage": "learn", "shard": "0", "version": "e1.v2", "digest": "64" * 16}
-    with pytest.raises(UsageError, match="is there already"):
-        write_file(path, ({}, None), KEPT, "p")
-    with pytest.raises(CheckpointError, match="complex128"):
-        write_file(tmp_path / "b", ({"w": np.ones(3, np.complex128)}, None), KEPT, "p")
-    with pytest.raises(UsageError, match="cannot be written"):
-        write_file(tmp_path / "no" / "such", ({}, None), KEPT, "p")
-    assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, None])
