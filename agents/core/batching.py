@@ -40,6 +40,7 @@ class Batcher:
     """
 
     __slots__ = (
+        "_active",
         "_admit",
         "_alone",
         "_began",
@@ -91,7 +92,8 @@ class Batcher:
         self._overhead = 0.0  # by which an instance is taken up for longer than its model runs, a batch
         self._told = (0, 0)  # what had been started and dropped at the last report
         self._workers = {number: Worker(number, max_batch, self._duration) for number in range(workers)}
-        self._alone = self._workers[0] if workers == 1 else None
+        self._active = list(self._workers.values())  # those that are given batches
+        self._alone = self._active[0] if workers == 1 else None
         self._target = self._workers.get(0)  # where an arrival enters; None when all is full, or no worker is there
         kind = type(policy)
         self._fill = policy.fill
@@ -266,7 +268,7 @@ class Batcher:
             self._policy.push(now, request)
 
     def _counted(self, now: float) -> None:
-        active = [slot for slot in self._workers.values() if not slot.draining]
+        self._active = active = [slot for slot in self._workers.values() if not slot.draining]
         self._alone = active[0] if len(active) == len(self._workers) == 1 else None
         self._refill(now)
 
@@ -286,7 +288,7 @@ class Batcher:
     @property
     def workers(self) -> int:
         """How many are given batches."""
-        return sum(not slot.draining for slot in self._workers.values())
+        return len(self._active)
 
     @property
     def policy(self) -> Policy:
@@ -394,8 +396,8 @@ class Batcher:
             return
         target = None
         soonest = float("inf")
-        for slot in self._workers.values():
-            if len(slot.forming) < slot.limit and not slot.draining:
+        for slot in self._active:
+            if len(slot.forming) < slot.limit:
                 starts = self._start_time(now, slot, full=False) if self._delay else slot.ends
                 if starts < soonest:
                     soonest = starts
