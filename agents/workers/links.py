@@ -57,6 +57,9 @@ class Listener(Protocol):
 
     def draining(self, worker: int) -> None: ...
 
+    def broken(self, error: Exception) -> None:
+        """The links' thread has ended by an error of our own; nothing more is heard of any worker."""
+
 
 @dataclass(slots=True)
 class _Link:
@@ -133,6 +136,12 @@ class Links:
     # On the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._serve_all()
+        except Exception as error:  # noqa: BLE001 - a thread that dies in silence would hang its batches
+            self._listener.broken(error)
+
+    def _serve_all(self) -> None:
         while not self._closing:
             for key, events in self._selector.select(_LOOK_SECONDS if self._links else None):
                 link = key.data

@@ -46,6 +46,8 @@ class Driver(Protocol):
 
     def executed(self, batch: Batch, done: Executed) -> None: ...
 
+    def crashed(self, error: BaseException) -> None: ...
+
 
 class Crew:
     """The worker processes of one front."""
@@ -159,6 +161,12 @@ class Crew:
             self._driver.lose(worker, results, blamed, why, counted=known is not Phase.DRAINING)
         self._act()
 
+    def _is_broken(self, error: Exception) -> None:
+        if self._driver is not None:
+            self._driver.crashed(error)
+        elif not self._hello.done():
+            self._hello.set_exception(error)
+
     def _asks_to_drain(self, worker: int) -> None:
         for action in self._pool.asked_to_drain(self._clock(), worker):
             if self._driver is None or self._driver.drain(action.worker):
@@ -182,6 +190,9 @@ class Crew:
 
     def ready(self, worker: int, hello: dict[str, Any]) -> None:
         self._tell(self._is_ready, worker, hello)
+
+    def broken(self, error: Exception) -> None:
+        self._tell(self._is_broken, error)
 
     def draining(self, worker: int) -> None:
         self._tell(self._asks_to_drain, worker)

@@ -33,6 +33,9 @@ class Heard:
     def lost(self, worker, job, answered, why, *, failed):
         self.events.put(("lost", worker, job, answered, why, failed))
 
+    def broken(self, error):
+        self.events.put(("broken", error))
+
     def draining(self, worker):
         self.events.put(("draining", worker))
 
@@ -189,6 +192,11 @@ def test_an_answer_to_another_dispatch_is_void(links, heard, other):
     theirs.sendall(b"".join(frames.encode(answer(links, id=other))))
     theirs.sendall(b"".join(frames.encode(answer(links, results=[{"outputs": {"n": 1}}]))))
     assert heard.next("answered")[3] == [{"outputs": {"n": 1}}]
+
+
+def test_an_error_of_our_own_on_the_thread_is_told(links, heard):
+    links.call(lambda: 1 / 0)
+    assert isinstance(heard.next("broken")[0], ZeroDivisionError)
 
 
 def test_garbage_is_no_frame(links, heard):
