@@ -84,18 +84,6 @@ class Crew:
             if phase is Phase.READY:
                 driver.attach(worker)
 
-    def resize(self, count: int) -> None:
-        """Have `count` workers from now on."""
-        self._pool.resize(count)
-        self._act()
-
-    @property
-    def pool(self) -> Pool:
-        return self._pool
-
-    def pid(self, worker: int) -> int | None:
-        return self._links.pid(worker)
-
     def submit(self, worker: int, batch: Batch) -> None:
         self._pool.began(self._clock(), worker)
         self._running[worker] = (time.monotonic(), batch)
