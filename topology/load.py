@@ -15,7 +15,6 @@ from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.structure import check_structure
 from topology.sizing import durations_of, planned, profiles_of
-from topology.spec import DEFAULT_TIMEOUT, OF_STATES, StageSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -116,11 +115,5 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
 
 
 def _digest(spec: PipelineSpec) -> str:
-    """What came later and is not used is left out: recordings from before are still of the same pipeline."""
-    later = {number: _unused(stage) for number, stage in enumerate(spec.stages)}
-    return hashlib.sha256(spec.model_dump_json(exclude={"stages": later}).encode()).hexdigest()
-
-
-def _unused(stage: StageSpec) -> set[str]:
-    states = set() if stage.stateful or stage.standby else set(OF_STATES)
-    return states | ({"timeout"} if stage.timeout == DEFAULT_TIMEOUT else set())
+    """What a file does not say is left out: recordings made before a field came are still of the same pipeline."""
+    return hashlib.sha256(spec.model_dump_json(exclude_defaults=True).encode()).hexdigest()

@@ -3,9 +3,9 @@
 The rule, as Nexus and InferLine plan (PARD, section 5.1: "feasible batch sizes based on offline profiling"):
 
 1. The SLO is split over each path from the ingress to an end in proportion to the stages' durations d(1), less what is
-   settled already: twice d(batch) of a stage whose batch the user gives, and every `batch_delay`.
+   settled already: twice d(batch) of a stage whose batch the user gives, and every `batching.delay`.
 2. A stage on several paths gets the least of its shares. So on no path do the shares add up to more than the SLO.
-3. Its planned batch is the largest b <= `max_batch` with 2 d(b) <= its share: a query that just misses a batch waits
+3. Its planned batch is the largest b <= `batching.max` with 2 d(b) <= its share: a query that just misses a batch waits
    for all of it and is then executed in the next. Where not even a batch of 1 fits so, the batch is 1.
 
 All durations are seconds. A batch planned for a longer SLO is never smaller. A pipeline whose stages take longer than
@@ -48,13 +48,13 @@ def plan_batches(
     graph = Graph(spec)
     single = {stage.name: durations[stage.name](1) for stage in spec.stages}
     _check(spec, graph, single, objective)
-    free = {stage.name: single[stage.name] for stage in spec.stages if anew or stage.batch is None}
-    settled = {stage.name: stage.batch_delay for stage in spec.stages}
+    free = {stage.name: single[stage.name] for stage in spec.stages if anew or stage.batching.size is None}
+    settled = {stage.name: stage.batching.delay for stage in spec.stages}
     batches = {}
     for stage in spec.stages:
-        if stage.name not in free and stage.batch is not None:
-            batches[stage.name] = stage.batch
-            settled[stage.name] += WAITS * durations[stage.name](stage.batch)
+        if stage.name not in free and stage.batching.size is not None:
+            batches[stage.name] = stage.batching.size
+            settled[stage.name] += WAITS * durations[stage.name](stage.batching.size)
     for stage in spec.stages:
         if stage.name in free:
             share = free[stage.name] * _stretch(stage.name, graph, free, settled, objective)
@@ -125,6 +125,6 @@ def _longest(through: str, graph: Graph, weights: Mapping[str, float]) -> tuple[
 def _largest(stage: StageSpec, duration: Callable[[int], float], share: float) -> int:
     """The largest batch that fits, and below which all fit; a measured profile need not grow with the batch."""
     batch = 1
-    while batch < stage.max_batch and WAITS * duration(batch + 1) <= share:
+    while batch < stage.batching.max and WAITS * duration(batch + 1) <= share:
         batch += 1
     return batch

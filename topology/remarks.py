@@ -25,7 +25,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
             f"meet the SLO of {show_duration(spec.slo)}"
         )
     for stage in spec.stages:
-        count, parts = (stage.shards, "shards") if stage.stateful else (stage.replicas, "replicas")
+        count, parts = (stage.shards, "shards") if stage.stateful else (stage.fronts, "fronts")
         if spec.partitions % count:
             some, most = spec.partitions // count, -(-spec.partitions // count)
             found.append(
@@ -34,8 +34,8 @@ def remarks(pipeline: Pipeline) -> list[str]:
             )
         if stage.stateful and not stage.replicated:
             found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
-        elif stage.replicated and not stage.backups:
+        elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
-        if stage.state == "keyed" and stage.shards > 1:
+        if stage.state is not None and stage.state.kind == "keyed" and stage.shards > 1:
             found.append(f"stage {stage.name!r}: {_KEYS}")
     return found

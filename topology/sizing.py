@@ -1,7 +1,7 @@
 """A checked pipeline with what its profiles say of it: every stage's durations, and the batches planned from them.
 
 Batches are planned (`topology.planning`) where the durations of all stages are known: emulated, or measured and read
-from a profile file. Otherwise a batch that is not given is `max_batch`.
+from a profile file. Otherwise a batch that is not given is `batching.max`.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def _unfit(stage: StageSpec, file: str, known: Mapping[str, StageProfile]) -> st
     sizes = known[stage.name].batches
     if min(sizes) != 1:
         return f"the profile of {stage.name!r} in {file} begins with a batch of {min(sizes)}; {renew}"
-    most = stage.batch_size
+    most = stage.batching.limit
     if max(sizes) < most:
-        field = "batch" if stage.batch is not None else "max_batch"
+        field = "batching.size" if stage.batching.size is not None else "batching.max"
         return (
             f"the profile of {stage.name!r} in {file} ends with a batch of {max(sizes)}, and {field} is {most}; {renew}"
         )
@@ -86,5 +86,5 @@ def planned(
     except TooSlowError as error:
         problems.append(Problem(("slo",), str(error)))
         return spec
-    stages = tuple(stage.model_copy(update={"batch": batches[stage.name]}) for stage in spec.stages)
+    stages = tuple(stage.with_batching(size=batches[stage.name]) for stage in spec.stages)
     return spec.model_copy(update={"stages": stages})

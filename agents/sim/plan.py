@@ -114,7 +114,7 @@ def plan_of(
             StagePlan(
                 name=stage.name,
                 batch=_batch(stage, batches or {}),
-                delay=stage.batch_delay,
+                delay=stage.batching.delay,
                 duration=durations.get(stage.name) or _profile(pipeline, stage.name),
                 queues=queues,
                 instances=instances,
@@ -137,14 +137,14 @@ def plan_of(
 
 
 def _batch(stage: StageSpec, batches: Mapping[str, int]) -> int:
-    size = batches.get(stage.name, stage.batch_size)
+    size = batches.get(stage.name, stage.batching.limit)
     if size < 1:
         raise UsageError(f"stage {stage.name}: batches of {size}; they hold at least one request")
     return size
 
 
 def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[int, int]:
-    total = stage.workers if workers is None else workers
+    total = stage.worker_count if workers is None else workers
     if total < 1:
         raise UsageError(f"stage {stage.name}: {total} workers; it needs at least one")
     if stage.stateful and total != stage.shards:
@@ -156,10 +156,10 @@ def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[
         return total, 1
     if dispatch == "shared":
         return 1, total
-    queues = stage.shards if stage.stateful else stage.replicas
+    queues = stage.fronts
     if total % queues:
         raise UsageError(
-            f"stage {stage.name}: {total} workers cannot be spread evenly over its {queues} replicas; "
+            f"stage {stage.name}: {total} workers cannot be spread evenly over its {queues} fronts; "
             "give a multiple, or simulate with another dispatch than partition"
         )
     return queues, total // queues

@@ -194,7 +194,7 @@ class _Runner:
 
     def _bound(self, pipeline: Pipeline, slo: float, durations: _ByStage) -> float:
         servers = [
-            bound.Server(stage.name, stage.batch_size, stage.workers, durations[stage.name])
+            bound.Server(stage.name, stage.batching.limit, stage.worker_count, durations[stage.name])
             for stage in pipeline.spec.stages
         ]
         strict = pipeline.spec.sinks != "any" and all(

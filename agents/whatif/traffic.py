@@ -117,7 +117,7 @@ def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
         then = _parsed(text, pipeline)
     except SpecError as error:
         raise UsageError(f"the pipeline in {recording.directory} cannot be read: {error}") from error
-    then = resized(then, {"replicas": {stage: n for stage, n in about.replicas.items() if stage in then.graph.order}})
+    then = resized(then, {"fronts": {stage: n for stage, n in about.fronts.items() if stage in then.graph.order}})
     stages = tuple(
         stage.model_copy(update={"policy": about.policies.get(stage.name, stage.policy)}) for stage in then.spec.stages
     )

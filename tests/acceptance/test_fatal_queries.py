@@ -94,7 +94,7 @@ def served_to(stage: str, broker: str, name: str, folder: Path, acts: list[str])
 def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die_alone(
     broker: str, unique_name: str, tmp_path: Path, module: str
 ) -> None:
-    stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s}}'
+    stage = f'{{name: plain, model: "{module}:Plain", workers: {{timeout: 3s}}}}'
     good, bad, letters = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
     for outcome in bad:
@@ -109,7 +109,7 @@ def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die
 def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
     broker: str, unique_name: str, tmp_path: Path, module: str
 ) -> None:
-    stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s, executor: process}}'
+    stage = f'{{name: plain, model: "{module}:Plain", workers: {{timeout: 3s, where: process}}}}'
     good, bad, _ = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
     assert {outcome.reason for outcome in bad} == {MODEL_DIED}
@@ -120,7 +120,7 @@ def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
 def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
     broker: str, unique_name: str, tmp_path: Path, module: str, backups: int
 ) -> None:
-    stage = f'{{name: count, model: "{module}:Count", state: shared, backups: {backups}}}'
+    stage = f'{{name: count, model: "{module}:Count", state: {{kind: shared, backups: {backups}}}}}'
     good, (bad,), letters = served_to(stage, broker, unique_name, tmp_path, ["end"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(1, GOOD + 1))
     assert (bad.kind, bad.reason) == (FAILED, MODEL_DIED)

@@ -14,8 +14,8 @@ name: small
 slo: 1
 partitions: 4
 stages:
-  - {name: a, emulated: {alpha: 100ms, beta: 0}, batch: 1, replicas: 2}
-  - {name: b, after: a, emulated: {alpha: 100ms, beta: 0}, batch: 1, replicas: 2}
+  - {name: a, emulated: {alpha: 100ms, beta: 0}, batching: {size: 1}, workers: {fronts: 2}}
+  - {name: b, after: a, emulated: {alpha: 100ms, beta: 0}, batching: {size: 1}, workers: {fronts: 2}}
 """
 
 

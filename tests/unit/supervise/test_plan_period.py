@@ -12,7 +12,7 @@ PIPELINE = """
 name: p
 slo: 1
 stages:
-  - {name: a, emulated: {beta: 1ms}, replicas: 2}
+  - {name: a, emulated: {beta: 1ms}, workers: {fronts: 2}}
   - {name: b, emulated: {beta: 1ms}, after: a, policy: naive}
   - {name: c, emulated: {beta: 1ms}, after: b, policy: spillway}
 """

@@ -16,9 +16,9 @@ name: p
 slo: 1
 partitions: 4
 stages:
-  - {name: a, model: "m:M", replicas: 2, standby: 2}
-  - {name: learn, model: "m:M", after: a, state: shared, shards: 2, backups: 2}
-  - {name: bare, model: "m:M", after: learn, state: keyed, shards: 2, replication: none}
+  - {name: a, model: "m:M", workers: {fronts: 2, standby: 2}}
+  - {name: learn, model: "m:M", after: a, state: {kind: shared, shards: 2, backups: 2}}
+  - {name: bare, model: "m:M", after: learn, state: {kind: keyed, shards: 2, replication: none}}
 """
 
 

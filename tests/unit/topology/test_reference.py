@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from topology.load import parse
+from topology.sections import BatchingSpec, StateSpec, WorkersSpec
 from topology.spec import PipelineSpec, StageSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
@@ -25,7 +26,16 @@ def test_an_example_is_valid(text):
     parse(text, "docs/pipelines.md")
 
 
-@pytest.mark.parametrize(("title", "model"), [("The pipeline", PipelineSpec), ("A stage", StageSpec)])
+@pytest.mark.parametrize(
+    ("title", "model"),
+    [
+        ("The pipeline", PipelineSpec),
+        ("A stage", StageSpec),
+        ("Its `workers:`", WorkersSpec),
+        ("Its `batching:`", BatchingSpec),
+        ("Its `state:`", StateSpec),
+    ],
+)
 def test_every_field_is_named_with_its_default(title, model):
     told = table(title)
     assert set(told) == set(model.model_fields)

@@ -11,7 +11,7 @@ from lineage.errors import BrokerError
 
 
 def made(mode: str) -> Reigns:
-    spec = SimpleNamespace(replication=mode)
+    spec = SimpleNamespace(required_state=SimpleNamespace(replication=mode))
     config = SimpleNamespace(spec=spec, settings="settings", pipeline=SimpleNamespace(spec=SimpleNamespace(name="p")))
     return Reigns(config, "m", ("learn", 0), None, None, SimpleNamespace(crashed=None))
 
