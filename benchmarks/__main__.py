@@ -6,9 +6,8 @@ import importlib
 
 import click
 
-from agents.cli.ending import end
-from agents.cli.main import run
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.main import end, run
+from agents.cli.options import SuggestingGroup
 
 # name -> what `python -m benchmarks --help` says of it. Each is the click command `name` in the module
 # `benchmarks.<name>`, with an underscore for a hyphen.

@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import SuggestingGroup
 
 # name -> what `spillway bench --help` says of it; each is the click command `name` in `agents.bench.<name>`
 BENCHES = {

@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from agents.live.metrics import GateMetrics, StageMetrics
-from agents.supervise.figures import figures
 from agents.supervise.registry import Entry, ServeEntry, entries, pipelines
-from agents.supervise.scrape import Distribution, Snapshot, parse, scrape
+from agents.supervise.scrape import Distribution, Snapshot, figures, parse, scrape
 from agents.supervise.table import Row, cells, details, line, table
 
 STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True)

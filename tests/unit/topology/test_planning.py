@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.load import parse
-from topology.planning import TooSlowError, plan_batches
 from topology.problems import InvalidPipelineError
+from topology.sizing import TooSlowError, plan_batches
 
 
 def durations_of(pipeline):
@@ -160,7 +160,7 @@ def test_plans_keep_their_bounds_grow_with_the_slo_and_fit_every_path(text, anew
 
 def test_a_plan_that_forgets_the_wait_breaks_the_bound(monkeypatch):
     """The property above would notice: half the stages' time is for waiting."""
-    monkeypatch.setattr("topology.planning.WAITS", 1)
+    monkeypatch.setattr("topology.sizing.WAITS", 1)
     found = planned(CHAIN)
     spent = sum(2 * durations_of(parse(CHAIN))[name](batch) for name, batch in found.items())
     assert spent > 0.5
