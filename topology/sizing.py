@@ -47,28 +47,24 @@ class TooSlowError(SpecError):
     """No query can meet the SLO, however the batches are planned."""
 
 
-def plan_batches(
-    spec: PipelineSpec, durations: Durations, slo: float | None = None, *, anew: bool = False
-) -> dict[str, int]:
-    """The planned batch of every stage, by name; a batch that the user gives stays, unless all are planned `anew`.
+def plan_batches(spec: PipelineSpec, durations: Durations) -> dict[str, int]:
+    """The planned batch of every stage, by name; a batch that the user gives stays.
 
-    `durations`: of each stage, the seconds of a batch of n. `slo`: seconds, in place of the pipeline's. Raises
-    TooSlowError where batches of 1 are too slow already.
+    `durations`: of each stage, the seconds of a batch of n. Raises TooSlowError where batches of 1 are too slow.
     """
-    objective = spec.slo if slo is None else slo
     graph = Graph(spec)
     single = {stage.name: durations[stage.name](1) for stage in spec.stages}
-    _check(spec, graph, single, objective)
-    free = {stage.name: single[stage.name] for stage in spec.stages if anew or stage.batch is None}
+    _check(spec, graph, single)
+    free = {stage.name: single[stage.name] for stage in spec.stages if stage.batch is None}
     settled = {stage.name: stage.batch_delay for stage in spec.stages}
     batches = {}
     for stage in spec.stages:
-        if stage.name not in free and stage.batch is not None:
+        if stage.batch is not None:
             batches[stage.name] = stage.batch
             settled[stage.name] += WAITS * durations[stage.name](stage.batch)
     for stage in spec.stages:
         if stage.name in free:
-            share = free[stage.name] * _stretch(stage.name, graph, free, settled, objective)
+            share = free[stage.name] * _stretch(stage.name, graph, free, settled, spec.slo)
             batches[stage.name] = _largest(stage, durations[stage.name], share * _CLOSE)
     return {stage.name: batches[stage.name] for stage in spec.stages}
 
@@ -90,13 +86,13 @@ def least_time(spec: PipelineSpec, graph: Graph, durations: Mapping[str, float])
     return max(ends[name] for name in graph.sinks)
 
 
-def _check(spec: PipelineSpec, graph: Graph, single: Mapping[str, float], slo: float) -> None:
+def _check(spec: PipelineSpec, graph: Graph, single: Mapping[str, float]) -> None:
     least, way = least_time(spec, graph, single)
-    if least > slo:
+    if least > spec.slo:
         stages = f"the stages {' -> '.join(way)} take" if len(way) > 1 else f"stage {way[0]} takes"
         raise TooSlowError(
             f"pipeline {spec.name!r}: {stages} {show_duration(round(least, 6))} for a batch of one, so no query can "
-            f"meet the SLO of {show_duration(slo)}; give it a longer SLO, or faster models"
+            f"meet the SLO of {show_duration(spec.slo)}; give it a longer SLO, or faster models"
         )
 
 
@@ -192,14 +188,12 @@ def durations_of(spec: PipelineSpec, profiles: Mapping[str, StageProfile]) -> di
     return known | {stage.name: stage.emulated.duration for stage in spec.stages if stage.emulated is not None}
 
 
-def planned(
-    spec: PipelineSpec, durations: Durations, problems: list[Problem], slo: float | None = None
-) -> PipelineSpec:
+def planned(spec: PipelineSpec, durations: Durations, problems: list[Problem]) -> PipelineSpec:
     """The pipeline with a batch for every stage, as far as durations are known; that it is too slow is a problem."""
     if any(stage.name not in durations for stage in spec.stages):
         return spec
     try:
-        batches = plan_batches(spec, durations, slo)
+        batches = plan_batches(spec, durations)
     except TooSlowError as error:
         problems.append(Problem(("slo",), str(error)))
         return spec

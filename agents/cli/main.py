@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import logging
 import os
 import sys
@@ -17,7 +15,7 @@ import checkpoint
 import lineage
 import producers
 import topology
-from agents.cli.options import SuggestingGroup
+from agents.cli.options import LazyGroup
 from lineage.errors import SpillwayError
 
 # The end of a process that has talked to Kafka.
@@ -79,26 +77,10 @@ Environment:
 """
 
 
-class LazyGroup(SuggestingGroup):
-    """A group whose commands are modules of `agents.cli.commands`, imported when called and not listed where absent."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [name for name in COMMANDS if importlib.util.find_spec(f"agents.cli.commands.{name}") is not None]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command = getattr(importlib.import_module(f"agents.cli.commands.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
-
-
 @click.group(
     cls=LazyGroup,
+    package="agents.cli.commands",
+    texts=COMMANDS,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
@@ -16,7 +17,7 @@ from lineage.errors import UsageError
 from topology import quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 class SuggestingGroup(click.Group):
@@ -33,6 +34,33 @@ class SuggestingGroup(click.Group):
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
             ctx.fail(f"no such command {name!r}: {hint}")
         return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
+    """A group whose command `a-b` is `a_b` in the module `<package>.a_b`, imported only when it is called.
+
+    `texts` has what the group's help says of each, so that help imports nothing of what the commands need.
+    """
+
+    def __init__(self, *arguments: Any, package: str, texts: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._package = package
+        self._texts = texts
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self._texts)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+        if cmd_name not in self._texts:
+            return None
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"{self._package}.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._texts.items()))
 
 
 FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast
