@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 import os
 import sys
@@ -37,7 +38,7 @@ class SuggestingGroup(click.Group):
 
 
 class LazyGroup(SuggestingGroup):
-    """A group whose command `a-b` is `a_b` in the module `<package>.a_b`, imported only when it is called.
+    """A group whose command `a-b` is `a_b` in `<package>.a_b`, imported when called, and not listed where absent.
 
     `texts` has what the group's help says of each, so that help imports nothing of what the commands need.
     """
@@ -48,19 +49,21 @@ class LazyGroup(SuggestingGroup):
         self._texts = texts
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self._texts)
+        return [name for name in self._texts if importlib.util.find_spec(self._module(name)) is not None]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
-        if cmd_name not in self._texts:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
             return None
-        name = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"{self._package}.{name}"), name)
+        command = getattr(importlib.import_module(self._module(cmd_name)), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(self._texts.items()))
+            formatter.write_dl([(name, self._texts[name]) for name in self.list_commands(ctx)])
+
+    def _module(self, command: str) -> str:
+        return f"{self._package}.{command.replace('-', '_')}"
 
 
 FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast

@@ -23,8 +23,8 @@ from rich.table import Table
 from agents.broker import EmbeddedBroker
 from agents.cli.main import end
 from agents.cli.options import cache_dir
-from agents.live.operator.files import Store
 from agents.live.operator.histories import kept_version, read_histories
+from agents.live.operator.stored import Store
 from agents.pages import run_report
 from agents.pages.visits import live_series
 from agents.supervise.scrape import BACKUP, PRIMARY, members

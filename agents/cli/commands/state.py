@@ -27,8 +27,8 @@ from agents.cli.state_telling import (
     when,
 )
 from agents.live.operator import changes
-from agents.live.operator.files import Store, import_torch, read_file, write_file
 from agents.live.operator.histories import kept_version, place_of, read_histories, stage_of
+from agents.live.operator.stored import Store, import_torch, read_file, write_file
 from agents.models.loading import load_stateful_model
 from agents.models.state import check_state
 from checkpoint.damage import DamageError
@@ -40,8 +40,8 @@ from topology.load import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agents.live.operator.files import State
     from agents.live.operator.histories import Histories, Kept
+    from agents.live.operator.stored import State
     from lineage.marks import Place
     from lineage.replication import Contents, Entry
     from producers.connection import ClientSettings

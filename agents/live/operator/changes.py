@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.live.operator.files import Store
 from agents.live.operator.histories import Histories, Standing
 from agents.live.operator.partitions import PATIENCE, Partitions
+from agents.live.operator.stored import Store
 from agents.live.topics import ensure
 from checkpoint.assembly import ChunkError
 from checkpoint.capture import Capture
