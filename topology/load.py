@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from lineage.errors import SpecError
 from topology.problems import InvalidPipelineError, Problem
+from topology.quantities import show_duration
 from topology.reading.document import MAX_BYTES, Document
 from topology.reading.fields import read_fields
 from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.structure import check_structure
-from topology.sizing import durations_of, planned, profiles_of
+from topology.sizing import durations_of, least_time, planned, profiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,3 +118,35 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
 def _digest(spec: PipelineSpec) -> str:
     """What a file does not say is left out: recordings made before a field came are still of the same pipeline."""
     return hashlib.sha256(spec.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+
+
+_ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
+_KEYS = "send every query with its key, so that all of a key reach the same shard"
+
+
+def remarks(pipeline: Pipeline) -> list[str]:
+    """What is allowed in a pipeline, but is likely not what its author wants."""
+    spec = pipeline.spec
+    found = []
+    single = {name: duration(1) for name, duration in pipeline.durations.items()}
+    least, way = least_time(spec, pipeline.graph, single)
+    if least >= spec.slo:
+        found.append(
+            f"the stages {' -> '.join(way)} take {show_duration(least)} for a batch of one, so no query can "
+            f"meet the SLO of {show_duration(spec.slo)}"
+        )
+    for stage in spec.stages:
+        count, parts = (stage.shards, "shards") if stage.stateful else (stage.fronts, "fronts")
+        if spec.partitions % count:
+            some, most = spec.partitions // count, -(-spec.partitions // count)
+            found.append(
+                f"stage {stage.name!r}: {spec.partitions} partitions do not divide evenly by {count} "
+                f"{parts}: some get {some}, others {most}"
+            )
+        if stage.stateful and not stage.replicated:
+            found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
+        elif stage.state is not None and not stage.state.backups:
+            found.append(f"stage {stage.name!r}: {_ALONE}")
+        if stage.state is not None and stage.state.kind == "keyed" and stage.shards > 1:
+            found.append(f"stage {stage.name!r}: {_KEYS}")
+    return found

@@ -69,7 +69,7 @@ class BatchingSpec(Section):
     """How large a batch may be, and how long it may be waited for."""
 
     size: Count | None = None
-    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.planning`)."""
+    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.sizing`)."""
     max: Count = DEFAULT_MAX_BATCH
     """The most that the model takes at once, whoever plans the batch."""
     delay: Seconds = 0.0

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from lineage.errors import UsageError
+from lineage.limits import Limits
 from lineage.values.tensors import DTYPE_NAMES
 from topology import names
 from topology.sections import (
@@ -132,6 +133,10 @@ class LimitsSpec(Section):
     max_string_bytes: Size | None = None
     max_name_bytes: Size | None = None
     max_timings: Count | None = None
+
+    def merged(self) -> Limits:
+        """The bounds to use. Raises UsageError for a value that no message can have."""
+        return Limits(**self.model_dump(exclude_none=True))
 
 
 class StageSpec(Section):

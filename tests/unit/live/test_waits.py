@@ -7,9 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from agents.live.metrics import GateMetrics, StageMetrics
 from agents.live.state_metrics import StateFigures
 from agents.live.waits import BELIEVED_SECONDS, WaitsTold
-from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
-from agents.supervise.scrape import parse
+from agents.supervise.scrape import figures, parse
 
 
 class Clock:

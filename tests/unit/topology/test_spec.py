@@ -10,10 +10,8 @@ from pydantic import ValidationError
 
 from lineage.errors import UsageError
 from lineage.limits import DEFAULT_LIMITS, Limits
-from topology.limits import merge
-from topology.load import load, parse
+from topology.load import load, parse, remarks
 from topology.quantities import duration, show_duration, size
-from topology.remarks import remarks
 from topology.sections import BatchingSpec, WorkersSpec
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, StageSpec
 
@@ -71,13 +69,13 @@ def test_a_file_with_everything():
     assert spec.stage("right").emulated == EmulatedSpec(alpha=0.02, beta=0.0005)
     assert spec.stage("both").join == JoinSpec(mode="any", on_loss="drop")
     assert pipeline.graph.sinks == ("both",)
-    assert merge(spec.limits) == Limits(max_message_bytes=2 << 20, max_rank=4)
+    assert spec.limits.merged() == Limits(max_message_bytes=2 << 20, max_rank=4)
 
 
 def test_what_is_left_out():
     spec = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}").spec
     (stage,) = spec.stages
-    assert (spec.partitions, spec.sinks, merge(spec.limits)) == (12, None, DEFAULT_LIMITS)
+    assert (spec.partitions, spec.sinks, spec.limits.merged()) == (12, None, DEFAULT_LIMITS)
     assert stage.batching == BatchingSpec(size=None, max=64, delay=0.0)
     assert stage.batching.limit == 64
     assert stage.workers == WorkersSpec(count=None, fronts=1, standby=0, where="thread", device="cpu", timeout=30.0)

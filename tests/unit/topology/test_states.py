@@ -6,8 +6,7 @@ import pytest
 
 from checkpoint.leases import LEASE_SECONDS, Lease
 from lineage.errors import UsageError
-from topology.load import parse
-from topology.remarks import remarks
+from topology.load import parse, remarks
 from topology.routing import Graph
 from topology.sections import LEAST_LEASE, StateSpec
 from topology.spec import PipelineSpec, StageSpec
