@@ -62,7 +62,7 @@ def sized(application: Path, name: str, rate: float, headroom: float, folder: Pa
     given = load(application)
     stages = []
     for stage in given.spec.stages:
-        one = stage.batching.limit / given.durations[stage.name](stage.batching.limit)  # requests a second
+        one = stage.batching.most / given.durations[stage.name](stage.batching.most)  # requests a second
         kept = stage.model_dump(mode="json", exclude_defaults=True, exclude={"policy", "workers"})
         stages.append(kept | {"workers": {"count": math.ceil(headroom * rate / one)}, "queue": _QUEUE})
     file = folder / f"{name}.yaml"

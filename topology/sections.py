@@ -14,6 +14,7 @@ from topology import names, quantities
 Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"]
 
 DEFAULT_MAX_BATCH = 64
+ADAPTIVE = ("aimd", "quantile")  # batch limits that find themselves
 DEFAULT_TIMEOUT = 30.0  # seconds of a batch
 DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
 LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
@@ -68,6 +69,13 @@ class WorkersSpec(Section):
 class BatchingSpec(Section):
     """How large a batch may be, and how long it may be waited for."""
 
+    limit: Literal["planned", "fixed", "aimd", "quantile"] | None = None
+    """Whether `size` is planned, is always `size` or `max`, or is found by what batches take (`agents.core.limits`).
+
+    None: planned where `size` is given or the durations of all stages are known, else `aimd`.
+    """
+    objective: Positive | None = None
+    """Of `aimd` and `quantile`: how long a batch may run; None: half the stage's share of the SLO."""
     size: Count | None = None
     """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.sizing`)."""
     max: Count = DEFAULT_MAX_BATCH
@@ -76,7 +84,8 @@ class BatchingSpec(Section):
     """How long the first of a batch may wait for others while a worker is free."""
 
     @property
-    def limit(self) -> int:
+    def most(self) -> int:
+        """The largest batch that is ever formed."""
         return self.max if self.size is None else self.size
 
 

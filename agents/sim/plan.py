@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from agents.core.joins import Rule
+from agents.core.limits import limits
 from agents.core.policies import DEFAULT, period_of
 from agents.core.policy import StageFacts, StageView
 from agents.sim.choices import Choice, Chooser, chooser
@@ -15,6 +16,7 @@ from lineage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from agents.core.limits import Limit
     from agents.core.request import Path, Request
     from topology.load import Pipeline
     from topology.routing import Graph
@@ -35,6 +37,7 @@ class StagePlan:
     instances: int  # per queue
     owners: tuple[int, ...]  # by partition, the queue that it feeds; empty: round-robin over the queues
     policy: str
+    limits: Callable[[], Limit] | None = None  # what makes a worker's batch limit, where it adapts
     choose: Chooser | None = None
 
 
@@ -120,6 +123,7 @@ def plan_of(
                 instances=instances,
                 owners=tuple(partition % queues for partition in range(partitions)),
                 policy=policy or stage.policy or DEFAULT,
+                limits=None if stage.name in (batches or {}) else _limits(stage),
                 choose=chooser(stage, tuple(graph.successors[stage.name]), choices.get(stage.name)),
             )
         )
@@ -136,8 +140,12 @@ def plan_of(
     )
 
 
+def _limits(stage: StageSpec) -> Callable[[], Limit] | None:
+    return limits(stage.batching.limit, stage.batching.objective, stage.batching.most)
+
+
 def _batch(stage: StageSpec, batches: Mapping[str, int]) -> int:
-    size = batches.get(stage.name, stage.batching.limit)
+    size = batches.get(stage.name, stage.batching.most)
     if size < 1:
         raise UsageError(f"stage {stage.name}: batches of {size}; they hold at least one request")
     return size

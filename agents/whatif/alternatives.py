@@ -100,4 +100,4 @@ def _resized(stage: StageSpec, sizes: Mapping[str, Sizes]) -> StageSpec:
             "--workers or fewer --fronts"
         )
     resized = stage.with_workers(count=count, fronts=fronts)
-    return resized.with_batching(size=chosen["batch"]) if "batch" in chosen else resized
+    return resized.with_batching(size=chosen["batch"], limit="fixed") if "batch" in chosen else resized

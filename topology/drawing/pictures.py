@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from topology.drawing.lines import Node, draw_boxes, draw_lines, layers
 from topology.quantities import show_duration
+from topology.sections import ADAPTIVE
 from topology.topics import egress, ingress
 
 if TYPE_CHECKING:
@@ -89,9 +90,10 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
     if stage.choose is not None:
         yield _short(f"chooses by {stage.choose}")
     batching, workers, state = stage.batching, stage.workers, stage.state
-    upper = f" (max {batching.max})" if batching.limit < batching.max else ""
+    upper = f" (max {batching.max})" if batching.most < batching.max else ""
     delay = f", waits {show_duration(batching.delay)}" if batching.delay else ""
-    yield f"batch {batching.limit}{upper}{delay}"
+    size = f"by {batching.limit}, max {batching.max}" if batching.limit in ADAPTIVE else f"{batching.most}{upper}"
+    yield f"batch {size}{delay}"
     if state is not None:
         yield f"{state.kind} state, {state.replication}"
         yield f"{_count(state.shards, 'shard')} x {_count(state.members, 'member')}, {workers.device}"

@@ -188,10 +188,14 @@ def _batches(pipeline: Pipeline) -> str:
     """The plan in words: each stage's batch, what it takes, and where it comes from."""
     planned, told = _planned(pipeline), []
     for stage in pipeline.spec.stages:
+        if stage.batching.objective is not None:
+            objective = show_duration(float(f"{stage.batching.objective:.3g}"))
+            told.append(f"{stage.name} by {stage.batching.limit} within {objective}, at most {stage.batching.max}")
+            continue
         duration = pipeline.durations.get(stage.name)
-        seconds = "" if duration is None else f" in {show_duration(float(f'{duration(stage.batching.limit):.3g}'))}"
+        seconds = "" if duration is None else f" in {show_duration(float(f'{duration(stage.batching.most):.3g}'))}"
         source = "" if stage.name in planned else " (given)" if stage.batching.size is not None else " (max)"
-        told.append(f"{stage.name} {stage.batching.limit}{seconds}{source}")
+        told.append(f"{stage.name} {stage.batching.most}{seconds}{source}")
     line = f"batches: {', '.join(told)}"
     unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
     if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):

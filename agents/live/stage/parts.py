@@ -10,6 +10,7 @@ from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import Recorded
+from agents.core.limits import limits
 from agents.core.paths import PathPredictor
 from agents.core.policies import DEFAULT, make, period_of
 from agents.core.policy import StageFacts, StageView
@@ -70,7 +71,7 @@ def build_guard(spec: StageSpec, folder: Path) -> Guard:
     """
     noted = folder if spec.state is not None else None
     return Guard(
-        spec.name, timeout=spec.workers.timeout, folder=noted, slots=spec.workers.of_front(0), most=spec.batching.limit
+        spec.name, timeout=spec.workers.timeout, folder=noted, slots=spec.workers.of_front(0), most=spec.batching.most
     )
 
 
@@ -175,10 +176,11 @@ def _decider(
     view = build_view(pipeline, spec, replica, period, paths)
     batcher = Batcher(
         make(policy or spec.policy or DEFAULT, view),
-        max_batch=spec.batching.limit,
+        max_batch=spec.batching.most,
         delay=spec.batching.delay,
         workers=spec.workers.of_front(replica) if threads is None else threads,
         duration=estimate_of(pipeline.durations.get(spec.name)),
+        limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
     return batcher, rule, paths
@@ -207,7 +209,7 @@ def build_view(
 def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:
     return {
         stage.name: StageFacts(
-            stage.batching.limit,
+            stage.batching.most,
             pipeline.durations.get(stage.name, _unknown),
             stage.worker_count,
         )

@@ -21,7 +21,7 @@ def document(stages, slo_ms=500.0, name="small"):
                 "subs": [ids[other] for other, *_, others in stages if own in others],
                 "alpha_ms": alpha,
                 "beta_ms": beta,
-                "batching": {"size": batch},
+                "batch": batch,
             }
             for own, alpha, beta, batch, before in stages
         ],

@@ -61,10 +61,10 @@ def test_a_file_with_everything():
             "hint": InputSpec(dtype="str"),
             "any": InputSpec(),
         },
-        batching=BatchingSpec(size=8, max=16, delay=0.002),
+        batching=BatchingSpec(limit="planned", size=8, max=16, delay=0.002),
         workers=WorkersSpec(fronts=2, count=6, device="cuda:0", where="process"),
     )
-    assert (detect.batching.limit, detect.worker_count) == (8, 6)
+    assert (detect.batching.most, detect.worker_count) == (8, 6)
     assert spec.stage("left").after == ("detect",)
     assert spec.stage("right").emulated == EmulatedSpec(alpha=0.02, beta=0.0005)
     assert spec.stage("both").join == JoinSpec(mode="any", on_loss="drop")
@@ -76,8 +76,8 @@ def test_what_is_left_out():
     spec = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}").spec
     (stage,) = spec.stages
     assert (spec.partitions, spec.sinks, spec.limits.merged()) == (12, None, DEFAULT_LIMITS)
-    assert stage.batching == BatchingSpec(size=None, max=64, delay=0.0)
-    assert stage.batching.limit == 64
+    assert stage.batching == BatchingSpec(limit="aimd", objective=0.5, size=None, max=64, delay=0.0)
+    assert stage.batching.most == 64
     assert stage.workers == WorkersSpec(count=None, fronts=1, standby=0, where="thread", device="cpu", timeout=30.0)
     assert stage.workers.total == 1
     assert (stage.after, stage.join, stage.inputs, stage.policy, stage.queue) == ((), None, None, None, 4096)

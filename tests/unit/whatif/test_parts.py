@@ -49,7 +49,7 @@ def test_resizing_changes_nothing_else():
     pipeline = parse(SPEC)
     changed = resized(pipeline, {"fronts": {"a": 3}, "workers": {"b": 2}, "batch": {"a": 8}})
     a, b = changed.spec.stages
-    assert (a.fronts, a.worker_count, a.batching.limit, b.fronts, b.worker_count) == (3, 3, 8, 1, 2)
+    assert (a.fronts, a.worker_count, a.batching.most, b.fronts, b.worker_count) == (3, 3, 8, 1, 2)
     assert pipeline.spec.stages[0].fronts == 1
     assert changed.graph is pipeline.graph
 
