@@ -18,7 +18,6 @@ from lineage import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from agents.supervise.scrape import Figures, Snapshot
 
@@ -42,9 +41,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._live is not None:
             self._live.stop()
 
