@@ -1,7 +1,5 @@
 """What passes on a link: when it may, and which requests of a Kafka client it is. Pure."""
 
-from __future__ import annotations
-
 import struct
 
 _HEADER = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id

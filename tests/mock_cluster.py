@@ -3,8 +3,6 @@
 confluent-kafka does not give it to Python, so its C functions are called in the very library that is loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Any

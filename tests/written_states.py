@@ -1,7 +1,5 @@
 """A primary of the tests' own: writes versions of a shard's state to a real broker in the order of the protocol."""
 
-from __future__ import annotations
-
 import itertools
 
 from confluent_kafka import Producer

@@ -1,7 +1,5 @@
 """`spillway serve` and `spillway status` as a user or a script runs them, on real processes and a real Kafka."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """The tests' own slow link to a real broker: clients that start behind the proxy stay there, and know themselves."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Standbys and members of stateful stages under the supervisor, with processes that stand in for them; no broker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

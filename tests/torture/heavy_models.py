@@ -1,7 +1,5 @@
 """Models for runs with a heavy load: they do next to nothing, and what they answer tells how often they were asked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

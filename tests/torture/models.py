@@ -4,8 +4,6 @@ What they answer depends on everything that came before, so a lost, repeated or 
 all that follow, and two histories of one stage are never taken for each other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

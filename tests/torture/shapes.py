@@ -1,7 +1,5 @@
 """The pipelines that faults are done to: two or three small stages, most of which keep a state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stage under test: its pipeline file, its topics, its processes, and what goes in and comes out."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -161,7 +159,7 @@ class Stage:
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
-    def reader(self, topic: str) -> Reader:
+    def reader(self, topic: str):
         """Read a topic of the pipeline from its beginning."""
         reader = Reader(self.bootstrap, f"{self.name}.{topic}")
         self.readers.append(reader.consumer)

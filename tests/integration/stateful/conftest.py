@@ -1,7 +1,5 @@
 """A pipeline with states on a real broker: its processes, what goes in, and the oracle for what it has written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

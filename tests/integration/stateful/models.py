@@ -1,7 +1,5 @@
 """Small stateful models whose answers tell the state that they were computed from."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Queries whose update raises: each fails alone, and everything else goes on, from a state that has nothing of them."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """One stateful stage on a real broker: it serves, and goes on where its primary, or all of its members, have died."""
 
-from __future__ import annotations
-
 import pytest
 
 from lineage.message import FAILED, PREDICTION

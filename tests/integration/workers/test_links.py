@@ -1,7 +1,5 @@
 """Worker processes and the links to them: real processes, no broker."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal

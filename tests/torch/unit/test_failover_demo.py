@@ -1,7 +1,5 @@
 """What the demo that kills a primary takes for the kill's silence."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from examples.stateful.failover import silences

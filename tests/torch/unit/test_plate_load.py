@@ -1,7 +1,5 @@
 """The demo's load: relative to what the machine was measured to answer, and the same for every policy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

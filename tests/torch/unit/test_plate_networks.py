@@ -1,7 +1,5 @@
 """What the networks of the plates example are shown: patches of a scene, and each of them in many looks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A stage that refuses everything by a duration that it measured comes to doubt the duration."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.batching import Batcher

@@ -1,7 +1,5 @@
 """What is expected of a batch's duration, with a profile and without one."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.durations import ProfiledEstimate, RunningEstimate, estimate_of

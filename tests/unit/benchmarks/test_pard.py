@@ -1,7 +1,5 @@
 """`python -m benchmarks pard`: its sections in small, its verdicts, and how it sizes a pipeline."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The comparison of policies: its verdicts on made-up cells, its workloads, and that its cells can be run."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`python -m benchmarks rag`: schedules by hand, against single iterations, what is conserved, and its figures."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The class archive is made once, is another for other jars, and is never needed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

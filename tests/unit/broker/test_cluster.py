@@ -1,7 +1,5 @@
 """What a cluster refuses before it starts anything, and which ports it wants."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.broker import EmbeddedBroker, EmbeddedCluster

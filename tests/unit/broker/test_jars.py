@@ -1,7 +1,5 @@
 """Jars are used only with the hashes of the lock file, and fetched only when they have to be."""
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Finding a Java, and saying in a sentence why Kafka did not start."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

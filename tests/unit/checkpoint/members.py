@@ -1,7 +1,5 @@
 """Those who live in a random history: the log that they share, readers, and a shard's members."""
 
-from __future__ import annotations
-
 from checkpoint.claims import Claims
 from checkpoint.promotion import Append, Load
 from checkpoint.retention import Retention

@@ -1,7 +1,5 @@
 """Decisions about repetitions are a function of the log: the same from wherever memory is rebuilt."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

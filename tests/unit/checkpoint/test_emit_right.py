@@ -1,7 +1,5 @@
 """A primary's right to emit where its driver is too busy to follow its own beats, as in a backlog."""
 
-from __future__ import annotations
-
 from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs

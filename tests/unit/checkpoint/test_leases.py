@@ -1,7 +1,5 @@
 """A primary's right to emit (rule 13)."""
 
-from __future__ import annotations
-
 import pytest
 
 from checkpoint.leases import TABLE, Emission, Lease, Order, Right, Turn

@@ -1,7 +1,5 @@
 """Notes beside committed offsets: short, versioned, and never misread."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

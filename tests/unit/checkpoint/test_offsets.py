@@ -1,7 +1,5 @@
 """The tracker against a plain model: what is committable is the end of the finished run from the start."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Who may run which processes: one owner of each at any time, who is there is not displaced, who is not is."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

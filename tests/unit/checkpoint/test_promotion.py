@@ -1,7 +1,5 @@
 """The way from a claim to the primary's role, and the ways off it (rule 3)."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

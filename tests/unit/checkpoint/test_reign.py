@@ -1,7 +1,5 @@
 """A reign under random orders of events: what is written when, and what a manifest names."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any

@@ -1,7 +1,5 @@
 """One shard's log: which records count, what they come to, and which keys make compaction harmless (rules 2, 3, 4)."""
 
-from __future__ import annotations
-
 import pytest
 
 from checkpoint.retention import Retention

@@ -1,7 +1,5 @@
 """Histories: what is alive, what is cut off, what cannot be said yet (rules 1 and 7)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

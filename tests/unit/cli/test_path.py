@@ -1,7 +1,5 @@
 """Where the command looks for users' models: last in the working directory, so that nothing else comes from there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

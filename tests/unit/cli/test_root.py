@@ -1,7 +1,5 @@
 """The root of the command: help without heavy imports, errors as text, exit codes as documented."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A process of a stage is refused that the pipeline does not have."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

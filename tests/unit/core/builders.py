@@ -1,7 +1,5 @@
 """Short ways to make deliveries and cores in tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agents.core.actions import Ok

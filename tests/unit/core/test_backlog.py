@@ -4,8 +4,6 @@ Whatever a base covers, however far each member has read, and wherever reading s
 can be written, the next reign has the same memory of it, and each request is taken exactly once along the chain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from random import Random
 

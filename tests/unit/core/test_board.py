@@ -1,7 +1,5 @@
 """What a replica believes of the others: the newest plausible word of each, for as long as it is fresh."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """Estimates held to what happened, and budgets in histograms."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The gate's outcomes that rest on states which are not durable: held, discarded, merged anew, released."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """A journal of any run, replayed, asks for the same; and a core that decides otherwise is found out."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from dataclasses import replace

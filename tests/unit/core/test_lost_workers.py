@@ -1,7 +1,5 @@
 """What becomes of queries whose worker drains, or is lost."""
 
-from __future__ import annotations
-
 from agents.core.actions import Ok
 from agents.core.stage import DEATHS, UNSERVED_SECONDS
 from lineage import reasons

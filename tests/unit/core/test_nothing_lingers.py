@@ -1,7 +1,5 @@
 """What is done with is gone at once: cycles are looked for so rarely in what serves that they would fill memory."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Foretelling the way of a request: what is learned, how it fades, and that memory stays bounded."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """The pool of one lane: what it starts, drains and replaces."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.pool import Drain, Pool, Start

@@ -1,7 +1,5 @@
 """Joins that drop the payloads of waiting parts beyond a bound in bytes, and have them read again when they close."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.actions import Ok

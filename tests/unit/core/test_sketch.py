@@ -1,7 +1,5 @@
 """The quantiles that stand for many waits are as close to them as the module says."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from random import Random
 

@@ -1,7 +1,5 @@
 """What a stage takes that rests on states which are not durable, call by call: held, superseded, taken back, let go."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core import joins

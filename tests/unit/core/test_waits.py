@@ -1,7 +1,5 @@
 """Which partitions a stage and the gate say to stand still for versions of other stages."""
 
-from __future__ import annotations
-
 from agents.core.gate import GateCore
 from agents.core.gate_gauges import HELD_LIMIT
 from lineage.message import PREDICTION, Outcome

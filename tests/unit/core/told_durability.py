@@ -1,7 +1,5 @@
 """Messages that rest on states, and a durability that knows what it is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lineage.marks import Mark, Version

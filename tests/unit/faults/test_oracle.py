@@ -1,7 +1,5 @@
 """The oracle itself: it sees each kind of wrong, and nothing else."""
 
-from __future__ import annotations
-
 from tests.oracle import outcome_problems, repetition_problems
 
 RIGHT = [("q1", "prediction", 1), ("q2", "dropped", "expired")]

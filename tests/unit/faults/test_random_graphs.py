@@ -1,7 +1,5 @@
 """The pipelines that `spillway prove` draws: whatever `spillway check` takes of graphs, choices and joins."""
 
-from __future__ import annotations
-
 from itertools import product
 from random import Random
 

@@ -3,8 +3,6 @@
 More of them: `spillway prove`. A seed that fails is replayed by `spillway prove --seed N`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

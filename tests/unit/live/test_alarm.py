@@ -1,7 +1,5 @@
 """A driver's one timer: the earliest moment that was asked for counts; the next one is asked for when it has rung."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from unittest.mock import Mock

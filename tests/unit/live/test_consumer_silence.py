@@ -1,7 +1,5 @@
 """A broker that stands still is given up; one that is slow, or that waits on purpose, is not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from types import SimpleNamespace

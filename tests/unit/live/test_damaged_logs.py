@@ -1,7 +1,5 @@
 """A version log with a damaged record: it is not believed, and nobody goes on from an older version (rule 16)."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

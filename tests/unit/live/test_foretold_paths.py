@@ -1,7 +1,5 @@
 """A stage that chooses learns from its own choices, by the class that senders name, and drops by what it foretells."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.actions import Ok

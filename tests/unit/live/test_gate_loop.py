@@ -1,7 +1,5 @@
 """The gate's loop around a consumer that keeps a pause as librdkafka does: it reads on whenever there is room."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

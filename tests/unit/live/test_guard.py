@@ -1,7 +1,5 @@
 """Models that end or hang their process: noted while they run, named when they hang, run alone when it is known."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

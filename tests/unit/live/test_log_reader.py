@@ -1,7 +1,5 @@
 """What a reader of the version logs says when its host was suspended."""
 
-from __future__ import annotations
-
 import queue
 
 from agents.live.states import log_reader

@@ -1,7 +1,5 @@
 """A bad record in a log is believed by nobody and told of with its place; in a version log it is damage."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

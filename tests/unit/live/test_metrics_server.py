@@ -1,7 +1,5 @@
 """What a process answers over HTTP: its metrics, whether it hangs, whether it serves."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import urllib.error

@@ -1,7 +1,5 @@
 """A backup that reads too late for what was compacted goes on with a newer version; damage alone ends it (rule 16)."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Records that are none of a shard's, where its members listen: they are told of with their place, and fell nobody."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.live.states.beats import _spoken

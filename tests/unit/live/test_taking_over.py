@@ -1,7 +1,5 @@
 """Partitions that come: the version logs are read to their ends before anything is remembered, and others go on."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

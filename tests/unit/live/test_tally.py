@@ -1,7 +1,5 @@
 """What a stage's batches and messages add to its metrics."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What dead processes leave behind of what they had under way, and when it goes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

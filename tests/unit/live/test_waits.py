@@ -1,7 +1,5 @@
 """What a process says of its waiting is believed for as long as the loop that says it goes on."""
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, generate_latest
 
 from agents.live.metrics import GateMetrics, StageMetrics

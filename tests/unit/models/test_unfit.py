@@ -1,7 +1,5 @@
 """States that a model cannot go on from are refused, where the model has promised what its states are like."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

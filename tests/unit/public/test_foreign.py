@@ -1,7 +1,5 @@
 """A package of somebody else's in the place of one of ours: refused, with its place and the fix, before it runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

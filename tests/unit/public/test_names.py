@@ -1,7 +1,5 @@
 """The public package: what it promises is there, typed as it is imported, and costs nothing before it is used."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import subprocess

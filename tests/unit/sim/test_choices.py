@@ -1,7 +1,5 @@
 """Choices in the simulator: drawn beforehand, by class where told so, and foretold to policies that ask."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

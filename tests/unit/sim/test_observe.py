@@ -1,7 +1,5 @@
 """The observer sees everything once, and changes nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Requests with a budget, a partition and a hop delay of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.sim.simulation import simulate

@@ -4,8 +4,6 @@ The reference lies outside the repository: `pard-reference.csv`, the arrivals th
 it, the pipelines. SPILLWAY_REFERENCE names its folder.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Joins, choices, sinks, partitions, delays and the policies' synchronisation in the simulator."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """`spillway simulate` as a user calls it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

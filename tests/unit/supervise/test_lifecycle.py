@@ -1,7 +1,5 @@
 """A child's life: restarts with growing delays, giving up, stopping, with the clock in the test's hands."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

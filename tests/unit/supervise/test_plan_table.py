@@ -1,7 +1,5 @@
 """From what the processes know of one another to what a person sees of it."""
 
-from __future__ import annotations
-
 import io
 import time
 

@@ -1,7 +1,5 @@
 """Which processes a pipeline has on a machine, their names, and the consumer groups that the watchdog looks at."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.live.groups import member_of

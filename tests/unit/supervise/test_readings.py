@@ -1,7 +1,5 @@
 """From a metrics page to what a person sees; and what the run directory says of processes."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Pipelines drawn as text and as DOT: what they look like, and that every line leads where an edge does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What an operator is told of the disks that a pipeline's states are on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from topology.durable import meaning

@@ -1,7 +1,5 @@
 """Planned batch sizes: the split of the SLO, its bounds, and what cannot be planned."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

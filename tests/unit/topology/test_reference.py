@@ -1,7 +1,5 @@
 """The page on writing pipelines: it names every field, with its default, and its examples are valid."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a pipeline file says, once it is right: units, defaults, short forms, durations of emulated batches."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What a pipeline file says of the states of its stages, and what follows from it for processes and messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from checkpoint.leases import LEASE_SECONDS, Lease

@@ -3,8 +3,6 @@
 `World.serve` plays both primaries for one batch; all times are a millisecond apart, in the order of what is done.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from agents.models.inputs import Inputs
@@ -51,7 +49,7 @@ stages:
 class Shard:
     """The primary of a stage's one shard."""
 
-    def __init__(self, world: World, stage: str) -> None:
+    def __init__(self, world, stage):
         self.world = world
         self.stage = stage
         spec = world.recording.pipeline.spec.stage(stage)

@@ -1,7 +1,5 @@
 """What judges the runs under a heavy load sees each way in which answers can be wrong."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What a queue says of itself once a period."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

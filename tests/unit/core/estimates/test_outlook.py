@@ -1,7 +1,5 @@
 """L_sub of eq. 3 over the stages that are still before a request."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.estimates.outlook import Later, Outlook

@@ -1,7 +1,5 @@
 """The load factor, its band, and the order that follows."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

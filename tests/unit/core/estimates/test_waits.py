@@ -1,7 +1,5 @@
 """The distribution of batch waits, from samples, from quantiles, and where nothing is said."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """The linearly weighted window, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.estimates.window import RecentMean, WorkloadVariation, guided

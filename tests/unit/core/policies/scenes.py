@@ -5,8 +5,6 @@ requests and q = 30 ms of 10, so 15 ms, and waits of 20 ms; c says q = 2 ms and 
 sum q = 17, sum d = 70, w = 25, together 112 ms.
 """
 
-from __future__ import annotations
-
 from agents.core.policies import make
 from agents.core.policy import Load, StageFacts, StageState, StageView
 from agents.core.request import Request

@@ -1,7 +1,5 @@
 """Who is let into a batch: every policy on one chain that was worked out by hand (see `scenes`)."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.estimates.outlook import Later, Outlook

@@ -1,7 +1,5 @@
 """The sliding window of Nexus: what is dropped with the request behind it, and what is not."""
 
-from __future__ import annotations
-
 from agents.core.policies import make
 from agents.core.request import Request
 

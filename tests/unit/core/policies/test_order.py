@@ -1,7 +1,5 @@
 """In which order requests enter a batch, and how those leave that never do."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Overload control: who is refused, where, and when."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.batching import Batcher

@@ -4,8 +4,6 @@ Drops or work, on lv with one queue per stage: five seconds at half the capacity
 over; four seconds far above it; requests that come in clumps.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

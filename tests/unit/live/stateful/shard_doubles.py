@@ -1,7 +1,5 @@
 """Two members of one shard on one clock and one pair of logs, all of it in memory."""
 
-from __future__ import annotations
-
 from agents.live.stateful import roles
 from agents.live.stateful.roles import RoleDriver
 from agents.live.states.log_reader import CONTROL, Read

@@ -1,7 +1,5 @@
 """A backup's copy of its shard's state: what it has applied is told at once."""
 
-from __future__ import annotations
-
 from agents.live.stateful.copies import Copies
 from agents.live.states.standby import Applied
 from checkpoint.logs import Logs

@@ -1,7 +1,5 @@
 """What a member does with its reign: how one begins, fails, is overtaken, is given up and ends."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A backup rehearses one whole query on a state made anew; nothing comes of it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """The connection of a reign's writer is there before the reign is."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

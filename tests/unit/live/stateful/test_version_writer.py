@@ -1,7 +1,5 @@
 """A reign's versions on their way to the log: what the loop tells the writer, and when."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 
