@@ -4,27 +4,17 @@ import gzip
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.policies import policies, ratio
 from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
-from benchmarks.policies_workloads import GENERATED, arrivals
 from lineage.metric_names import GATE
 
 
 def test_cells_that_say_nothing_are_left_out():
     assert ratio([(0.02, 0.04), (0.01, 0.0001)]) == pytest.approx(0.5)
     assert ratio([]) == 1.0
-
-
-@pytest.mark.parametrize("trace", GENERATED)
-def test_generated_traces_repeat_and_are_sorted(trace):
-    once, again = arrivals(trace, 60), arrivals(trace, 60)
-    assert np.array_equal(once, again)
-    assert (np.diff(once) >= 0).all()
-    assert not np.array_equal(once, arrivals(trace, 60, seed=1))
 
 
 def test_a_cell_can_be_run():
@@ -46,12 +36,6 @@ def test_every_message_takes_its_own_time():
     assert bound_of(cell) >= bound_of(Cell("tm", "poisson", 10))
     heavy = Cell("tm", "poisson", 10, 1.5)
     assert outcome(replace(heavy, hops=True), "naive", "shared").drop > outcome(heavy, "naive", "shared").drop
-
-
-def test_without_the_reference_its_cases_are_skipped(tmp_path):
-    result = CliRunner().invoke(policies, ["--reference"], env={"SPILLWAY_REFERENCE": str(tmp_path)})
-    assert result.exit_code == 0
-    assert "skipped" in result.stderr
 
 
 def test_the_cases_of_a_reference(tmp_path):

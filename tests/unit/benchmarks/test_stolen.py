@@ -34,9 +34,3 @@ def test_runs_that_lost_much_are_called_incomparable():
         ),
     )
     assert second == TABLES[1]
-
-
-def test_nothing_is_said_of_nothing():
-    assert with_note(TABLES, {"rows": [{"stolen": 0.01}]}) == TABLES
-    assert with_note(TABLES, {"rows": []}) == TABLES
-    assert with_note([], {"stolen": 0.9}) == []
