@@ -5,25 +5,24 @@ counter that was asked N times each number below N is answered once, or a query 
 what was lost.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from agents.live.topics import ensure
-from agents.supervise.registry import Entry, entries
+from agents.supervise.registry import entries
 from lineage import headers
 from lineage.message import PREDICTION, Query
 from lineage.replication import Base
@@ -35,11 +34,6 @@ from tests.torture.heavy_models import KEYS
 from tests.waiting import until
 from topology import topics
 from topology.load import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from types import TracebackType
-    from typing import Self
 
 MODELS = "tests.torture.heavy_models"
 SLO = 600
@@ -75,7 +69,7 @@ class Weight:
 class Flood:
     """So many queries at a rate, each of a size; sends in a thread of its own."""
 
-    def __init__(self, bootstrap: str, pipeline: str, *, count: int, rate: float, size: int) -> None:
+    def __init__(self, bootstrap, pipeline, *, count, rate, size):
         self.ids = [f"q{number}" for number in range(count)]
         self.sent = 0
         self.seconds = 0.0
@@ -96,19 +90,19 @@ class Flood:
         self.began = time.monotonic()
         self._thread.start()
 
-    def finish(self) -> None:
+    def finish(self):
         """Wait until the broker has them all."""
         self._thread.join()
         assert self._producer.flush(_FLUSH_SECONDS) == 0
         self.seconds = time.monotonic() - self.began
         assert not self.error, self.error
 
-    def abandon(self) -> None:
+    def abandon(self):
         """End at once."""
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self):
         for number, request_id in enumerate(self.ids):
             early = self.began + number / self._rate - time.monotonic()
             if early > 0:
@@ -118,9 +112,9 @@ class Flood:
             self._send(number, request_id)
             self.sent = number + 1
 
-    def _send(self, number: int, request_id: str) -> None:
+    def _send(self, number, request_id):
         now = time.time_ns() // 1_000
-        query: dict[str, Any] = {"x": number}
+        query = {"x": number}
         if self._size:
             start = number % _NOISE
             query["pad"] = self._noise[start : start + self._size]
@@ -132,7 +126,7 @@ class Flood:
         )
         self._producer.poll(0)
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, error, message):
         if error is not None:
             self.error = f"{message.key()}: {error}"
 
@@ -140,10 +134,10 @@ class Flood:
 class Watch:
     """Reads the outcomes, and who reigns, as they come."""
 
-    def __init__(self, bootstrap: str, pipeline: str, stateful: Iterable[str]) -> None:
-        self.answers: list[Answered] = []
+    def __init__(self, bootstrap, pipeline, stateful):
+        self.answers = []
         self.newest = 0.0  # when the last one came
-        self.claimants: dict[str, str] = {}
+        self.claimants = {}
         self._versions = {topics.versions(pipeline, stage): stage for stage in stateful}
         self._egress = topics.egress(pipeline)
         self._consumer = Consumer(
@@ -155,12 +149,12 @@ class Watch:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self):
         """Stop reading."""
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self):
         decoder = Decoder()
         while not self._stop.is_set():
             for message in self._consumer.consume(1_000, 0.1):
@@ -181,7 +175,7 @@ class Watch:
 class Heavy:
     """One pipeline under a flood, from its start to its judgement. A context manager."""
 
-    def __init__(self, bootstrap: str, name: str, stages: list[dict[str, Any]], folder: Path, **more: Any) -> None:
+    def __init__(self, bootstrap, name, stages, folder, **more):
         """`more`: of the pipeline's file."""
         self.bootstrap, self.name, self.folder = bootstrap, name, folder
         self.path = folder / "pipeline.yaml"
@@ -189,11 +183,11 @@ class Heavy:
         spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, "policy": "naive", "stages": stages, **more}
         self.path.write_text(yaml.safe_dump(spec, sort_keys=False))
         self.pipeline = load(self.path)
-        self.killed: list[str] = []
-        self.peaks: dict[str, float] = {}
+        self.killed = []
+        self.peaks = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         ensure(ClientSettings(bootstrap=self.bootstrap), topics.topic_plan(self.pipeline.spec))
         stateful = [stage for stage, _ in self.pipeline.spec.places]
         self._watch = Watch(self.bootstrap, self.name, stateful)
@@ -201,27 +195,25 @@ class Heavy:
         self.served = self._stack.enter_context(serving(self.path, self.name, self.bootstrap, self.folder, cwd=ROOT))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self._stack.close()
 
-    def flood(self, *, rate: float, seconds: float, size: int = 0) -> Flood:
+    def flood(self, *, rate, seconds, size=0):
         """Begin to send."""
         flood = Flood(self.bootstrap, self.name, count=round(rate * seconds), rate=rate, size=size)
         self._stack.callback(flood.abandon)
         return flood
 
-    def entries(self) -> list[Entry]:
+    def entries(self):
         """The processes that are alive."""
         return [entry for entry in entries(self.served.run_dir, self.name) if entry.alive()]
 
-    def primary(self, stage: str) -> str:
+    def primary(self, stage):
         """The name of the process that reigns over a stage."""
         until(lambda: stage in self._watch.claimants, 60, f"somebody reigns over {stage}")
         return self._watch.claimants[stage].rpartition("@")[0].removeprefix(f"{self.name}.")
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         """SIGKILL."""
         found = [entry for entry in self.entries() if entry.name == name]
         assert found, f"{name} is not there to be killed"
@@ -229,11 +221,11 @@ class Heavy:
         os.kill(found[0].pid, signal.SIGKILL)
         self.killed.append(name)
 
-    def is_back(self, name: str) -> None:
+    def is_back(self, name):
         """Wait until a process is there that was killed."""
         until(lambda: any(e.name == name and e.ready for e in self.entries()), 60, f"{name} is back")
 
-    def note_memory(self) -> None:
+    def note_memory(self):
         """Note the most that each process has had so far; of one that is killed it is not known afterwards."""
         for entry in self.entries():
             try:
@@ -241,7 +233,7 @@ class Heavy:
             except OSError:  # it has ended since
                 continue
 
-    def judged(self, flood: Flood, seconds: float, right: Callable[[list[Answered]], list[str]], busy: float) -> Weight:
+    def judged(self, flood, seconds, right, busy):
         """Wait for all outcomes, so long at most, and judge them."""
         flood.finish()
         problems = []
@@ -263,7 +255,7 @@ class Heavy:
         return Weight(len(flood.ids), flood.seconds, drained, problems, self.peaks, self.killed, loads)
 
 
-def peak(pid: int) -> float:
+def peak(pid):
     """The most resident memory that a process has had, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -271,7 +263,7 @@ def peak(pid: int) -> float:
     raise OSError(f"process {pid} has no memory")
 
 
-def once_each(sent: Iterable[str], answers: Collection[Answered]) -> list[str]:
+def once_each(sent, answers):
     """Each query has one outcome, and that is a prediction."""
     wanted, times = set(sent), Counter(answer.request_id for answer in answers)
     found = {
@@ -286,9 +278,9 @@ def once_each(sent: Iterable[str], answers: Collection[Answered]) -> list[str]:
     ]
 
 
-def counted(answers: Iterable[Answered]) -> list[str]:
+def counted(answers):
     """Each counter that answered has said each number once."""
-    said: defaultdict[str, list[int]] = defaultdict(list)
+    said = defaultdict(list)
     for answer in answers:
         if "of_all" in answer.told:
             said["the total"].append(answer.told["of_all"])
@@ -301,5 +293,5 @@ def counted(answers: Iterable[Answered]) -> list[str]:
     ]
 
 
-def _numbers(outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(outputs):
     return {name: value for name, value in outputs.items() if isinstance(value, int)}

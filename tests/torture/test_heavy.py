@@ -3,25 +3,17 @@
 Each run of 40 s of sending takes minutes, and what it measured is appended to `build/heavy.jsonl`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.torture.heavy import Heavy, counted
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.torture.heavy import Flood, Weight
 
 pytestmark = pytest.mark.torture
 
@@ -30,15 +22,15 @@ SECONDS = 40.0
 DRAIN_SECONDS = 300.0
 MOST_MIB = 300.0  # of the process in which parts wait
 
-BRANCHES: list[dict[str, Any]] = [{"name": "left", "model": "Branch"}, {"name": "right", "model": "Branch"}]
-JOINS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+BRANCHES = [{"name": "left", "model": "Branch"}, {"name": "right", "model": "Branch"}]
+JOINS = {
     "stateless": ([{"name": "close", "model": "Meet", "after": ["left", "right"]}], {}, "close.0"),
     "stateful": (
         [{"name": "close", "model": "MeetAndCount", "after": ["left", "right"], "state": "shared"}], {}, "close.0"
     ),
     "gate": ([], {"sinks": "all"}, "gate.0"),
 }  # fmt: skip
-CHAIN: list[dict[str, Any]] = [
+CHAIN = [
     {"name": "front", "model": "Front"},
     {"name": "count", "model": "Count", "after": ["front"], "state": "keyed"},
     {"name": "total", "model": "Total", "after": ["count"], "state": "shared"},
@@ -46,12 +38,12 @@ CHAIN: list[dict[str, Any]] = [
 ]
 
 
-def _reach(flood: Flood, share: float) -> None:
+def _reach(flood, share):
     """Wait until so much of what is sent has been."""
     until(lambda: flood.sent >= share * len(flood.ids), SECONDS, f"{share:.0%} are sent")
 
 
-def _run(run: Heavy, *, rate: float, size: int, strike: Callable[[Flood], None], case: str) -> Weight:
+def _run(run, *, rate, size, strike, case):
     busy = os.getloadavg()[0]
     flood = run.flood(rate=rate, seconds=SECONDS, size=size)
     strike(flood)
@@ -63,12 +55,10 @@ def _run(run: Heavy, *, rate: float, size: int, strike: Callable[[Flood], None],
 
 
 @pytest.mark.parametrize("join", JOINS)
-def test_a_branch_that_is_away_costs_time_and_neither_answers_nor_memory(
-    broker: str, unique_name: str, tmp_path: Path, join: str
-) -> None:
+def test_a_branch_that_is_away_costs_time_and_neither_answers_nor_memory(broker, unique_name, tmp_path, join):
     behind, more, holder = JOINS[join]
 
-    def strike(flood: Flood) -> None:
+    def strike(flood):
         for share, name in ((0.2, "left.0"), (0.6, "right.0")):
             _reach(flood, share)
             run.kill(name)
@@ -82,12 +72,10 @@ def test_a_branch_that_is_away_costs_time_and_neither_answers_nor_memory(
 
 
 @pytest.mark.parametrize("more", [0, 12])
-def test_a_backlog_of_a_hundred_thousand_outlives_its_primaries(
-    broker: str, unique_name: str, tmp_path: Path, more: int
-) -> None:
+def test_a_backlog_of_a_hundred_thousand_outlives_its_primaries(broker, unique_name, tmp_path, more):
     rng = Random(more)
 
-    def strike(flood: Flood) -> None:
+    def strike(flood):
         _reach(flood, 0.5)
         run.kill(run.primary("total"))
         for _ in range(more):

@@ -1,15 +1,10 @@
 """A predecessor's messages, made up: with the repetitions that its restarts cause."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agents.core.request import Delivery
 from lineage.hops import Hop
-
-if TYPE_CHECKING:
-    from random import Random
 
 NOW = 1_000.0
 
@@ -20,13 +15,13 @@ class Record:
     hop: Hop
     body: Any
 
-    def delivery(self, offset: int) -> Delivery:
+    def delivery(self, offset):
         return Delivery(self.request_id, 0, offset, NOW, NOW + 1e6, self.hop.stage, self.hop, {}, (), NOW, self.body)
 
 
-def messages(random: Random, stage: str, requests: int) -> list[Record]:
+def messages(random, stage, requests):
     """It repeats what it had not committed."""
-    made: list[Record] = []
+    made = []
     committed = 0
     for number in range(requests):
         if random.random() < 0.3:

@@ -5,19 +5,9 @@ The stages here know nothing but `Graph`: they send results along the edges that
 sender that it expects, whatever it is that it hears first.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from topology.reading.fields import read_fields
 from topology.rules.structure import check_structure
 from topology.spec import JoinSpec
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from topology.routing import Graph
-    from topology.spec import PipelineSpec
 
 GATE = None
 
@@ -26,7 +16,7 @@ class BrokenRuleError(Exception):
     """A join heard something twice, too much, or not enough."""
 
 
-def random_pipeline(random: Random) -> PipelineSpec:
+def random_pipeline(random):
     """A pipeline that passes every check, with as many choosers as it can have."""
     stages = []
     if random.random() < 0.5:
@@ -50,13 +40,13 @@ def random_pipeline(random: Random) -> PipelineSpec:
     return spec
 
 
-def _add(stages: list[dict], after: list[str]) -> str:
+def _add(stages, after):
     name = f"s{len(stages)}"
     stages.append({"name": name, "model": "m:M", "after": sorted(after)})
     return name
 
 
-def _tangle(random: Random, stages: list[dict]) -> None:
+def _tangle(random, stages):
     """Edges between any stages."""
     for _ in range(random.randint(1, 8)):
         known = [stage["name"] for stage in stages]
@@ -66,7 +56,7 @@ def _tangle(random: Random, stages: list[dict]) -> None:
         _add(stages, random.sample(known, count))
 
 
-def _series(random: Random, stages: list[dict], after: tuple[str, ...] = (), depth: int = 0) -> list[str]:
+def _series(random, stages, after=(), depth=0):
     """Branches that fork and meet again, some within others; returns their ends."""
     ends = list(after)
     for _ in range(random.randint(1 if depth else 2, 3 - depth)):
@@ -78,7 +68,7 @@ def _series(random: Random, stages: list[dict], after: tuple[str, ...] = (), dep
     return ends
 
 
-def accepted(raw: dict) -> PipelineSpec | None:
+def accepted(raw):
     problems = []
     fields = read_fields(raw, problems)
     check_structure(fields, problems)
@@ -88,16 +78,14 @@ def accepted(raw: dict) -> PipelineSpec | None:
 class Meeting:
     """A join, or the gate."""
 
-    def __init__(self, mode: str, on_loss: str) -> None:
+    def __init__(self, mode, on_loss):
         self.mode, self.on_loss = mode, on_loss
-        self.expected: tuple[str, ...] | None = None
-        self.heard: dict[str, bool] = {}  # sender -> whether it was a result
-        self.path: dict[str, tuple[str, ...]] = {}
-        self.verdict: str | None = None
+        self.expected = None
+        self.heard = {}  # sender -> whether it was a result
+        self.path = {}
+        self.verdict = None
 
-    def hear(
-        self, place: str, senders: tuple[str, ...], expected: tuple[str, ...], path: dict, *, result: bool
-    ) -> bool:
+    def hear(self, place, senders, expected, path, *, result):
         """Returns whether this decided."""
         if self.expected is None:
             self.expected = expected
@@ -115,7 +103,7 @@ class Meeting:
             return self.verdict is not None
         return False
 
-    def _decide(self) -> str | None:
+    def _decide(self):
         complete = len(self.heard) == len(self.expected or ())
         result, loss = any(self.heard.values()), not all(self.heard.values())
         if self.mode == "any":
@@ -127,21 +115,21 @@ class Meeting:
         return "go" if result else "lost"
 
 
-def run(spec: PipelineSpec, graph: Graph, random: Random, losing: float) -> str:
+def run(spec, graph, random, losing):
     """Send one request through; returns its outcome. Raises BrokenRuleError."""
-    meetings: dict[str | None, Meeting] = {GATE: Meeting(spec.sinks or "any", "drop")}
+    meetings = {GATE: Meeting(spec.sinks or "any", "drop")}
     for stage in spec.stages:
         if graph.is_join(stage.name):
             join = stage.join or JoinSpec()
             meetings[stage.name] = Meeting(join.mode, join.on_loss)
-    ran: set[str] = set()
+    ran = set()
     # (to whom, from whom or for whom, whether it is a result, the choices)
-    under_way: list[tuple[str | None, tuple[str, ...], bool, dict]] = []
+    under_way = []
 
-    def lose(name: str, path: dict) -> None:
+    def lose(name, path):
         under_way.extend((target, lost, False, path) for target, lost in graph.losses(name, path))
 
-    def execute(name: str, path: dict) -> None:
+    def execute(name, path):
         if name in ran:
             raise BrokenRuleError(f"{name} runs twice")
         ran.add(name)

@@ -1,10 +1,7 @@
 """Whom a join hears from and who bears a loss; and that the two always fit."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,11 +13,8 @@ from topology.spec import PipelineSpec, StageSpec
 
 from .requests import BrokenRuleError, accepted, random_pipeline, run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-def pipeline(*edges: str, choosers: str = "") -> PipelineSpec:
+def pipeline(*edges, choosers=""):
     """`pipeline("a", "b:a", "c:a", "d:bc", choosers="a")`: stages of one letter, each with its predecessors."""
     return PipelineSpec(
         name="p",
@@ -172,7 +166,7 @@ def test_the_pipelines_at_random_have_what_is_hard():
     assert min(found.values()) >= 20, found
 
 
-def _before(graph: Graph, first: str, second: str) -> bool:
+def _before(graph, first, second):
     behind = set(graph.successors[first])
     for name in graph.order:
         if name in behind:
@@ -262,7 +256,7 @@ class _TheGateForgetsChoices(Graph):
     ],
     ids=lambda kind: kind.__name__,
 )
-def test_the_rule_fails_where_routing_is_broken(broken: Callable[[PipelineSpec], Graph]):
+def test_the_rule_fails_where_routing_is_broken(broken):
     specs = (random_pipeline(random.Random(seed)) for seed in range(500))
     assert any(_breaks(spec, broken(spec), random.Random(seed)) for spec in specs for seed in range(4))
 
@@ -283,7 +277,7 @@ def test_the_rule_needs_the_check_of_choices(edges, choosers):
     assert any(_breaks(spec, Graph(spec), random.Random(seed)) for seed in range(1_000))
 
 
-def _breaks(spec: PipelineSpec, graph: Graph, chance: random.Random) -> bool:
+def _breaks(spec, graph, chance):
     try:
         run(spec, graph, chance, 0.2)
     except BrokenRuleError:
