@@ -47,7 +47,6 @@ def embedded_broker(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def broker(embedded_broker):
-    """The bootstrap address of the session's Kafka."""
     return embedded_broker.bootstrap
 
 

@@ -26,7 +26,6 @@ class FencedBroker:
 
     @property
     def bootstrap(self):
-        """Where clients start."""
         return self.broker.bootstrap
 
     def fence(self, meanwhile=lambda: None):
@@ -58,7 +57,6 @@ class FencedBroker:
 
 @contextmanager
 def fenced_broker(folder):
-    """Start one that is not fenced yet."""
     port = free_port()
     controller = free_port(but_not=port)
     with Throttle(controller) as link:

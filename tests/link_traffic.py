@@ -23,7 +23,6 @@ class Flow:
         return max(start + (size / self.rate if self.rate else 0.0), read_at + self.delay)
 
     def passed(self, now: float, read_at: float, size: int) -> None:
-        """Note that they have passed."""
         self._free = max(self._free, read_at) + (size / self.rate if self.rate else 0.0)
 
 

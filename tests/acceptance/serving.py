@@ -25,8 +25,6 @@ STOP_SECONDS = 60.0
 
 
 class Served:
-    """One `spillway serve` process."""
-
     def __init__(self, process, run_dir, pipeline, output):
         self.process = process
         self.run_dir = run_dir
@@ -41,7 +39,6 @@ class Served:
         return None
 
     def kill(self, stage):
-        """SIGKILL the stage's process; returns its pid."""
         entry = self.entry(stage)
         assert entry is not None, f"{stage} is not there to be killed"
         os.kill(entry.pid, signal.SIGKILL)

@@ -16,7 +16,6 @@ from .gate_bench import GateBench
 
 
 def make_topics(bootstrap, partitions, **config):
-    """Create topics and wait until they are there."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
     for future in admin.create_topics(wanted).values():
@@ -24,7 +23,6 @@ def make_topics(bootstrap, partitions, **config):
 
 
 def echo(query, _headers):
-    """Answer with what was asked."""
     timing = StageTiming("echo", 0.001, 0.002, 0.01, 2, "Echo", "1")
     return [Outcome(PREDICTION, dict(query.inputs), stage="echo", timings=[timing])]
 

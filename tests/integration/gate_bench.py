@@ -41,8 +41,6 @@ sys.exit(code)
 
 
 class GateBench:
-    """One pipeline in a test."""
-
     def __init__(self, broker, name, folder, stages, sinks=""):
         self.file = folder / "pipeline.yaml"
         self.file.write_text(f"name: {name}\nslo: 1s\npartitions: {PARTITIONS}\n{sinks}\nstages:\n{stages}\n")
@@ -62,7 +60,6 @@ class GateBench:
         self.producer = Producer({**self.settings.confluent(), **steady})
 
     def report(self, request_id, partition, sequence, committed=0, stage="a", outcome=None, **changes):
-        """A stage's report to the gate."""
         now = int(time.time() * 1e6)
         fields = {
             "request_id": request_id,
@@ -91,7 +88,6 @@ class GateBench:
         return self.folder / f"gate-{number}.log"
 
     def said(self, process):
-        """What a gate has logged, or printed, so far."""
         return self._log(self.gates.index(process)).read_text()
 
     def released(self, topic=topics.egress):

@@ -101,8 +101,6 @@ def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
 
 
 class Told:
-    """Obituaries as they come."""
-
     def __init__(self):
         self.dead = []
 

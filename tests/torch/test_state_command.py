@@ -82,8 +82,6 @@ def ask(pipeline, capsys):
 
 @pytest.fixture
 def facts(ask):
-    """The same with --json: what it printed, read."""
-
     def called(command, *arguments):
         code, out, err = ask(command, *arguments, "--json")
         assert code == 0, err
@@ -161,7 +159,6 @@ def test_differences_are_counted_by_entry_and_by_key(ask, facts, learn, track):
 
 
 def newest_state(facts, tmp_path, stage, *options):
-    """What the newest durable version is, through an export."""
     from agents.live.operator.files import read_file
 
     file = tmp_path / f"newest-{len(list(tmp_path.iterdir()))}.safetensors"

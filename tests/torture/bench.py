@@ -47,8 +47,6 @@ _TRICKLE = 20.0  # queries a second after the backlog's, of about 200 that are d
 
 @dataclass
 class Verdict:
-    """What became of a run."""
-
     problems: list[str]
     longest_gap: float = 0.0  # seconds without an outcome, from the fault on
     slowest: float = 0.0  # seconds from a query's sending to its outcome
@@ -107,7 +105,6 @@ class Run:
         return self
 
     def serve(self):
-        """Start the processes."""
         self.served = self._stack.enter_context(
             serving(self.path, self.name, self.bootstrap, self.folder, "--plan-period", "0.5", *self._options, cwd=ROOT)
         )
@@ -137,14 +134,12 @@ class Run:
             future.result(ANSWER_SECONDS)
 
     def load(self, count=300, rate=100.0):
-        """Begin to send queries."""
         burst = round(BACKLOG_SECONDS * BATCH / SLOW) if self.backlog else 0
         rate = _TRICKLE if self.backlog else rate
         self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count, burst=burst)
         return self._load
 
     def judged(self):
-        """Wait for all answers, let the pipeline drain, and judge."""
         assert self._load is not None
         accepted = self._load.enough()
         problems = []
@@ -179,7 +174,6 @@ class Run:
         return entries(self.served.run_dir, self.name)
 
     def process(self, label):
-        """A live process by its name."""
         found = [entry for entry in self.entries() if entry.name == label and entry.alive()]
         assert found, f"{label} is not there; there are {[entry.name for entry in self.entries()]}"
         return found[0]
@@ -208,13 +202,11 @@ class Run:
         return self.base(stage).claimant.rpartition("@")[0].removeprefix(f"{self.name}.")
 
     def backup(self, stage):
-        """The name of another one."""
         primary = self.primary(stage)
         return next(f"{stage}.0.{member}" for member in range(2) if f"{stage}.0.{member}" != primary)
 
     @property
     def stateful(self):
-        """The stages that have states, in order."""
         return [stage for stage, _ in self.pipeline.spec.places]
 
     def sent(self, stage):
@@ -223,24 +215,19 @@ class Run:
         return len(self.recorder.recording.topics[topics.outcomes(self.name)])
 
     def until(self, condition, what, seconds=60.0):
-        """Wait for a condition."""
         until(condition, seconds, what)
 
     def count(self):
-        """How many outcomes have left."""
         self._answers.update(record.key for record in self._news(topics.egress(self.name)))
         return len(self._answers)
 
     def answered(self, count, seconds=60.0):
-        """Wait until so many outcomes have left."""
         until(lambda: self.count() >= count, seconds, f"{count} outcomes of {self.name}, where {self.count()} are out")
 
     def go_on(self, count=40, seconds=60.0):
-        """Wait for so many more outcomes."""
         self.answered(self.count() + count, seconds)
 
     def reigns_anew(self, stage, than, seconds=60.0):
-        """Wait for a newer reign."""
         until(lambda: self.base(stage).epoch > than, seconds, f"a reign over {stage} after epoch {than}")
 
     # What is done to it ----------------------------------------------------------------------------------------
@@ -282,7 +269,6 @@ class Run:
         until(lambda: not psutil.pid_exists(of), seconds, f"{label} comes by its crash point")
 
     def kill(self, *labels):
-        """SIGKILL."""
         return self.signal(*labels)
 
     # Inside ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ def slow_bench(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def three_nodes(tmp_path_factory):
-    """A cluster of three."""
     folder = tmp_path_factory.mktemp("nodes")
     with EmbeddedCluster(folder, nodes=3, cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as cluster:
         yield ClusterBench(cluster)

@@ -22,8 +22,6 @@ _HELD_SECONDS = 310.0
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong."""
-
     row: str  # of the table of failures
     shape: str
     strike: Callable[[Run, Random], None]
@@ -54,7 +52,6 @@ def over(run, stage, *, by):
 
 
 def primary_dies(run, rng):
-    """A primary, at any moment."""
     begin(run, rng)
     stage = rng.choice(run.stateful)
     over(run, stage, by=lambda: run.kill(run.primary(stage)))
@@ -76,7 +73,6 @@ def backup_dies(run, rng):
 
 
 def gate_dies(run, rng):
-    """The gate."""
     begin(run, rng)
     run.kill("gate.0")
     run.go_on()
@@ -171,7 +167,6 @@ def primary_dozes(run, rng):
 
 
 def neighbours_die(run, rng):
-    """Two adjacent primaries at once."""
     begin(run, rng)
     epochs = {stage: run.base(stage).epoch for stage in run.stateful}
     run.kill(*(run.primary(stage) for stage in run.stateful))
@@ -180,14 +175,12 @@ def neighbours_die(run, rng):
 
 
 def shard_dies(run, rng):
-    """All members of one stage at once."""
     begin(run, rng)
     stage = rng.choice(run.stateful)
     over(run, stage, by=lambda: run.kill(f"{stage}.0.0", f"{stage}.0.1"))
 
 
 def all_die(run, rng):
-    """Every process of the pipeline but its supervisor."""
     begin(run, rng)
     epochs = {stage: run.base(stage).epoch for stage in run.stateful}
     run.kill(*(entry.name for entry in run.entries() if entry.alive()))

@@ -46,8 +46,6 @@ _NOISE = 100_000
 
 @dataclass(frozen=True)
 class Answered:
-    """One outcome, as far as it is looked at."""
-
     request_id: str
     kind: str
     told: Mapping[str, Any]  # the numbers of its outputs; of a loss the reason
@@ -55,8 +53,6 @@ class Answered:
 
 @dataclass
 class Weight:
-    """What a run has come to."""
-
     queries: int
     sent_in: float  # seconds
     drained_in: float  # from the first query's sending to the last outcome
@@ -91,14 +87,12 @@ class Flood:
         self._thread.start()
 
     def finish(self):
-        """Wait until the broker has them all."""
         self._thread.join()
         assert self._producer.flush(_FLUSH_SECONDS) == 0
         self.seconds = time.monotonic() - self.began
         assert not self.error, self.error
 
     def abandon(self):
-        """End at once."""
         self._stop.set()
         self._thread.join()
 
@@ -150,7 +144,6 @@ class Watch:
         self._thread.start()
 
     def close(self):
-        """Stop reading."""
         self._stop.set()
         self._thread.join()
 
@@ -199,22 +192,18 @@ class Heavy:
         self._stack.close()
 
     def flood(self, *, rate, seconds, size=0):
-        """Begin to send."""
         flood = Flood(self.bootstrap, self.name, count=round(rate * seconds), rate=rate, size=size)
         self._stack.callback(flood.abandon)
         return flood
 
     def entries(self):
-        """The processes that are alive."""
         return [entry for entry in entries(self.served.run_dir, self.name) if entry.alive()]
 
     def primary(self, stage):
-        """The name of the process that reigns over a stage."""
         until(lambda: stage in self._watch.claimants, 60, f"somebody reigns over {stage}")
         return self._watch.claimants[stage].rpartition("@")[0].removeprefix(f"{self.name}.")
 
     def kill(self, name):
-        """SIGKILL."""
         found = [entry for entry in self.entries() if entry.name == name]
         assert found, f"{name} is not there to be killed"
         self.note_memory()
@@ -222,7 +211,6 @@ class Heavy:
         self.killed.append(name)
 
     def is_back(self, name):
-        """Wait until a process is there that was killed."""
         until(lambda: any(e.name == name and e.ready for e in self.entries()), 60, f"{name} is back")
 
     def note_memory(self):

@@ -8,22 +8,16 @@ KEYS = 97
 
 
 class Branch:
-    """Stateless: passes a query on with all that it carries."""
-
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         return [{"x": query["x"], "pad": query["pad"]} for query in batch]
 
 
 class Front:
-    """Stateless: passes on the number alone."""
-
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         return [{"x": query["x"]} for query in batch]
 
 
 class Back:
-    """Stateless: passes on what the counters have said."""
-
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         return [{name: query[name] for name in ("x", "of_key", "of_all")} for query in batch]
 
@@ -53,8 +47,6 @@ class Count:
 
 
 class Total:
-    """Shared: which of all queries each is."""
-
     def initialize(self) -> dict[str, Any]:
         return {"asked": np.zeros(1, np.int64)}
 
@@ -75,8 +67,6 @@ class Meet:
 
 
 class MeetAndCount(Total):
-    """The same with a state."""
-
     def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
         asked = int(state["asked"][0])
         return [{**_met(query), "of_all": asked + at} for at, query in enumerate(batch)]

@@ -56,7 +56,6 @@ class Load:
         return self.accepted
 
     def abandon(self) -> None:
-        """End at once, whatever is still to be sent."""
         self.count = 0
         self._more.clear()
 

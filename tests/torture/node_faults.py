@@ -20,7 +20,6 @@ _DOWN_SECONDS = 20.0
 
 
 def nodes_of(run):
-    """The cluster of a run that has one."""
     assert isinstance(run.bench, ClusterBench)
     return run.bench
 

@@ -40,8 +40,6 @@ _GOES_ON = 50  # outcomes, after which what has come late is through
 
 @dataclass(frozen=True)
 class Loss:
-    """One node's loss, and what it cost."""
-
     kind: str
     role: str
     node: int

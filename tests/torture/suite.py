@@ -122,8 +122,6 @@ _SEEDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run."""
-
     fault: str
     seed: int
 
@@ -131,7 +129,6 @@ class Case:
         return f"{self.fault}-{self.seed}"
 
     def run(self, bench, name, folder):
-        """Serve, strike, judge."""
         fault = FAULTS[self.fault]
         rng = Random(f"{self.fault}/{self.seed}")
         if isinstance(bench, ClusterBench):

@@ -37,7 +37,6 @@ def damage(bootstrap, recording, rng, *, tombstone):
 
 
 def reigns(recording):
-    """How the reigns over the shard have begun."""
     log = recording.of(topics.versions(recording.pipeline.spec.name, "a"), 0)
     decoder, records = ReplicationDecoder(), []
     for record in log:
@@ -60,7 +59,6 @@ def flip(bootstrap, recording, topic, beginning, rng):
 
 
 def spillway(*arguments):
-    """The command's end."""
     return subprocess.run(
         [SPILLWAY, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )

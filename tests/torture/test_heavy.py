@@ -39,7 +39,6 @@ CHAIN = [
 
 
 def _reach(flood, share):
-    """Wait until so much of what is sent has been."""
     until(lambda: flood.sent >= share * len(flood.ids), SECONDS, f"{share:.0%} are sent")
 
 

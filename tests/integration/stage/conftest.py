@@ -105,7 +105,6 @@ class Stage:
         return self._spawn([str(Path(__file__).with_name("run_stage.py")), json.dumps(told)], log)
 
     def gate(self) -> subprocess.Popen[bytes]:
-        """Start the gate, as `spillway serve` does."""
         command = ["-P", "-m", "agents.cli.main", "serve", str(self.file), "--gate"]
         command += ["--bootstrap", self.bootstrap, "--run-dir", str(self.folder / "run")]
         return self._spawn(command, (self.folder / "gate.log").open("ab"))
@@ -160,7 +159,6 @@ class Stage:
     # -- what comes out -----------------------------------------------------------------------------------------------
 
     def reader(self, topic: str):
-        """Read a topic of the pipeline from its beginning."""
         reader = Reader(self.bootstrap, f"{self.name}.{topic}")
         self.readers.append(reader.consumer)
         return reader
@@ -203,8 +201,6 @@ class Stage:
 
 
 class Reader:
-    """Gathers the messages of one topic."""
-
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
         partitions = self.consumer.list_topics(topic, 10).topics[topic].partitions
@@ -217,7 +213,6 @@ class Reader:
         self.messages += [message for message in got if message.error() is None]
 
     def wait(self, count: int, seconds: float = 120.0) -> list[Any]:
-        """Wait until there are so many messages."""
         bound = waiting.Bound(seconds)
         while len(self.messages) < count:
             assert not bound.over, f"{len(self.messages)} of {count} messages came"
@@ -235,7 +230,6 @@ class Reader:
         return self.messages
 
     def outcomes(self) -> list[tuple[Any, Any]]:
-        """Decode: (headers, outcome) of each message."""
         decoder = codec.Decoder()
         return [(headers.decode(message.headers()), decoder.outcome(message.value())) for message in self.messages]
 

@@ -161,7 +161,6 @@ class States:
         assert self.producer.flush(90) == 0
 
     def await_all(self, seconds: float = 120.0) -> None:
-        """Wait until every query has an outcome."""
         until(lambda: len(self.outcomes) >= len(self.sent), seconds, self._missing)
 
     def _missing(self) -> str:

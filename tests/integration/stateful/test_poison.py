@@ -51,7 +51,6 @@ def judge(pipeline, poison, random=()):
 
 
 def reigns(pipeline, stage="learn"):
-    """How many reigns there were."""
     logs = [pipeline.log(f"{stage}.0.{member}") for member in (0, 1)]
     return sum(len(re.findall(r"primary of epoch \d+", log)) for log in logs)
 

@@ -17,12 +17,10 @@ stages:
 
 @pytest.fixture
 def count(states):
-    """The counting stage in a mode."""
     return lambda mode="nspb": states(COUNT.format(mode=mode))
 
 
 def counts_of(pipeline):
-    """The counts that were told, by key, in order."""
     told = {}
     for outcome in pipeline.outcomes.values():
         told.setdefault(outcome.outputs["x"] % 7, []).append(outcome.outputs["before"])

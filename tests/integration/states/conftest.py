@@ -46,7 +46,6 @@ class Told:
         return [call for call in self.calls if call[0] == kind]
 
     def until(self, condition, seconds=90.0):
-        """Deliver what is posted until a condition holds."""
         bound = Bound(seconds)
         while not condition():
             assert self.error is None, self.error
@@ -56,8 +55,6 @@ class Told:
 
 
 class Bench:
-    """A pipeline's topics for one stateful stage."""
-
     def __init__(self, bootstrap, pipeline, shards=1):
         self.settings = ClientSettings(bootstrap=bootstrap)
         self.pipeline = pipeline
@@ -70,12 +67,10 @@ class Bench:
         self.closing = []
 
     def keep(self, what):
-        """Close something with the test."""
         self.closing.append(what)
         return what
 
     def records(self, kind, partition=0):
-        """All records of the stage's state or versions topic."""
         consumer = Consumer(
             {"bootstrap.servers": self.settings.bootstrap, "group.id": "look", "enable.partition.eof": True}
         )
@@ -106,6 +101,5 @@ def bench(broker, unique_name):
 
 @pytest.fixture
 def own_broker(tmp_path):
-    """A broker that the test may restart."""
     with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as running:
         yield running

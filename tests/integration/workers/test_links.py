@@ -17,8 +17,6 @@ MODELS = "tests.integration.workers.models"
 
 
 class Heard:
-    """A listener that keeps what it hears."""
-
     def __init__(self):
         self.events = queue.SimpleQueue()
 

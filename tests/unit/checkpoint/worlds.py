@@ -36,8 +36,6 @@ CHANCES = {
 
 
 class World:
-    """One run."""
-
     def __init__(
         self,
         seed,

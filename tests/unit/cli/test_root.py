@@ -11,8 +11,6 @@ from lineage.errors import BrokerError, SpecError
 
 
 def stub(monkeypatch, action):
-    """Make `spillway status` do something else."""
-
     @click.command()
     def status():
         return action()

@@ -32,7 +32,6 @@ def delivery(request_id: str, offset: int, sender: str = "", *, sequence: int | 
 
 
 def stage_core(shape: str, stage: str, *, batch: int = 1, policy: str = "naive", instances: int = 1, **options: Any):
-    """A core with one partition assigned at offset 0."""
     batcher = Batcher(make(policy, StageView(stage=stage, instances=instances)), batch, 0.0, instances)
     core = StageCore(SHAPES[shape].graph(), stage, batcher, rule=SHAPES[shape].rules.get(stage), **options)
     core.assign(0, 0)
@@ -47,5 +46,4 @@ def finish(core: StageCore, *destinations: str | None, now: float = NOW):
 
 
 def shown(emits):
-    """What emits say, shortly."""
     return [(emit.kind.value, emit.destination, emit.request_id, emit.lost) for emit in emits]

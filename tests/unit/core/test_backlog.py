@@ -48,8 +48,6 @@ class Version:
 
 @dataclass
 class Member:
-    """What a member has read."""
-
     log: list[Delivery]
     tail: InputTail = field(init=False)
     at: int = 0  # of the log, where its consumer is

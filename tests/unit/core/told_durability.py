@@ -10,8 +10,6 @@ OTHER = Mark("t", 0, Version(1, 1))
 
 
 class Known:
-    """Durability as it is told."""
-
     def __init__(self):
         self.alive, self.gone, self.asked = set(), set(), 0
 

@@ -12,7 +12,6 @@ from topology.load import parse
 
 
 def written(edges, choosers=(), sinks=None, states=()):
-    """A pipeline file of these stages."""
     lines = ["name: p", "slo: 1.0", "partitions: 3", *([f"sinks: {sinks}"] if sinks else []), "stages:"]
     for name, before in edges.items():
         lines += [f"  - name: {name}", "    model: m:M", f"    after: [{', '.join(before)}]"]

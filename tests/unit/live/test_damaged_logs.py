@@ -131,7 +131,6 @@ def test_no_bit_of_a_claim_makes_another_winner():
 
 
 def damaged_at(at, history=HISTORY):
-    """The log with a bit of one record changed."""
     log = log_of(history)
     key, value = log[at]
     return [*log[:at], (key, flipped(value, 4 * len(value))), *log[at + 1 :]]

@@ -96,8 +96,6 @@ def read(taken):
 
 
 class Writer:
-    """Aborts as often as it is told to."""
-
     def __init__(self):
         self.aborts, self.released = 0, 0
 
@@ -121,8 +119,6 @@ class Memory:
 
 
 class Reader:
-    """Reads when it is told to."""
-
     def __init__(self):
         self.free, self.error = threading.Event(), None
 

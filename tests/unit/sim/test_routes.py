@@ -40,8 +40,6 @@ def ends(result):
 
 
 class DropsSecond(Fifo):
-    """Drops every second request that wants to enter."""
-
     __slots__ = ("seen",)
 
     def __init__(self, view):

@@ -47,7 +47,6 @@ def _add(stages, after):
 
 
 def _tangle(random, stages):
-    """Edges between any stages."""
     for _ in range(random.randint(1, 8)):
         known = [stage["name"] for stage in stages]
         count = min(len(known), random.choice((0, 1, 1, 1, 1, 2, 2, 3)))
@@ -76,8 +75,6 @@ def accepted(raw):
 
 
 class Meeting:
-    """A join, or the gate."""
-
     def __init__(self, mode, on_loss):
         self.mode, self.on_loss = mode, on_loss
         self.expected = None

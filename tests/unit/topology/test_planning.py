@@ -130,7 +130,6 @@ def pipelines(draw):
 
 
 def ways(pipeline, name):
-    """All paths from a stage to an end."""
     behind = pipeline.graph.successors[name]
     return [(name, *rest) for each in behind for rest in ways(pipeline, each)] or [(name,)]
 

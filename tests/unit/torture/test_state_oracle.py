@@ -22,7 +22,6 @@ from .histories import JOIN, World
 
 
 def found(problems, *words):
-    """One problem at least has all these words."""
     assert any(all(word in problem for word in words) for problem in problems), problems
 
 

@@ -24,13 +24,11 @@ class Taken:
         self._writer.close()
 
     def query(self, name, sent, *, budget=0.1, appended=None, partition=0):
-        """A query comes."""
         at = int((UNIX + sent) * 1e6)
         pairs = encode(Headers(name, at, at + int(budget * 1e6)))
         self._write("ingress", sent if appended is None else appended, partition, pairs, encode_query(Query({"x": 1})))
 
     def outcome(self, name, at, timings, *, kind=PREDICTION, stage="", path=None, reason="expired"):
-        """An outcome leaves."""
         pairs = encode(Headers(name, int(UNIX * 1e6), int(UNIX * 1e6), path=path or {}))
         told = "" if kind == PREDICTION else reason
         value = encode_outcome(Outcome(kind, reason=told, stage=stage, timings=timings))

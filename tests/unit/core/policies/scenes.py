@@ -37,7 +37,6 @@ def request(name="r", sent=100.0, arrived=None, slo=0.5):
 
 
 def told_policy(name, stage="a", rate=0.0, **more):
-    """A policy that has heard all stages."""
     policy = make(name, view(stage, **more))
     policy.tick(2.0, IDLE, states(rate))
     return policy

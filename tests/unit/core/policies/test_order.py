@@ -14,7 +14,6 @@ ORDERED = [name for name, kind in POLICIES.items() if issubclass(kind, Pard)]
 
 
 def taken(policy, now=100.0, room=10):
-    """Names of those let in, and of those dropped."""
     batch, drops = [], []
     policy.fill(now, now, room, batch, drops)
     return [each.request_id for each in batch], [(each.request_id, refusal.reason) for each, refusal in drops]

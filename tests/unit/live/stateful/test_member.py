@@ -112,8 +112,6 @@ class Input:
 
 
 class Bench:
-    """One member, and what it has told."""
-
     def __init__(self):
         self.crashes, self.ended, self.input = [], [], Input()
         self.states, self.roles = States(), Roles()

@@ -17,8 +17,6 @@ from topology.topics import STATE_BYTES
 
 
 class Log:
-    """A writer that notes what it is told."""
-
     def __init__(self):
         self.durables = []
         self.versions = []
