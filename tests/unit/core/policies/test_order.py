@@ -117,15 +117,3 @@ def test_a_revoked_partition_takes_its_requests_along(budgets):
     assert {int(each.request_id) % 2 for each in removed} <= {1}
     assert len(removed) == len(budgets) // 2
     assert len(policy) == len(budgets) - len(removed)
-
-
-def test_an_inverted_order_would_be_seen():
-    class Inverted(Pard):
-        __slots__ = ()
-
-        def pop(self, now):
-            return self._waiting.pop_low() if self._high else self._waiting.pop_high()
-
-    policy = Inverted(view(), Inverted.parameters_type())
-    policy.tick(2.0, IDLE, states(rate=250.0))
-    assert taken(waiting(policy, 400, 500, 300))[0] != ["500", "400", "300"]
