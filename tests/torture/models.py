@@ -109,6 +109,32 @@ class Through:
         return [dict(query) for query in batch]
 
 
+class Met:
+    """Stateless, behind a join: whether both parts are of one query, and whole."""
+
+    def predict(self, batch: Any) -> list[dict[str, Any]]:
+        return [_met(query) for query in batch]
+
+
+class MetAndCounted:
+    """The same, shared: which of all queries each is."""
+
+    def initialize(self) -> dict[str, Any]:
+        return {"asked": 0}
+
+    def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
+        return [{**_met(query), "of_all": state["asked"] + at} for at, query in enumerate(batch)]
+
+    def update(self, state: Any, batch: Any, _outputs: Any) -> Any:
+        return {"asked": state["asked"] + len(batch)}
+
+
+def _met(query: Any) -> dict[str, Any]:
+    if query["left.x"] != query["right.x"] or query["left.pad"] != query["right.pad"]:
+        raise ValueError("parts of two queries")
+    return {"x": query["left.x"], "size": len(query["left.pad"])}
+
+
 def meet(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Join: another number for each set of parts that came, so that a state tells what it was made of."""
     (number,) = {part["x"] for part in parts.values()}

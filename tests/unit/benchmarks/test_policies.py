@@ -3,12 +3,18 @@
 import gzip
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from agents.cli.commands.bench import MOVED
+from benchmarks import stolen
+from benchmarks.__main__ import BENCHMARKS, benchmarks
+from benchmarks.output import Table
 from benchmarks.policies import policies, ratio
 from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
+from benchmarks.stolen import StolenMeter, with_note
 from lineage.metric_names import GATE
 
 
@@ -57,3 +63,50 @@ def test_the_cases_of_a_reference(tmp_path):
     assert shared["outcomes"]["pard"] != [0.3, 0.02]  # they say nothing of it
     assert {shared["dispatch"], worker["dispatch"]} == {"shared", "worker"}
     assert worker["bound"] <= worker["outcomes"]["spillway"][0] < 0.5
+
+
+# Every evaluation can be found by its name.
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_each_is_found_by_its_name(name):
+    assert (
+        f"benchmarks {name} [OPTIONS]"
+        in CliRunner().invoke(benchmarks, [name, "--help"], prog_name="benchmarks").output
+    )
+
+
+def test_the_command_points_to_each():
+    assert set(MOVED) == set(BENCHMARKS)
+
+
+# Figures that were made while a machine's host had the processors say so.
+
+TABLES = [Table("one", ("a",), [["1"]], ("Said before.",)), Table("two", ("a",), [["1"]])]
+
+
+def times(monkeypatch, **given):
+    class Times(SimpleNamespace):
+        def __iter__(self):
+            return iter(vars(self).values())
+
+    monkeypatch.setattr(stolen.psutil, "cpu_times", lambda: Times(**given))
+
+
+def test_what_is_stolen_is_a_share_of_all_time(monkeypatch):
+    times(monkeypatch, user=100.0, idle=50.0, steal=10.0, guest=40.0)  # a guest's time is in the user's
+    meter = StolenMeter()
+    times(monkeypatch, user=160.0, idle=60.0, steal=40.0, guest=70.0)
+    assert meter.share() == 0.3
+
+
+def test_runs_that_lost_much_are_called_incomparable():
+    first, second = with_note(TABLES, {"rows": [{"stolen": 0.0}, {"stolen": 0.02}, {"stolen": 0.5}]})
+    assert first.notes == (
+        "Said before.",
+        (
+            "The machine's host gave 2% of its processors to others, 50% in the worst run; "
+            "runs that lost so much cannot be compared with each other."
+        ),
+    )
+    assert second == TABLES[1]

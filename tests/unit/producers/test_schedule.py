@@ -1,10 +1,15 @@
+import gzip
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.errors import UsageError
-from producers.load import schedule
+from producers.load import schedule, traces
+from producers.load.shapes import RATE, SHAPES, varied
+from producers.load.workloads import problems, read_manifest
 
 
 def rng(seed=1):
@@ -101,3 +106,136 @@ def test_pace_compresses_before_it_cuts():
 def test_what_is_no_load_is_refused(call):
     with pytest.raises(UsageError):
         call()
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def write(text, name="trace.csv"):
+        file = tmp_path / name
+        file.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
+def test_counts_per_second(trace, name):
+    file = trace("second,requests\n0,2\n1,0\n3,1\n", name)
+    times = traces.read_arrivals(file, seed=3)
+    assert np.floor(times).tolist() == [0, 0, 3]
+    assert np.array_equal(times, traces.read_arrivals(file, seed=3))
+    assert len(traces.read_arrivals(file, scale=10)) == 30
+
+
+@pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
+def test_one_time_per_request(trace, name):
+    file = trace("\ufefft,context_tokens\r\n0,374\r\n4.3146,396\r\n2.5,1\r\n", name)
+    assert traces.read_arrivals(file).tolist() == [0, 2.5, 4.3146]
+    assert traces.read_arrivals(file, speed=2, duration=2).tolist() == [0, 1.25]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ":1: a trace starts with"),
+        ("time,x\n1,2\n", ":1: a trace starts with"),
+        ("second,requests\n", "no requests"),
+        ("t\n", "no arrivals"),
+        ("second,requests\n0,1\n1\n", ":3: a second without"),
+        ("second,requests\n0,1\n1,x\n", ":3: requests is 'x'"),
+        ("second,requests\n0,1.5\n", ":2: requests is '1.5', not a whole number"),
+        ("second,requests\n0,-1\n", ":2: requests is '-1'"),
+        ("second,requests\n1,1\n1,1\n", ":3: second 1 does not come after"),
+        ("t\n0\nnan\n", ":3: t is 'nan'"),
+        ("t\n1700000000.5\n", ":2: .*from the start of the trace"),
+        ("t\n0\n\n\ninf\n", ":5: t is 'inf'"),
+    ],
+)
+def test_what_is_no_trace_is_refused_by_line(trace, text, message):
+    file = trace(text)
+    with pytest.raises(UsageError, match=message) as refused:
+        traces.read_arrivals(file)
+    assert str(file) in str(refused.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path, trace):
+    with pytest.raises(UsageError, match="no trace"):
+        traces.read_arrivals(tmp_path / "none.csv")
+    broken = trace("t\n0\n")
+    for content in (b"no gzip", gzip.compress(b"t\n1\n")[:-9]):
+        packed = broken.with_suffix(".csv.gz")
+        packed.write_bytes(content)
+        with pytest.raises(UsageError, match="cannot read trace"):
+            traces.read_arrivals(packed)
+    broken.write_bytes(b"t\n\xff\xfe\n")
+    with pytest.raises(UsageError, match="cannot read trace"):
+        traces.read_arrivals(broken)
+
+
+def test_nothing_left_is_said(trace):
+    with pytest.raises(UsageError, match="no request is left"):
+        traces.read_arrivals(trace("t\n5\n"), duration=1)
+
+
+def test_a_process_is_named_instead_of_a_file():
+    assert len(traces.arrivals("constant:10", duration=2)) == 20
+    assert len(traces.arrivals("constant:10", duration=2, scale=2, speed=3)) == 120
+    assert len(traces.arrivals("poisson:1000", duration=10)) == pytest.approx(10_000, rel=0.05)
+    assert len(traces.arrivals("gamma:1000,3", duration=10)) == pytest.approx(10_000, rel=0.2)
+    for wrong in ("constant:x", "gamma:1", "poisson:1,2"):
+        with pytest.raises(UsageError, match="write constant:RATE"):
+            traces.arrivals(wrong, duration=1)
+    with pytest.raises(UsageError, match="--duration"):
+        traces.arrivals("poisson:5")
+
+
+MANIFEST = Path(__file__).parents[3] / "traces" / "manifest.yaml"
+
+
+def test_every_workload_is_what_its_spec_makes():
+    assert problems(MANIFEST) == []
+
+
+def test_every_trace_is_in_the_manifest():
+    named = {workload.file for workload in read_manifest(MANIFEST)}
+    assert {file.name for file in MANIFEST.parent.glob("*.csv*")} == named
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    for file in MANIFEST.parent.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "bursty.csv").write_text("second,requests\n0,1\n")
+    assert problems(tmp_path / "manifest.yaml") == [f"{tmp_path / 'bursty.csv'}: is not what its spec makes"]
+
+
+def test_a_manifest_that_is_none_is_refused_by_name(tmp_path):
+    (tmp_path / "manifest.yaml").write_text("workloads: [{file: a.csv}]")
+    with pytest.raises(UsageError, match=r"manifest\.yaml"):
+        read_manifest(tmp_path / "manifest.yaml")
+
+
+@pytest.mark.parametrize("spec", ["", "steps: [{seconds: 1, rate: 1}], shape: {name: wiki-like, seconds: 9}, "])
+def test_a_workload_has_one_spec(tmp_path, spec):
+    file = tmp_path / "manifest.yaml"
+    file.write_text(f"workloads: [{{file: a.csv, about: x, seed: 1, {spec}requests: 1, sha256: x}}]")
+    with pytest.raises(UsageError, match="give one of them"):
+        read_manifest(file)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_have_the_variation_that_they_are_to_have(name):
+    shape = SHAPES[name]
+    rates = shape.rates(300, 4)
+    assert rates.mean() == pytest.approx(RATE)
+    assert rates.std() / rates.mean() == pytest.approx(shape.cv, abs=1e-6)
+    assert rates.min() > 0
+    arrivals = shape.arrivals(300, 4)
+    assert (np.diff(arrivals) >= 0).all()
+    assert len(arrivals) == pytest.approx(300 * RATE, rel=0.03)
+    assert (arrivals == shape.arrivals(300, 4)).all()
+    assert len(arrivals) != len(shape.arrivals(300, 5))
+
+
+def test_a_variation_that_no_power_gives_is_refused():
+    with pytest.raises(UsageError, match="too few"):
+        varied(np.array([1.0, 2.0]), 5.0)
