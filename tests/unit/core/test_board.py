@@ -210,50 +210,6 @@ def test_a_state_crosses_the_wire_within_its_error(state):
     assert arrived.waits == pytest.approx(told, rel=1e-7, abs=1e-30)
 
 
-# An oracle: what an onlooker who remembers everything would have the board know.
-
-
-def expected(said, now, silence):
-    """By replica, the word that counts at `now`, from all that were said in the order of their coming."""
-    known = {}
-    for heard_at, word in said:
-        if max(word.at_us, word.began_us) > (heard_at + AHEAD) * 1e6 or word.queueing < 0:
-            continue
-        before = known.get((word.stage, word.replica))
-        if before is not None:
-            fresh = heard_at - before.at_us / 1e6 <= silence
-            later = word.at_us > before.at_us
-            if not (((word.began_us, word.at_us) > (before.began_us, before.at_us)) if fresh else later):
-                continue
-        known[word.stage, word.replica] = word
-    return {who: word.at_us for who, word in known.items() if now - word.at_us / 1e6 <= silence}
-
-
-def wrong(seed):
-    """Whether a board ever knows something else than the oracle in a random play."""
-    random = Random(seed)
-    there, said, now = Board(("a", "b"), 2, 3.5), [], NOW
-    for _ in range(60):
-        now += random.choice((0.1, 0.5, 1.0, 4.0))
-        word = replace(
-            at(now - NOW - random.choice((0.0, 0.0, 0.2, 1.5, 5.0, -3.0))),
-            stage=random.choice("ab"),
-            replica=random.randrange(2),
-            began_us=WORD.began_us + random.randrange(3) * random.choice((1, 70_000_000)),
-            queueing=random.choice((0.1, 0.2, -1.0)),
-        )
-        there.hear(now, word)
-        said.append((now, word))
-        knows = {(s.stage, s.replica): round(s.at * 1e6) for told in there.states(now).values() for s in told}
-        if knows != expected(said, now, 3.5):
-            return True
-    return False
-
-
-def test_a_board_knows_what_an_onlooker_would():
-    assert not any(wrong(seed) for seed in range(40))
-
-
 # The quantiles that stand for many waits are as close to them as the module says.
 
 
