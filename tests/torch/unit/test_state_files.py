@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.live.operator.files import read_file, write_file
 from agents.live.operator.histories import Kept, Standing
+from agents.live.operator.stored import read_file, write_file
 from benchmarks.state_copy import state_copy
 from checkpoint import safetensors
 from checkpoint.state_files import MAX_TENSORS, read, written

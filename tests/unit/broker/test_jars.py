@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.broker import EmbeddedBroker, EmbeddedCluster, archive, embedded, jars
+from agents.broker import EmbeddedBroker, EmbeddedCluster, embedded, jars
 from agents.broker.cluster import free_ports
-from agents.broker.diagnosis import PORT_TAKEN, diagnose
+from agents.broker.embedded import PORT_TAKEN, diagnose
 from agents.broker.folder import DataFolder, Membership, RunningBroker
 from agents.broker.settings import java_options, server_properties
 from lineage.errors import BrokerError, UsageError
@@ -142,10 +142,10 @@ def prepare(tmp_path, monkeypatch):
         (draft,) = (part.partition("=")[2] for part in command if str(part).startswith("-XX:SharedArchiveFile"))
         Path(draft).write_text("archive")
 
-    monkeypatch.setattr(archive.subprocess, "run", dump)
+    monkeypatch.setattr(jars.subprocess, "run", dump)
 
     def call(train=trained.append):
-        return archive.archive_options(java, [jar], tmp_path, heap="1m", train=train, notice=notices.append)
+        return jars.archive_options(java, [jar], tmp_path, heap="1m", train=train, notice=notices.append)
 
     call.notices, call.trained, call.jar, call.folder = notices, trained, jar, tmp_path
     return call

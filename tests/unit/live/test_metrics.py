@@ -20,9 +20,8 @@ from agents.live.stage.batch_work import Executed
 from agents.live.stage.tally import Tally
 from agents.live.state_metrics import StateFigures
 from agents.live.waits import BELIEVED_SECONDS, WaitsTold
-from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
-from agents.supervise.scrape import parse
+from agents.supervise.scrape import figures, parse
 from lineage.errors import UsageError
 
 

@@ -15,8 +15,7 @@ from agents.supervise import groups
 from agents.supervise.child import GATE
 from agents.supervise.groups import Watched, watched_groups
 from agents.supervise.registry import ServeEntry, entries
-from agents.supervise.service import EVERY_SECONDS, Targets, child_plans, join_holds, targets_path
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import EVERY_SECONDS, ServiceSettings, Targets, child_plans, join_holds, targets_path
 from agents.supervise.supervisor import SupervisorSettings
 from producers.connection import ClientSettings
 from topology.load import parse

@@ -16,11 +16,10 @@ from rich.console import Console
 from agents.core.board import Board
 from agents.core.policy import StageFacts
 from agents.live.metrics import GateMetrics, StageMetrics
-from agents.supervise import display
-from agents.supervise.figures import figures
+from agents.supervise import table as tables
 from agents.supervise.plan_table import plan_line, plan_rows, plan_table, plan_title
-from agents.supervise.registry import Entry, ServeEntry, entries, pipelines
-from agents.supervise.scrape import Distribution, Snapshot, parse, scrape
+from agents.supervise.registry import Entry, ServeEntry, entries
+from agents.supervise.scrape import Distribution, Snapshot, figures, parse, scrape
 from agents.supervise.table import Row, cells, details, line, table
 from lineage.message import PlanWord
 
@@ -169,7 +168,6 @@ def test_entries_are_read_in_order_and_rubbish_is_passed_over(tmp_path):
     (tmp_path / "p" / "list.json").write_text("[1]")
     assert [entry.name for entry in entries(tmp_path, "p")] == ["detect.0", "detect.1", "gate.0"]
     assert len(entries(tmp_path)) == 4
-    assert pipelines(tmp_path) == ["other", "p"]
     assert entries(tmp_path / "nowhere") == []
 
 
@@ -267,8 +265,8 @@ def test_a_process_that_knows_nothing_shows_nothing():
 
 def test_an_event_is_printed_as_it_is_and_the_table_below_without_its_markup(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(display, "Console", partial(Console, file=shown, force_terminal=True, width=200))
-    with display.Display("greet", quiet=False) as made:
+    monkeypatch.setattr(tables, "Console", partial(Console, file=shown, force_terminal=True, width=200))
+    with tables.Display("greet", quiet=False) as made:
         made.show([Row("greet.0", "running", None)])
         made.say("[greet] is ready")
     assert "[greet] is ready" in shown.getvalue()

@@ -6,8 +6,7 @@ import pytest
 
 from checkpoint.leases import LEASE_SECONDS, Lease
 from topology.durable import meaning
-from topology.load import parse
-from topology.remarks import remarks
+from topology.load import parse, remarks
 from topology.routing import Graph
 from topology.spec import LEAST_LEASE, PipelineSpec, StageSpec
 from topology.topics import ActualTopic, topic_plan
