@@ -15,9 +15,10 @@ def durations_of(pipeline):
     return {stage.name: stage.emulated.duration for stage in pipeline.written.stages}
 
 
-def planned(text, slo=0.5):
+def planned(text, slo=None):
     pipeline = parse(text)
-    return plan_batches(pipeline.written.model_copy(update={"slo": slo}), durations_of(pipeline))
+    spec = pipeline.written if slo is None else pipeline.written.model_copy(update={"slo": slo})
+    return plan_batches(spec, durations_of(pipeline))
 
 
 CHAIN = """
