@@ -32,7 +32,6 @@ class Served:
         self.output = output
 
     def entry(self, stage):
-        """The live, ready process of a stage (or "gate")."""
         for entry in entries(self.run_dir, self.pipeline):
             if entry.stage == stage and entry.role != "standby" and entry.ready and entry.alive():
                 return entry
@@ -45,7 +44,6 @@ class Served:
         return entry.pid
 
     def await_replacement(self, stage, of, seconds=60.0):
-        """Wait until another process than `of` serves the stage."""
         until(
             lambda: (entry := self.entry(stage)) is not None and entry.pid != of,
             seconds,

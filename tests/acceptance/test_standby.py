@@ -21,7 +21,6 @@ SESSION_SECONDS = 10.0  # after which the broker hands over a dead member's part
 
 
 def ready(run_dir, name):
-    """The stage's live, ready processes: ids by name."""
     found = entries(run_dir, name)
     return {entry.name: entry.pid for entry in found if entry.stage == "reply" and entry.ready and entry.alive()}
 

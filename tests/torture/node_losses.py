@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from agents.broker import EmbeddedCluster
 from agents.cli.options import cache_dir
@@ -60,13 +60,12 @@ def main(arguments):
     parser.add_argument("--rate", type=float, default=100.0, help="queries a second")
     parser.add_argument("--shape", default="pair", choices=sorted(SHAPES), help="of the pipeline")
     parser.add_argument("--out", type=Path, default=Path("build/node-losses.jsonl"), help="where each loss is noted")
-    parser.add_argument("--keep", type=Path, help="a folder for what processes and nodes say, kept")
     said = parser.parse_args(arguments)
     plan = [(kind, role) for role in said.roles for kind in said.kinds.split(",")]
     found = []
     problems = []
     said.out.parent.mkdir(parents=True, exist_ok=True)
-    with _folder(said.keep) as folder, _cluster(folder / "nodes") as bench, said.out.open("w") as out:
+    with TemporaryDirectory() as made, _cluster((folder := Path(made)) / "nodes") as bench, said.out.open("w") as out:
         for number in range(said.repeats):
             losses, wrong = _round(bench, folder, number, plan, said)
             found += losses
@@ -158,16 +157,6 @@ def _costed(loss, recording, name):
 def _longest_gap(moments, since, till):
     inside = [since, *(moment for moment in moments if since < moment < till), till]
     return max(after - before for before, after in pairwise(inside))
-
-
-@contextmanager
-def _folder(kept):
-    if kept is not None:
-        kept.mkdir(parents=True)
-        yield kept
-        return
-    with tempfile.TemporaryDirectory() as made:
-        yield Path(made)
 
 
 @contextmanager

@@ -120,9 +120,8 @@ def test_a_damaged_state_stops_the_shard(slow_bench, unique_name, tmp_path, tomb
     recording = run.recorder.recording
     key = damage(bootstrap, recording, Random(1), tombstone=tombstone)
     before = Histories(recording).logs.newest_durable(PLACE)
-    command = [SPILLWAY, "serve", run.path, "--bootstrap", bootstrap, "--run-dir", tmp_path / "again", "--quiet"]
-    command += ["--give-up", "3"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    where = ["--bootstrap", bootstrap, "--run-dir", tmp_path / "again"]
+    ended = spillway("serve", run.path, *where, "--quiet", "--give-up", 3)
     logs = "\n".join(log.read_text() for log in (tmp_path / "again" / unique_name / "logs").glob("*.log"))
     assert ended.returncode == 1, ended.stdout + ended.stderr + logs
     said = ended.stdout + ended.stderr

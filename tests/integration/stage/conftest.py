@@ -10,7 +10,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
@@ -263,8 +262,3 @@ def until():
     """Poll a condition until it holds, at most so many seconds; return what it gave."""
 
     return lambda condition, seconds=120.0: waiting.until(condition, seconds)
-
-
-@pytest.fixture
-def memory_of():
-    return lambda process: psutil.Process(process.pid).memory_info().rss / 2**20

@@ -1,5 +1,6 @@
 """Short ways to make deliveries and cores in tests."""
 
+from dataclasses import replace
 from typing import Any
 
 from agents.core.actions import Ok
@@ -9,6 +10,7 @@ from agents.core.policy import StageView
 from agents.core.request import Delivery
 from agents.core.stage import StageCore
 from lineage.hops import Hop
+from lineage.marks import Mark, Version
 from tests.unit.core.shapes import SHAPES
 
 NOW = 1_000.0
@@ -47,3 +49,31 @@ def finish(core: StageCore, *destinations: str | None, now: float = NOW):
 
 def shown(emits):
     return [(emit.kind.value, emit.destination, emit.request_id, emit.lost) for emit in emits]
+
+
+# Messages that rest on states, and a durability that knows what it is told.
+
+OLD, NEW = Mark("s", 0, Version(1, 5)), Mark("s", 0, Version(2, 5))
+OTHER = Mark("t", 0, Version(1, 1))
+
+
+class Known:
+    def __init__(self):
+        self.alive, self.gone, self.asked = set(), set(), 0
+
+    def durable(self, mark):
+        self.asked += 1
+        return mark in self.alive
+
+    def dead(self, mark):
+        self.asked += 1
+        return mark in self.gone
+
+    def may_release(self, hops):
+        return all(self.durable(mark) for hop in hops for mark in hop.marks)
+
+
+def marked(request_id, offset, sender, *marks, **more):
+    made = delivery(request_id, offset, sender, **more)
+    made.hop = replace(made.hop, marks=marks)
+    return made

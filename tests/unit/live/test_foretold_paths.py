@@ -32,7 +32,6 @@ def served(policy: str, journal=None):
 
 
 def ask(core, offset: int, kind: str, way: str, *, deadline: float) -> list[str]:
-    """One request through the stage; where it was sent to."""
     now = NOW + offset
     core.deliver(now, delivery(f"r{offset}", offset, deadline=deadline, kind=kind))
     for batch in core.take_runs():

@@ -24,8 +24,8 @@ from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
 from tests import mock_cluster
+from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES
-from tests.unit.core.told_durability import Known
 from tests.waiting import until
 
 NOW = 1_000.0

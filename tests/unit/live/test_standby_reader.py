@@ -96,7 +96,6 @@ class World:
         return manifest.version
 
     def hear(self):
-        """The member reads its version log to the end."""
         for record in self.unread:
             counts = self.logs.take(PLACE, record)
             self.copies.heard(SimpleNamespace(record=record), counts=counts)

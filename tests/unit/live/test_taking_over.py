@@ -56,8 +56,6 @@ class Memory:
 
 
 class Logs:
-    """Reads to the ends when the test says so."""
-
     def __init__(self):
         self.asked, self.read = 0, asyncio.Event()
 

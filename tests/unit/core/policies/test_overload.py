@@ -64,7 +64,6 @@ def test_all_that_is_admitted_is_served_and_the_queueing_of_the_last_period_told
 
 
 def refusing(name="pard", stage="b"):
-    """A policy whose next hop takes twice the SLO."""
     made = told_policy(name, stage)
     made.tick(3.0, IDLE, states() | {"gate": [told("gate", hops=[1.0])]})
     return made
