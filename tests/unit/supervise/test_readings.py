@@ -17,10 +17,9 @@ from agents.core.board import Board
 from agents.core.policy import StageFacts
 from agents.live.metrics import GateMetrics, StageMetrics
 from agents.supervise import table as tables
-from agents.supervise.plan_table import plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Distribution, Snapshot, figures, parse, scrape
-from agents.supervise.table import Row, cells, details, line, table
+from agents.supervise.table import Row, cells, details, line, plan_line, plan_rows, plan_table, plan_title, table
 from lineage.message import PlanWord
 
 STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True)

@@ -13,8 +13,7 @@ from agents.live.metrics import Distribution, GateMetrics, StageMetrics
 from agents.live.state_metrics import DurableLag, StateFigures, marks_histogram
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import figures, parse
-from agents.supervise.state_table import state_line, state_rows, state_table
-from agents.supervise.table import details
+from agents.supervise.table import details, state_line, state_rows, state_table
 
 
 def page(metrics):
