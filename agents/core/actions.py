@@ -61,6 +61,7 @@ class Work(Request):
     marks: tuple[Mark, ...] = ()  # the versions that it rests on, of all that it was decided by
     case: Any = None  # what waits for those, while they are not durable (`agents.core.speculation`)
     acknowledged: bool = False  # all emits are, and it waits for the versions alone
+    key: bytes = b""  # of its prediction, where a cache is asked (`agents.core.cache`)
     final: bool = False  # it is recorded in a version, or about to be: what it rests on is that version's affair
 
     @property

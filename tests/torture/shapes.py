@@ -1,7 +1,5 @@
 """The pipelines that faults are done to: two or three small stages, most of which keep a state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +18,12 @@ class Shape:
 
 
 def stateful(name: str, model: str, *after: str, **more: Any) -> dict[str, Any]:
-    """One stateful stage."""
     kind = "keyed" if model == "Users" else "shared"
     state = {field: more.pop(field) for field in ("shards", "replication") if field in more}
     return {**stateless(name, *after, **more), "model": f"{MODELS}:{model}", "state": {"kind": kind, **state}}
 
 
 def stateless(name: str, *after: str, **more: Any) -> dict[str, Any]:
-    """One stateless stage."""
     return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batching": {"size": BATCH}, **more}
 
 

@@ -21,7 +21,12 @@ SPEC = PipelineSpec(
     stages=(
         StageSpec(name="learn", model="m:M", state=StateSpec(kind="shared")),
         StageSpec(name="track", model="m:M", after=("learn",), state=StateSpec(kind="keyed", shards=3)),
-        StageSpec(name="bare", model="m:M", after=("track",), state=StateSpec(kind="shared", replication="none")),
+        StageSpec(
+            name="bare",
+            model="m:M",
+            after=("track",),
+            state=StateSpec(kind="shared", replication="none"),
+        ),
         StageSpec(name="tell", model="m:M", after=("bare",)),
     ),
 )
