@@ -6,15 +6,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agents.broker.diagnosis import PORT_TAKEN
-from agents.broker.embedded import PORT_TRIES, EmbeddedBroker, Seat, end_all, new_cluster
+from agents.broker.embedded import PORT_TAKEN, PORT_TRIES, EmbeddedBroker, Seat, end_all, new_cluster
 from agents.broker.folder import DataFolder, Membership
 from agents.broker.ports import free_port, is_free
 from lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 HEAP = "512m"  # of one node
 NODE_HEAP = "192m"  # of each of several
@@ -151,9 +149,7 @@ class EmbeddedCluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
 

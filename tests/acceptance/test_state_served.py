@@ -1,7 +1,5 @@
 """States of a pipeline that is really served: it goes on from what an operator has put in, and with its positions."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from contextlib import contextmanager
@@ -10,8 +8,8 @@ import numpy as np
 import pytest
 
 from agents.cli.main import run
-from agents.live.operator.files import write_file
 from agents.live.operator.histories import Kept, Standing
+from agents.live.operator.stored import write_file
 from lineage.marks import Version
 from lineage.replication import Manifest
 from producers.client import Client

@@ -43,7 +43,6 @@ def number(request_id):
 
 
 def written(pipeline, topic, isolation):
-    """The request ids of what is on the ingress or egress."""
     reader = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": "lost", "isolation.level": isolation})
     reader.assign([TopicPartition(f"{pipeline.name}.{topic}", n, 0) for n in range(pipeline.partitions)])
     found = []

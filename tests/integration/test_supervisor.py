@@ -1,7 +1,5 @@
 """The supervisor with real processes that stand in for stages and the gate; no broker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -16,9 +14,9 @@ import psutil
 import pytest
 
 from agents.supervise.child import ChildPlan
-from agents.supervise.figures import Figures
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.registry import Entry, entries
+from agents.supervise.scrape import Figures
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
 from agents.supervise.watchdog import GroupSight, PartitionSight
 from tests import waiting

@@ -1,7 +1,5 @@
 """Timing a model: sizes, warm-up, repeats, percentiles, samples; on a clock that the model moves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -9,8 +7,8 @@ import numpy as np
 import pytest
 
 from agents.profiling.measuring import Effort, Memory, measure
-from agents.profiling.samples import own_samples
-from agents.profiling.sizes import parse_sizes, sizes_up_to
+from agents.profiling.process import own_samples
+from agents.profiling.profiler import parse_sizes, sizes_up_to
 from lineage.errors import ModelError, UsageError
 from topology.spec import StageSpec
 

@@ -1,7 +1,5 @@
 """What members of stateful shards tell of themselves, and what a person sees of it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -13,11 +11,9 @@ from rich.console import Console
 
 from agents.live.metrics import Distribution, GateMetrics, StageMetrics
 from agents.live.state_metrics import DurableLag, StateFigures, marks_histogram
-from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
-from agents.supervise.scrape import parse
-from agents.supervise.state_table import state_line, state_rows, state_table
-from agents.supervise.table import details
+from agents.supervise.scrape import figures, parse
+from agents.supervise.table import details, state_line, state_rows, state_table
 
 
 def page(metrics):
