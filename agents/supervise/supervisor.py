@@ -179,7 +179,6 @@ class Supervisor:
         self._hurry = True
 
     def kill(self) -> None:
-        """End all children at once, without draining."""
         for child in self.children:
             child.kill()
 

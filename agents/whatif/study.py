@@ -145,7 +145,6 @@ class Study:
 
     @property
     def all_rows(self) -> list[Row]:
-        """Every row in the order of the table."""
         return [row for row in (self.recorded, self.predicted, *self.rows) if row is not None]
 
     def as_json(self) -> dict[str, Any]:

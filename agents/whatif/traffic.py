@@ -45,7 +45,6 @@ class Measured:
     sizes: int  # how many different ones were seen
 
     def __call__(self, count: int) -> float:
-        """Return the expected seconds of a batch of `count`."""
         seconds = self.medians.get(count)
         return self.alpha + self.beta * count if seconds is None else seconds
 
