@@ -1,7 +1,5 @@
 """The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
 
-from __future__ import annotations
-
 from agents.core.gate import GateCore
 from agents.core.gate_share import GateShare
 from agents.core.input_tail import InputTail
