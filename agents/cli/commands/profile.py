@@ -15,8 +15,7 @@ from rich.table import Table
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import json_option, pipeline_argument
 from agents.cli.summary import progress_bar
-from agents.profiling.measuring import Effort
-from agents.profiling.process import SAMPLES
+from agents.profiling.process import SAMPLES, Effort
 from agents.profiling.profiler import Profiler, parse_sizes
 from lineage.errors import SpecError, UsageError, WireError
 from lineage.limits import DEFAULT_LIMITS
@@ -119,7 +118,7 @@ def profile(
     """Measure a pipeline's models over batch sizes and write their profile.
 
     Each stage's model runs in a process of its own, on its device, with the threads that a served stage has: warm-up
-    and --runs timed runs of every size up to max_batch. In --batches, a..b is every power of two between and the
+    and --runs timed runs of every size up to batching.max. In --batches, a..b is every power of two between and the
     middles. Emulated stages need no profile. With --stage, the others keep what the file says of them.
 
     \b
