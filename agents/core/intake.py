@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import FAILED, Loss, Work
 from agents.core.joins import Verdict
-from agents.core.taken import Taken
-from agents.core.waits import Waits
+from agents.core.request import Taken
+from agents.core.share import Waits
 from lineage import reasons
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from agents.core.batching import Batcher
     from agents.core.cases import Changes, Copy
     from agents.core.deaths import Place
-    from agents.core.joins import Entry
+    from agents.core.joins import Entry, Fetch
     from agents.core.outbox import Outbox
     from agents.core.policy import Load
-    from agents.core.refetch import Fetch
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
     from checkpoint.durability import Durability

@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agents.core.cases import Case, Changes, Copy
-from agents.core.taken import Taken
+from agents.core.request import Taken
 from checkpoint.awaited import Awaited
 from checkpoint.dedup import said_by
 from lineage.marks import merged

@@ -24,12 +24,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Ok, Work
+from agents.core.outbox import StatefulOutbox
 from agents.core.share import Share, Taken
 from agents.core.stage import StageCore
-from agents.core.stateful_outbox import StatefulOutbox
 from checkpoint.notes import Note, merge
+from checkpoint.offsets import contains, union
 from checkpoint.orders import Emit as EmitHeld
-from checkpoint.runs import contains, union
 from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 from lineage.replication import InputPlace
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
     from checkpoint.logs import Logs
+    from checkpoint.offsets import Run
     from checkpoint.orders import Order
     from checkpoint.reign import Reign
-    from checkpoint.runs import Run
     from lineage.marks import Version
     from topology.routing import Graph
 

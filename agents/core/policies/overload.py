@@ -14,8 +14,7 @@ from pydantic import Field
 
 from agents.core.estimates.observed import Observed
 from agents.core.policies.fifo import Fifo
-from agents.core.policies.parameters import Parameters
-from agents.core.policy import Refusal
+from agents.core.policy import Parameters, Refusal
 from lineage import reasons
 
 if TYPE_CHECKING:

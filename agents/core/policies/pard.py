@@ -26,8 +26,7 @@ from lineage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policies.parameters import Parameters
-    from agents.core.policy import Load, Refusal, StageState, StageView
+    from agents.core.policy import Load, Parameters, Refusal, StageState, StageView
     from agents.core.request import Path, Request
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.core.refetch import Fetch
+    from agents.core.joins import Fetch
     from agents.live.spans import SpanReader
 
 _AT_ONCE = 200  # reports

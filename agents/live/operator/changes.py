@@ -21,11 +21,10 @@ from agents.live.topics import ensure
 from checkpoint.assembly import ChunkError
 from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog
-from checkpoint.copying import Copying
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.leases import Lease
 from checkpoint.logs import Fate
-from checkpoint.manifests import describe, seal
+from checkpoint.manifests import Copying, describe, seal
 from checkpoint.pages import Pages
 from checkpoint.silence import Watch
 from checkpoint.successors import successor, with_state_of

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
     from agents.core.deaths import Place
-    from agents.core.loss import Loss
+    from agents.core.joins import Fetch
     from agents.core.policy import StageState
-    from agents.core.refetch import Fetch
+    from agents.core.request import Loss
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
     from agents.live.consumer.transport import Chunk

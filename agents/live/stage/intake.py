@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.loss import Loss
-from agents.core.request import Delivery
+from agents.core.request import Delivery, Loss
 from agents.live.stage.carried import Carried
 from lineage import deadlines, headers, reasons
 from lineage.errors import WireError
@@ -18,7 +17,7 @@ from lineage.values.json_text import MIME
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from agents.core.refetch import Fetch
+    from agents.core.joins import Fetch
     from agents.live.metrics import StageMetrics
     from agents.live.stage.signature import Signature
     from lineage.marks import Place

@@ -17,8 +17,8 @@ from agents.live.stage.memory import record_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.core.loss import Loss
-    from agents.core.refetch import Fetch
+    from agents.core.joins import Fetch
+    from agents.core.request import Loss
     from agents.live.stage.carried import Carried
     from agents.live.stage.intake import Intake
 

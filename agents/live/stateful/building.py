@@ -7,8 +7,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agents.core.deaths import Suspects
 from agents.core.policies import period_of
-from agents.core.suspects import Suspects
 from agents.live.clock import Clock
 from agents.live.groups import member_of
 from agents.live.inputs import OF_STATES, Inputs
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.loss import Loss
-    from agents.core.refetch import Fetch
+    from agents.core.joins import Fetch
+    from agents.core.request import Loss
     from agents.live.stage.carried import Carried
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stateful.primary import Primary

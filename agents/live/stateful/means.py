@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.actions import Emit
-    from agents.core.suspects import Suspects
+    from agents.core.deaths import Suspects
     from agents.live.clock import Clock
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output

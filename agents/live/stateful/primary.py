@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
-    from agents.core.loss import Loss
+    from agents.core.joins import Fetch
     from agents.core.policy import StageState
-    from agents.core.refetch import Fetch
+    from agents.core.request import Loss
     from agents.core.stateful_stage import StatefulCore
     from agents.live.stage.carried import Carried
     from agents.live.stage.emission import Outgoing
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lineage.replication import InputPlace
 
 
-# What a reign does about updates that raise: it tells `agents.core.suspects`, and asks for a new reign.
+# What a reign does about updates that raise: it tells `agents.core.deaths`, and asks for a new reign.
 #
 # A state that an update has left half changed is never used again: nothing of this reign is computed, copied or written
 # from then on, as the core waits for an update that never ends. The member claims its shard anew at once and takes the

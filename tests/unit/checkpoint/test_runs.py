@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.runs import Runs, contains, union
+from checkpoint.offsets import Runs, contains, union
 
 
 def offsets_of(runs):

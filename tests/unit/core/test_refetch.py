@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agents.core.actions import Ok
-from agents.core.joins import MIN_WAIT_SECONDS
-from agents.core.loss import Loss
-from agents.core.refetch import Fetch
+from agents.core.joins import MIN_WAIT_SECONDS, Fetch
+from agents.core.request import Loss
 from lineage import reasons
 from lineage.message import FAILED
 from tests.unit.core.builders import NOW, delivery, finish, stage_core

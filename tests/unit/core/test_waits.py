@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from agents.core.gate import GateCore
-from agents.core.gate_gauges import HELD_LIMIT
+from agents.core.gate import HELD_LIMIT, GateCore
 from lineage.message import PREDICTION, Outcome
 from tests.unit.core.builders import NOW, delivery, finish, stage_core
 from tests.unit.core.shapes import SHAPES

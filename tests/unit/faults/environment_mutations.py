@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from agents.core.gate import GateCore
-from agents.core.gate_share import GateShare
+from agents.core.gate import GateCore, GateShare
 from agents.core.input_tail import InputTail
 from agents.core.released import ReleasedMemory
 from agents.core.share import Share

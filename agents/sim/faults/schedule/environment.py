@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agents.core.gate import GATE
-from agents.core.gate_gauges import HELD_LIMIT
+from agents.core.gate import GATE, HELD_LIMIT
 from agents.core.input_tail import TAIL_RECORDS
 from agents.core.stage import QUEUE_LIMIT
 from agents.sim.faults.schedule.scenario import Fault, Kind

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from agents.core.gate import GateCore
-from agents.core.gate_gauges import HELD_LIMIT
+from agents.core.gate import HELD_LIMIT, GateCore
 from agents.core.input_tail import TAIL_RECORDS, InputTail
 from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
