@@ -42,9 +42,9 @@ from lineage.message import FAILED, PREDICTION, Outcome
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from agents.core.cases import Copy
     from agents.core.joins import Entry, Fetch
     from agents.core.request import Delivery, Loss, Path
+    from agents.core.speculation import Copy
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
     from topology.routing import Graph

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from agents.core.batching import Batcher
-    from agents.core.cases import Changes, Copy
     from agents.core.deaths import Place
     from agents.core.joins import Entry, Fetch
     from agents.core.outbox import Outbox
     from agents.core.policy import Load
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
+    from agents.core.speculation import Changes, Copy
     from checkpoint.durability import Durability
 
 

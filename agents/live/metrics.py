@@ -6,19 +6,17 @@ them into metric families when somebody asks.
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogram
 from agents.core.estimates.transfer import Transfer
+from agents.live.families import Distribution, Families
 from agents.live.plan_metrics import plan_families
-from agents.live.state_metrics import marks_family, state_families
-from agents.live.waits import WaitsTold
+from agents.live.state_metrics import state_families
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -30,69 +28,38 @@ if TYPE_CHECKING:
     from agents.core.policy import StageFacts
     from agents.live.state_metrics import StateFigures
 
-_LABELS = ("pipeline", "stage", "replica")
-_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# What a process says of its partitions that stand still: that they wait by right, and for how long it may be believed.
+#
+# The loop that does the work says so, and a thread that goes on when the loop hangs is asked by the watchdog: so what
+# was said counts for some seconds only. A process that hangs falls silent, and is judged by what it commits.
+
+LOOK_SECONDS: Final = 1.0
+BELIEVED_SECONDS: Final = 5.0
 
 
-class Distribution:
-    """A histogram of seconds."""
+class WaitsTold:
+    """The newest word of a process."""
 
-    __slots__ = ("counts", "total")
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: tuple[float, frozenset[int]] = (clock(), frozenset())  # replaced whole: it is read by a thread
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BOUNDS) + 1)
-        self.total = 0.0
+    @property
+    def due(self) -> bool:
+        return self._clock() - self._said[0] >= LOOK_SECONDS
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect.bisect_left(_BOUNDS, seconds)] += 1
-        self.total += seconds
+    def say(self, partitions: frozenset[int]) -> None:
+        self._said = (self._clock(), partitions)
 
-    def buckets(self) -> list[tuple[str, float]]:
-        cumulative, rows = 0, []
-        for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self.counts, strict=True):
-            cumulative += count
-            rows.append((bound, float(cumulative)))
-        return rows
+    @property
+    def partitions(self) -> frozenset[int]:
+        at, said = self._said
+        return said if self._clock() - at <= BELIEVED_SECONDS else frozenset()
 
-
-class _Families:
-    """Builds metric families that share the three labels."""
-
-    def __init__(self, pipeline: str, stage: str, replica: int) -> None:
-        self.labels = (pipeline, stage, str(replica))
-
-    def counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(name.removesuffix("_total"), text, labels=_LABELS)
-        family.add_metric(self.labels, value)
-        return family
-
-    def gauge(self, name: str, text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=_LABELS)
-        family.add_metric(self.labels, value)
-        return family
-
-    def counters(self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
-        family = CounterMetricFamily(name.removesuffix("_total"), text, labels=(*_LABELS, *extra))
-        for labels, value in sorted(values.items()):
-            family.add_metric((*self.labels, *labels), value)
-        return family
-
-    def partitions(self, name: str, text: str, offsets: dict[int, int]) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=(*_LABELS, names.PARTITION))
-        for partition, offset in sorted(offsets.copy().items()):
-            family.add_metric((*self.labels, str(partition)), offset)
-        return family
-
-    def distribution(self, name: str, text: str, values: Distribution | Histogram) -> Metric:
-        family = HistogramMetricFamily(name, text, labels=_LABELS)
-        family.add_metric(self.labels, values.buckets(), values.total)
-        return family
-
-    def distributions(self, name: str, text: str, label: str, values: Mapping[str, Histogram]) -> Metric:
-        family = HistogramMetricFamily(name, text, labels=(*_LABELS, label))
-        for which, histogram in values.items():
-            family.add_metric((*self.labels, which), histogram.buckets(), histogram.total)
-        return family
+    def family(self, make: Families) -> Metric:
+        text = "1 where a partition waits for other stages' versions"
+        return make.partitions(names.WAITS, text, dict.fromkeys(self.partitions, 1))
 
 
 class StageMetrics(Collector):
@@ -138,7 +105,7 @@ class StageMetrics(Collector):
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
     def collect(self) -> Iterator[Metric]:
-        make = _Families(self.pipeline, self.stage, self.replica)
+        make = Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received())
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
         yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.batches)
@@ -169,34 +136,37 @@ class StageMetrics(Collector):
         yield from self._estimates(make)
         yield from self._plan(make)
         if self.state is not None:
-            yield from state_families(make.labels, self.state)
+            yield from state_families(make, self.state)
         if self.marks is not None:
-            yield marks_family(make.labels, self.marks)
+            yield make.distribution(names.HOPS_MARKS_BYTES, "Bytes of marks in a message's hops header", self.marks)
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
-        yield self.waits.family(make.labels)
+        yield self.waits.family(make)
 
-    def _estimates(self, make: _Families) -> Iterator[Metric]:
+    def _estimates(self, make: Families) -> Iterator[Metric]:
         told, budgets = self.calibration, self.budgets
         yield make.distributions(
-            names.ESTIMATE_ERROR_SECONDS, "What happened less what the others were told", names.TERM, told.errors
+            names.ESTIMATE_ERROR_SECONDS,
+            "What happened less what the others were told",
+            (names.TERM,),
+            {(term,): errors for term, errors in told.errors.items()},
         )
         for name, text, totals in (
             (names.TOLD_SECONDS_TOTAL, "Seconds that the others were told to expect", told.told_total),
             (names.HAPPENED_SECONDS_TOTAL, "Seconds that it took", told.happened_total),
         ):
             yield make.counters(name, text, (names.TERM,), {(term,): totals[term] for term in TERMS})
-        left = {fate: budgets.left[fate] for fate in FATES}
-        yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", names.FATE, left)
+        left = {(fate,): budgets.left[fate] for fate in FATES}
+        yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", (names.FATE,), left)
         yield make.distribution(
             names.SHORTFALL_SECONDS, "By how much estimates of dropped ones missed it", budgets.shortfall
         )
         yield make.distribution(names.CONSUMED_SECONDS, "From arrival to the end of the batch", budgets.consumption)
 
-    def _plan(self, make: _Families) -> Iterator[Metric]:
+    def _plan(self, make: Families) -> Iterator[Metric]:
         if self.plan is None:
             return
-        yield from plan_families(make.labels, self.plan, self.plan_facts, time.time())
+        yield from plan_families(make, self.plan, self.plan_facts, time.time())
         yield make.counter(names.PLAN_UNSAID_TOTAL, "Words not said, the one before being under way", self.plan_unsaid)
         yield make.distribution(names.PLAN_AGE_SECONDS, "Age of others' words at their merging", self.plan_age)
         yield make.distribution(names.PLAN_DELAY_SECONDS, "From saying a word to hearing it", self.plan_delay)
@@ -230,7 +200,7 @@ class GateMetrics(Collector):
         self.hold: Distribution | None = None  # None where no outcome rests on a state
 
     def collect(self) -> Iterator[Metric]:
-        make = _Families(self.pipeline, self.stage, self.replica)
+        make = Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the outcomes topic", self.received)
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
         yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
@@ -249,4 +219,4 @@ class GateMetrics(Collector):
             yield make.distribution(names.STATE_HOLD_SECONDS, "That outcomes waited for durable versions", self.hold)
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
-        yield self.waits.family(make.labels)
+        yield self.waits.family(make)

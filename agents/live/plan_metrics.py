@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from statistics import median
-from typing import TYPE_CHECKING, Final
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from typing import TYPE_CHECKING
 
 from lineage import metric_names as names
 
@@ -17,50 +15,30 @@ if TYPE_CHECKING:
 
     from agents.core.board import Board, Heard
     from agents.core.policy import StageFacts
+    from agents.live.families import Families
 
 QUEUEING, BATCH, RECENT_BATCH = "queueing", "batch", "recent-batch"
 PROFILE, DURATION, LOAD, HBF, AGE = "profile", "duration", "load", "hbf", "age"
 ARRIVALS, COMPLETIONS, DROPS, BACKLOG, TRANSFER = "arrivals", "completions", "drops", "backlog", "transfer"
-TOLD: Final = (
-    *(QUEUEING, BATCH, RECENT_BATCH, PROFILE, DURATION, LOAD, HBF, AGE),
-    *(ARRIVALS, COMPLETIONS, DROPS, BACKLOG, TRANSFER),
-)
 
 _REPLICA = (names.OF_STAGE, names.OF_REPLICA)
 
 
-def plan_families(labels: Sequence[str], board: Board, facts: Mapping[str, StageFacts], now: float) -> Iterator[Metric]:
-    """Give the metric families of a board; `labels` are the values of `names.LABELS`."""
-    words = GaugeMetricFamily(
-        names.PLAN_WORD, "What a replica last said of itself", labels=(*names.LABELS, *_REPLICA, names.WHAT)
-    )
-    silent = GaugeMetricFamily(
-        names.PLAN_SILENT, "Whether a replica's word has aged out", labels=(*names.LABELS, *_REPLICA)
-    )
+def plan_families(make: Families, board: Board, facts: Mapping[str, StageFacts], now: float) -> Iterator[Metric]:
+    """Give the metric families of a board."""
     heard = board.heard(now)
     loads = _loads(heard, facts)
+    words: dict[tuple[str, ...], float] = {}
+    silent: dict[tuple[str, ...], float] = {}
     for one in heard:
-        whose = (*labels, one.state.stage, str(one.state.replica))
-        silent.add_metric(whose, float(one.silent))
-        for what, value in _told(one, facts, loads).items():
-            words.add_metric((*whose, what), value)
-    yield words
-    yield silent
-    yield _counter(names.PLAN_WORDS_TOTAL, "Words of replicas that were taken", labels, board.words)
-    refused = CounterMetricFamily(
-        names.PLAN_REFUSED_TOTAL.removesuffix("_total"),
-        "Words of replicas that were refused",
-        labels=(*names.LABELS, names.REASON),
-    )
-    for reason, count in sorted(board.refused.copy().items()):
-        refused.add_metric((*labels, reason), count)
-    yield refused
-
-
-def _counter(name: str, text: str, labels: Sequence[str], value: float) -> Metric:
-    family = CounterMetricFamily(name.removesuffix("_total"), text, labels=names.LABELS)
-    family.add_metric(labels, value)
-    return family
+        whose = (one.state.stage, str(one.state.replica))
+        silent[whose] = float(one.silent)
+        words.update({(*whose, what): value for what, value in _told(one, facts, loads).items()})
+    yield make.gauges(names.PLAN_WORD, "What a replica last said of itself", (*_REPLICA, names.WHAT), words)
+    yield make.gauges(names.PLAN_SILENT, "Whether a replica's word has aged out", _REPLICA, silent)
+    yield make.counter(names.PLAN_WORDS_TOTAL, "Words of replicas that were taken", board.words)
+    refused = {(reason,): count for reason, count in board.refused.copy().items()}
+    yield make.counters(names.PLAN_REFUSED_TOTAL, "Words of replicas that were refused", (names.REASON,), refused)
 
 
 def _told(one: Heard, facts: Mapping[str, StageFacts], loads: Mapping[str, float]) -> dict[str, float]:

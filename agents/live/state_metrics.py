@@ -10,15 +10,15 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
 from agents.core.calibration import POSITIVE, Histogram
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from prometheus_client import Metric
+
+    from agents.live.families import Families
 
 _BYTES: Final = (16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
 
@@ -78,11 +78,9 @@ def marks_histogram() -> Histogram:
     return Histogram(_BYTES)
 
 
-def state_families(labels: Sequence[str], state: StateFigures) -> Iterator[Metric]:
-    """Give the metric families of a member; `labels` are the values of `names.LABELS`."""
-    role = GaugeMetricFamily(names.STATE_ROLE, "The member's role", labels=(*names.LABELS, names.ROLE))
-    role.add_metric((*labels, state.role), 1.0)
-    yield role
+def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
+    """Give the metric families of a member."""
+    yield make.gauges(names.STATE_ROLE, "The member's role", (names.ROLE,), {(state.role,): 1.0})
     for name, text, value in (
         (names.STATE_EPOCH, "The newest epoch that the member knows", state.epoch),
         (names.STATE_VERSION, "The version that its own state is at", state.version()),
@@ -90,25 +88,8 @@ def state_families(labels: Sequence[str], state: StateFigures) -> Iterator[Metri
         (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
         (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.lag.seconds()),
     ):
-        gauge = GaugeMetricFamily(name, text, labels=names.LABELS)
-        gauge.add_metric(labels, value)
-        yield gauge
-    for name, text, value in (
-        (names.STATE_WRITTEN_BYTES_TOTAL, "Bytes of chunks and manifests of complete versions", state.written),
-        (names.STATE_MOVED_BYTES_TOTAL, "Bytes written to the log or read of it, as they move", state.moved),
-    ):
-        counter = CounterMetricFamily(name.removesuffix("_total"), text, labels=names.LABELS)
-        counter.add_metric(labels, value)
-        yield counter
-    yield _histogram(labels, names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)
-
-
-def marks_family(labels: Sequence[str], marks: Histogram) -> Metric:
-    """Give the metric family of the bytes of marks."""
-    return _histogram(labels, names.HOPS_MARKS_BYTES, "Bytes of marks in a message's hops header", marks)
-
-
-def _histogram(labels: Sequence[str], name: str, text: str, values: Histogram) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=names.LABELS)
-    family.add_metric(labels, values.buckets(), values.total)
-    return family
+        yield make.gauge(name, text, value)
+    written, moved = "Bytes of chunks and manifests of complete versions", "Bytes written to the log or read of it"
+    yield make.counter(names.STATE_WRITTEN_BYTES_TOTAL, written, state.written)
+    yield make.counter(names.STATE_MOVED_BYTES_TOTAL, f"{moved}, as they move", state.moved)
+    yield make.distribution(names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)

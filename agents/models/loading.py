@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.models.methods import check_method, is_async
 from agents.models.raised import words_of
 from agents.models.slow import named_if_slow
-from agents.models.stateful import check_model, is_stateful
+from agents.models.stateful import check_method, check_model, is_async, is_stateful
 from lineage.errors import NO_TORCH, MissingExtraError, ModelError
 
 if TYPE_CHECKING:

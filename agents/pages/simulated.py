@@ -12,8 +12,7 @@ from agents.pages.visits import Visits, observed
 from producers.report import PREDICTION
 
 if TYPE_CHECKING:
-    from agents.sim.observe import Observer
-    from agents.sim.result import SimulationResult
+    from agents.sim.observe import Observer, SimulationResult
     from topology.load import Pipeline
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from lineage.limits import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.resources.abc import Traversable
 
 
 MARKER: Final = b"\xc3\x01"  # what starts an Avro single-object encoding
@@ -41,35 +43,18 @@ REPLICATION: Final = (MANIFEST, CONTENTS, FENCE, BASE, CLAIM, BEAT, REPORT, YIEL
 # Those by which versions are judged: each ends in a checksum over all of itself.
 CHECKED: Final = frozenset({MANIFEST, FENCE, BASE, CLAIM, YIELD})
 
-_FILES = {
-    QUERY: "query.avsc",
-    OUTCOME: "outcome.avsc",
-    DEAD_LETTER: "dead_letter.avsc",
-    WORD: "word.avsc",
-    "spillway.Value": "value.avsc",
-    "spillway.Tensor": "tensor.avsc",
-    "spillway.StageTiming": "stage_timing.avsc",
-    MANIFEST: "manifest.avsc",
-    CONTENTS: "contents.avsc",
-    FENCE: "fence.avsc",
-    BASE: "base.avsc",
-    CLAIM: "claim.avsc",
-    BEAT: "beat.avsc",
-    REPORT: "report.avsc",
-    YIELD: "yield.avsc",
-    "spillway.Link": "link.avsc",
-    "spillway.Mark": "mark.avsc",
-    "spillway.ChunkTable": "chunk_table.avsc",
-    "spillway.Records": "records.avsc",
-    "spillway.Checksum": "checksum.avsc",
-}
+
+def _file_of(name: str) -> Traversable:
+    """Where a type's schema would be: `spillway.ChunkTable` in chunk_table.avsc."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removeprefix("spillway."))
+    return files(__package__).joinpath(f"{words.lower()}.avsc")
 
 
 def _inlined(schema: Any, seen: set[str]) -> Any:
     """`schema` with each type of a file of its own written out where it is first named, as Avro wants it."""
-    if isinstance(schema, str) and schema in _FILES and schema not in seen:
+    if isinstance(schema, str) and schema.startswith("spillway.") and schema not in seen:
         seen.add(schema)
-        return _inlined(json.loads(files(__package__).joinpath(_FILES[schema]).read_text("utf-8")), seen)
+        return _inlined(json.loads(_file_of(schema).read_text("utf-8")), seen)
     if isinstance(schema, list):
         return [_inlined(branch, seen) for branch in schema]
     if isinstance(schema, dict):

@@ -7,6 +7,7 @@ it that is, so a hostile length ends there. Long lists travel by columns, which 
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -45,150 +46,95 @@ if TYPE_CHECKING:
     from lineage.replication import Link
 
 
-# Records of a stateful shard to what fastavro writes, and from what it reads.
+# Records of a stateful shard to what fastavro writes, and from what it reads: a record's fields stand on the wire under
+# their own names, but for a version, which is two numbers, and for what `_PACKED` lists.
 #
 # Builders take records that were read from bytes within the limits; they raise WireError for what no encoder makes.
 
 Fields = dict[str, Any]
-# The fields of a manifest that are on the wire as they are.
-_PLAIN: Final = ("claimant", "at_us", "state_bytes", "written_bytes", "batches", "requests", "digest", "contents")
-_UNCHECKED: Final = {"checksum": bytes(DIGEST_BYTES)}  # its room: `lineage.values.replication` fills it in
 _INT_MOST: Final = (1 << 31) - 1
 _LONG_MOST: Final = (1 << 63) - 1
+_VERSIONS: Final[Mapping[type, tuple[str, str]]] = {
+    Manifest: ("epoch", "n"),
+    Base: ("base_epoch", "base_n"),
+    Beat: ("version_epoch", "version_n"),
+}
 
 
-def _pack_manifest(manifest: Manifest, limits: Limits) -> Fields:
-    check_names(limits, manifest.claimant, *(mark.stage for mark in manifest.requires))
-    counts = (manifest.state_bytes, manifest.written_bytes, manifest.batches, manifest.requests)
-    _numbers(_LONG_MOST, manifest.version.epoch, manifest.version.n, *counts, reason=reasons.NOT_ENCODABLE)
-    return {
-        "epoch": manifest.version.epoch,
-        "n": manifest.version.n,
-        "chain": _pack_chain(manifest.chain, limits, beside=len(manifest.requires)),
-        "requires": [
-            {"stage": mark.stage, "shard": mark.shard, "epoch": mark.version.epoch, "n": mark.version.n}
-            for mark in manifest.requires
-        ],
-        **{name: getattr(manifest, name) for name in _PLAIN},
-        "spilled": pack_chunks(manifest.spilled),
-        **_UNCHECKED,
-    }
+def _pack(record: Any, limits: Limits) -> Fields:
+    packed: Fields = {}
+    for name in record.__slots__:
+        value = getattr(record, name)
+        if name == "version":
+            packed.update(zip(_VERSIONS[type(record)], (value.epoch, value.n), strict=True))
+        else:
+            packed[name] = _PACKED[name](value, limits) if name in _PACKED else value
+    if isinstance(record, Manifest):
+        _check_links(len(record.chain), len(record.requires), limits)
+    return _judged(packed, limits, reasons.NOT_ENCODABLE)
 
 
-def _manifest(fields: Fields, limits: Limits) -> Manifest:
-    check_names(limits, fields["claimant"])
-    _numbers(_LONG_MOST, fields["state_bytes"], fields["written_bytes"], fields["batches"], fields["requests"])
-    if len(fields["digest"]) not in {0, DIGEST_BYTES}:
-        raise corrupt(f"a manifest has a digest of {len(fields['digest'])} bytes")
-    return Manifest(
-        _version(fields["epoch"], fields["n"]),
-        _chain(fields["chain"]),
-        tuple(_mark(mark, limits) for mark in fields["requires"]),
-        spilled=chunks_of(fields["spilled"]),
-        **{name: fields[name] for name in _PLAIN},
-    )
-
-
-def _pack_fence(fence: Fence, limits: Limits) -> Fields:
-    return _plain(fence, limits, "epoch", "claimant", "at_us") | _UNCHECKED
-
-
-def _fence(fields: Fields, limits: Limits) -> Fence:
-    return Fence(**_judged(_unchecked(fields), limits))
-
-
-def _pack_base(base: Base, limits: Limits) -> Fields:
-    fields = _plain(base, limits, "epoch", "claimant")
-    _numbers(_LONG_MOST, base.version.epoch, base.version.n, reason=reasons.NOT_ENCODABLE)
-    return fields | {
-        "base_epoch": base.version.epoch,
-        "base_n": base.version.n,
-        "chain": _pack_chain(base.chain, limits),
-        **_UNCHECKED,
-    }
-
-
-def _base(fields: Fields, limits: Limits) -> Base:
-    _judged(fields, limits)
-    version = _version(fields["base_epoch"], fields["base_n"])
-    return Base(fields["epoch"], fields["claimant"], version, _chain(fields["chain"]))
-
-
-def _pack_claim(claim: Claim, limits: Limits) -> Fields:
-    return _plain(claim, limits, "stage", "shard", "epoch", "claimant", "at_us", "reason") | _UNCHECKED
-
-
-def _claim(fields: Fields, limits: Limits) -> Claim:
-    return Claim(**_judged(_unchecked(fields), limits))
-
-
-def _pack_beat(beat: Beat, limits: Limits) -> Fields:
-    fields = _plain(beat, limits, "stage", "shard", "member", "epoch", "role", "sequence", "at_us")
-    _numbers(_LONG_MOST, beat.version.epoch, beat.version.n, reason=reasons.NOT_ENCODABLE)
-    return fields | {"version_epoch": beat.version.epoch, "version_n": beat.version.n}
-
-
-def _beat(fields: Fields, limits: Limits) -> Beat:
-    version = _version(fields.pop("version_epoch"), fields.pop("version_n"))
-    return Beat(version=version, **_judged(fields, limits))
-
-
-def _pack_report(report: Report, limits: Limits) -> Fields:
-    check_names(limits, *report.members)
-    return _plain(report, limits, "stage", "shard", "at_us", "reason") | {"members": list(report.members)}
-
-
-def _report(fields: Fields, limits: Limits) -> Report:
-    members = tuple(fields.pop("members"))
-    check_names(limits, *members)
-    return Report(members=members, **_judged(fields, limits))
-
-
-def _pack_yield(wish: Yield, limits: Limits) -> Fields:
-    return _plain(wish, limits, "stage", "shard", "epoch", "by", "at_us", "reason") | _UNCHECKED
-
-
-def _yield(fields: Fields, limits: Limits) -> Yield:
-    return Yield(**_judged(_unchecked(fields), limits))
-
-
-def _unchecked(fields: Fields) -> Fields:
-    del fields["checksum"]  # it was compared
-    return fields
-
-
-def _plain(record: Any, limits: Limits, *names: str) -> Fields:
-    return _judged({name: getattr(record, name) for name in names}, limits, reasons.NOT_ENCODABLE)
+def _build(kind: type, fields: Fields, limits: Limits) -> Any:
+    values: Fields = {}
+    for name in kind.__slots__:  # type: ignore[attr-defined]
+        if name == "version":
+            values[name] = _version(*(fields[number] for number in _VERSIONS[kind]))
+        else:
+            values[name] = _BUILT[name](fields[name], limits) if name in _BUILT else fields[name]
+    _judged(values, limits)
+    if len(values.get("digest", b"")) not in {0, DIGEST_BYTES}:
+        raise corrupt(f"a manifest has a digest of {len(values['digest'])} bytes")
+    return kind(**values)
 
 
 def _judged(fields: Fields, limits: Limits, reason: str = reasons.CORRUPT) -> Fields:
     for name, value in fields.items():
         if isinstance(value, str):
             check_length("a name", value, limits.max_name_bytes)
-        elif isinstance(value, int) and value < 0 and name != "at_us":
-            raise WireError(reason, f"{name} is negative, {value}")
-        elif isinstance(value, int) and name == "shard" and value > _INT_MOST:
-            raise WireError(reason, f"{name} does not fit 32 bits, {value}")
+        elif isinstance(value, int) and name != "at_us":
+            most = _INT_MOST if name == "shard" else _LONG_MOST
+            if not 0 <= value <= most:
+                raise WireError(reason, f"{name} is negative or over {most}: {value}")
     return fields
 
 
-def _pack_chain(chain: Collection[Link], limits: Limits, beside: int = 0) -> list[Fields]:
-    if len(chain) + beside > limits.max_values:  # as those count who decode it
-        raise too_large(f"a record of {len(chain)} links and {beside} marks", limits.max_values)
+def _check_links(links: int, marks: int, limits: Limits) -> None:
+    if links + marks > limits.max_values:  # as those count who decode it
+        raise too_large(f"a record of {links} links and {marks} marks", limits.max_values)
+
+
+def _pack_chain(chain: Collection[Link], limits: Limits) -> list[Fields]:
+    _check_links(len(chain), 0, limits)
     return [{"epoch": epoch, "base_epoch": base.epoch, "base_n": base.n} for epoch, base in chain]
 
 
-def _chain(links: Iterable[Fields]) -> tuple[Link, ...]:
+def _chain(links: Iterable[Fields], _limits: Limits) -> tuple[Link, ...]:
     chain = tuple((link["epoch"], _version(link["base_epoch"], link["base_n"])) for link in links)
     if any(epoch <= base.epoch for epoch, base in chain):
         raise corrupt("an epoch starts from a version that is not older")
     return chain
 
 
-def _mark(fields: Fields, limits: Limits) -> Mark:
-    check_names(limits, fields["stage"])
-    _numbers(_INT_MOST, fields["shard"])
-    return Mark(fields["stage"], fields["shard"], _version(fields["epoch"], fields["n"]))
+def _pack_marks(marks: Iterable[Mark], limits: Limits) -> list[Fields]:
+    packed = []
+    for one in marks:
+        check_names(limits, one.stage)
+        packed.append({"stage": one.stage, "shard": one.shard, "epoch": one.version.epoch, "n": one.version.n})
+    return packed
+
+
+def _marks(marks: Iterable[Fields], limits: Limits) -> tuple[Mark, ...]:
+    built = []
+    for one in marks:
+        place = _judged({"stage": one["stage"], "shard": one["shard"]}, limits)
+        built.append(Mark(**place, version=_version(one["epoch"], one["n"])))
+    return tuple(built)
+
+
+def _members(members: Iterable[str], limits: Limits) -> tuple[str, ...]:
+    names = tuple(members)
+    check_names(limits, *names)
+    return names
 
 
 def _version(epoch: int, n: int) -> Version:
@@ -197,31 +143,17 @@ def _version(epoch: int, n: int) -> Version:
     return Version(epoch, n)
 
 
-def _numbers(most: int, *numbers: int, reason: str = reasons.CORRUPT) -> None:
-    for number in numbers:
-        if not 0 <= number <= most:
-            raise WireError(reason, f"a number is negative or over {most}: {number}")
-
-
-PACKERS: Final[Mapping[str, Callable[[Any, Limits], Fields]]] = {
-    MANIFEST: _pack_manifest,
-    CONTENTS: pack_contents,
-    FENCE: _pack_fence,
-    BASE: _pack_base,
-    CLAIM: _pack_claim,
-    BEAT: _pack_beat,
-    REPORT: _pack_report,
-    YIELD: _pack_yield,
+_PACKED: Final[Mapping[str, Callable[[Any, Limits], Any]]] = {
+    "chain": _pack_chain,
+    "requires": _pack_marks,
+    "members": lambda members, limits: list(_members(members, limits)),
+    "spilled": lambda chunks, _limits: pack_chunks(chunks),
 }
-BUILDERS: Final[Mapping[str, Callable[[Fields, Limits], Any]]] = {
-    MANIFEST: _manifest,
-    CONTENTS: contents_of,
-    FENCE: _fence,
-    BASE: _base,
-    CLAIM: _claim,
-    BEAT: _beat,
-    REPORT: _report,
-    YIELD: _yield,
+_BUILT: Final[Mapping[str, Callable[[Any, Limits], Any]]] = {
+    "chain": _chain,
+    "requires": _marks,
+    "members": _members,
+    "spilled": lambda table, _limits: chunks_of(table),
 }
 
 
@@ -235,16 +167,17 @@ CONTENTS_LIMITS: Final = Limits(
 SHARD_LIMITS: Final = Limits(max_values=65_536, max_string_bytes=8 << 20, max_name_bytes=1_024)
 """Of what stands in a version log or beside it, in one record."""
 
-_NAMES: Final[Mapping[type, str]] = {
-    Manifest: MANIFEST,
-    Contents: CONTENTS,
-    Fence: FENCE,
-    Base: BASE,
-    Claim: CLAIM,
-    Beat: BEAT,
-    Report: REPORT,
-    Yield: YIELD,
+_KINDS: Final[Mapping[str, type]] = {
+    MANIFEST: Manifest,
+    CONTENTS: Contents,
+    FENCE: Fence,
+    BASE: Base,
+    CLAIM: Claim,
+    BEAT: Beat,
+    REPORT: Report,
+    YIELD: Yield,
 }
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _HEADERS: Final = {name: MARKER + OWN_FINGERPRINTS[name] for name in REPLICATION}
 
 
@@ -254,7 +187,10 @@ def encode(record: ShardRecord) -> bytes:
     name = _NAMES[type(record)]
     pieces = _Pieces((_HEADERS[name],))
     try:
-        fastavro.schemaless_writer(pieces, FAST_READERS[name], PACKERS[name](record, limits))
+        packed = pack_contents(record, limits) if isinstance(record, Contents) else _pack(record, limits)
+        if name in CHECKED:
+            packed["checksum"] = bytes(DIGEST_BYTES)  # its room: `sealed` fills it in
+        fastavro.schemaless_writer(pieces, FAST_READERS[name], packed)
     except (TypeError, ValueError, OverflowError, AttributeError, KeyError) as error:
         raise WireError(reasons.NOT_ENCODABLE, f"not a {name}: {str(error)[:200]}") from error
     message = b"".join(pieces)
@@ -318,9 +254,10 @@ class ReplicationDecoder:
                 f"the checksum of a {schema.name} is not that of its bytes: it is damaged, or was written without one"
             )
             raise WireError(reasons.CORRUPT, text)
-        build = BUILDERS.get(schema.name)
-        if build is None:
+        kind = _KINDS.get(schema.name)
+        if kind is None:
             raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is no record of a stateful shard")
+        build = contents_of if kind is Contents else partial(_build, kind)
         decoded: ShardRecord = read_as(schema, message, HEADER_BYTES, limits, build)
         return decoded
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from agents.cli.main import run
-from agents.live.operator.files import write_file
 from agents.live.operator.histories import Kept, Standing
+from agents.live.operator.stored import write_file
 from lineage.marks import Version
 from lineage.replication import Manifest
 from producers.client import Client

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents.live.operator.changes import import_state, refuse_served, rewind
+from agents.live.operator.changes import Reign, import_state, refuse_served, rewind
 from agents.live.operator.choices import kept_version
 from agents.live.operator.histories import Standing, read_histories
-from agents.live.operator.reign import Reign
 from agents.live.operator.stored import Store
 from checkpoint.assembly import ChunkError
 from checkpoint.manifests import version_digest

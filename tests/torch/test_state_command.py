@@ -162,7 +162,7 @@ def test_differences_are_counted_by_entry_and_by_key(ask, facts, learn, track):
 
 def newest_state(facts, tmp_path, stage, *options):
     """What the newest durable version is, through an export."""
-    from agents.live.operator.files import read_file
+    from agents.live.operator.stored import read_file
 
     file = tmp_path / f"newest-{len(list(tmp_path.iterdir()))}.safetensors"
     exported = facts("export", stage, file, *options)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agents.live.states.logs_feed import LogsFeed
-from agents.live.states.mailbox import Mailbox
+from agents.live.states.worker import Mailbox
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:

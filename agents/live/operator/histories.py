@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from agents.live.operator.partitions import Partitions
-from agents.live.states.log_records import CONTROL, LogRecords
+from agents.live.states.log_reader import CONTROL, LogRecords
 from checkpoint.claims import Claims
 from checkpoint.damage import Damage
 from checkpoint.logs import Fate, Logs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agents.live.operator.partitions import Partition
-    from agents.live.states.log_records import Read
+    from agents.live.states.log_reader import Read
     from checkpoint.version_log import Record
     from lineage.marks import Place, Version
     from producers.connection import ClientSettings

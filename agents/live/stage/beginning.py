@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaError
 
@@ -12,6 +14,28 @@ from lineage.errors import BrokerError, SpillwayError
 
 if TYPE_CHECKING:
     from agents.live.stage.config import StageProcessConfig
+
+
+POLL: Final = 0.02  # seconds between two looks at what is left
+LAST_COMMIT: Final = 5.0
+END: Final = 10.0  # seconds for everything after draining; then the process ends in any case
+
+
+class Bound:
+    """Ends the process so many seconds after `begin`, whatever hangs: its orchestrator counts on it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._begun = False
+
+    def begin(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        timer = threading.Timer(self._seconds, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+
 
 # A stage keeps tens of thousands of small objects (ids of queries, offsets) and makes hardly any cycles; with Python's
 # own thresholds a quarter of its time goes into looking through them.

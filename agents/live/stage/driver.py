@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
-    from agents.live.stage.carried import Carried
-    from agents.live.stage.emission import Emission
+    from agents.live.stage.emission import Carried, Emission
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory
     from agents.live.stage.rereading import Rereading

@@ -19,9 +19,8 @@ from agents.live.stage.batch_work import BatchWork
 from agents.live.stage.guard import Guard
 from agents.live.stage.signature import Signature
 from agents.live.stage.user_functions import UserFunctions
-from agents.models.bare import BareModel
+from agents.models.bare import BareModel, EmulatedModel
 from agents.models.declared import load_declared
-from agents.models.emulated import EmulatedModel
 from agents.models.loading import load_model
 from agents.models.torch_threads import limit_torch_threads
 from lineage.errors import ModelError

@@ -18,15 +18,19 @@ from agents.core.pool import Pool
 from agents.live.clock import Clock
 from agents.live.consumer.app import StageApp, build, rehearse
 from agents.live.consumer.membership import Membership
-from agents.live.groups import group_id, instance_id
+from agents.live.groups import group_id, instance_id, standby_label
 from agents.live.inputs import Inputs, of_stage
 from agents.live.metrics import StageMetrics
 from agents.live.metrics_server import turns
 from agents.live.output import Output
 from agents.live.plan.feed import PlanFeed
 from agents.live.plan.planner import Planner, without
-from agents.live.registry import serve_metrics
+from agents.live.registry import Entry, serve_metrics
 from agents.live.stage.beginning import (
+    END,
+    LAST_COMMIT,
+    POLL,
+    Bound,
     as_failure,
     look_through_rarely,
     nothing_taken,
@@ -37,7 +41,6 @@ from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
-from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
 from agents.live.stage.parts import (
@@ -51,14 +54,13 @@ from agents.live.stage.parts import (
     stage_signature,
 )
 from agents.live.stage.rereading import Rereading
-from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
 from agents.live.state_metrics import marks_histogram
 from agents.live.states.logs_feed import LogsFeed
 from agents.live.underway import folder_of
 from agents.models.execution import Instances
 from agents.workers.links import command_of
-from lineage.errors import SpillwayError
+from lineage.errors import SpillwayError, UsageError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
@@ -72,6 +74,52 @@ if TYPE_CHECKING:
     from agents.models.loading import Model
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
+
+
+# The wait of a standby: a process with its model loaded that is in no group, until it is told whose place to take.
+#
+# It waits for one line on its stdin, `take R`: from then on it is replica R of its stage, and joins the stage's group
+# under that replica's static name. If the one before it died without leaving, the broker hands over its partitions at
+# once, instead of after the session timeout. `spillway serve` says the line when it sees its child die; an orchestrator
+# that starts `spillway serve ... --stage S --standby` has to say it itself, once, and only of a replica that is dead:
+# of two that live under one name the broker fences the older.
+#
+# A standby whose stdin ends without a word can never be told anything, so it ends, with an error.
+
+_WORD = "take"
+
+
+def wait_to_take(stream: TextIO, config: StageProcessConfig) -> int:
+    """Say in the run directory that the standby is ready; return the replica whose place it is to take.
+
+    Raises UsageError where the stream ends first.
+    """
+    stage, number = config.stage, config.replica
+    label = standby_label(stage, number)
+    entry = Entry(config.run_dir, config.pipeline.spec.name, stage, number, role="standby", label=label)
+    try:
+        entry.mark_ready()
+        log.info("%s: ready, waiting to be told whose place to take", label)
+        for line in stream:
+            replica = replica_in(line)
+            if replica is not None:
+                log.info("%s: takes the place of %s.%d", label, stage, replica)
+                return replica
+            log.warning("%s: %r is no word for a standby; it waits for '%s REPLICA'", label, line[:80], _WORD)
+    finally:
+        entry.close()
+    raise UsageError(
+        f"{label}: its stdin ended before a line '{_WORD} REPLICA' came; start a standby with a stdin that stays open"
+    )
+
+
+def replica_in(line: str) -> int | None:
+    """The replica that a line tells to take; None where it is another line."""
+    words = line.split()
+    if len(words) == 2 and words[0] == _WORD and words[1].isascii() and words[1].isdigit():  # noqa: PLR2004 - word and number
+        return int(words[1])
+    return None
+
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agents.core.joins import Fetch
     from agents.core.request import Loss
-    from agents.live.stage.carried import Carried
+    from agents.live.stage.emission import Carried
     from agents.live.stage.intake import Intake
 
 _WITHIN = 60.0  # seconds for one stretch

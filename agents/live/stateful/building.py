@@ -12,26 +12,25 @@ from agents.core.policies import period_of
 from agents.live.clock import Clock
 from agents.live.groups import member_of
 from agents.live.inputs import OF_STATES, Inputs
-from agents.live.metrics import StageMetrics
+from agents.live.metrics import LOOK_SECONDS, StageMetrics
 from agents.live.output import Output
+from agents.live.plan.planner import Planner
 from agents.live.stage.beginning import transacted
 from agents.live.stage.emission import Emission
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory
-from agents.live.stage.parts import build_guard, known_of, stage_signature
+from agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
 from agents.live.stage.rereading import Rereading
 from agents.live.stage.tally import Tally
 from agents.live.stage.user_functions import UserFunctions
 from agents.live.state_metrics import StateFigures, marks_histogram
 from agents.live.stateful.copies import Copies
-from agents.live.stateful.means import Means
+from agents.live.stateful.means import Means, Thread
 from agents.live.stateful.member import ShardMember
 from agents.live.stateful.reading import ShardInput
-from agents.live.stateful.rehearsing import Rehearsal
 from agents.live.stateful.reigning import Reigns
+from agents.live.stateful.replaying import Rehearsal
 from agents.live.stateful.roles import RoleDriver
-from agents.live.stateful.speaking import Speaker, others_than_words
-from agents.live.stateful.threads import Thread
 from agents.live.stateful.transactions import take_over
 from agents.live.stateful.work import StatefulWork
 from agents.live.states.appender import Appender
@@ -39,7 +38,6 @@ from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import LogReader
 from agents.live.states.standby import StandbyReader
 from agents.live.underway import folder_of
-from agents.live.waits import LOOK_SECONDS
 from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
@@ -59,14 +57,79 @@ if TYPE_CHECKING:
 
     from agents.core.joins import Fetch
     from agents.core.request import Loss
-    from agents.live.stage.carried import Carried
+    from agents.live.plan.feed import Word
     from agents.live.stage.config import StageProcessConfig
+    from agents.live.stage.emission import Carried
     from agents.live.stateful.primary import Primary
     from agents.live.states.standby import Applied
     from agents.models.stateful import Machine, StatefulModel
     from lineage.marks import Place
     from lineage.replication import Contents
     from producers.schema_log import SchemaLog
+
+
+# A shard's part in the exchange of states: its primary speaks for it, as a replica does for itself.
+#
+# To the other stages the shard's number is the replica's: whoever is primary, it is the same one that speaks.
+
+
+class Speaker:
+    """Speaks while there is a reign. All methods are the loop's."""
+
+    def __init__(self, config: StageProcessConfig, shard: int, period: float, decoder: Decoder, means: Means) -> None:
+        """`period`: seconds between two words."""
+        self._config = config
+        self._shard = shard
+        self._period = period
+        self._decoder = decoder
+        self._means = means
+        self._planner: Planner | None = None
+        self._speaking: asyncio.Task[None] | None = None
+
+    def hear(self, words: Sequence[Word]) -> None:
+        if self._planner is not None:
+            self._planner.hear(words)
+
+    def begin(self, primary: Primary) -> None:
+        self.end()
+        means, pipeline = self._means, self._config.pipeline
+        planner = self._planner = Planner(
+            pipeline.spec,
+            build_view(pipeline, self._config.spec, self._shard, self._period),
+            primary.core,
+            clock=means.clock,
+            decoder=self._decoder,
+            metrics=means.metrics,
+            reload_schemas=means.reload_schemas,
+        )
+        means.tally.observes(planner.observed)
+        self._speaking = asyncio.get_running_loop().create_task(planner.run(means.output, primary.tick))
+        self._speaking.add_done_callback(self._ended)
+
+    def end(self, *, farewell: bool = False) -> None:
+        """Say nothing more; with a farewell, that the shard's speaker stops for good."""
+        if farewell and self._planner is not None:
+            self._planner.farewell(self._means.output)
+        self._planner = None
+        if self._speaking is not None:
+            self._speaking.cancel()
+            self._speaking = None
+
+    def _ended(self, speaking: asyncio.Task[None]) -> None:
+        if not speaking.cancelled() and (error := speaking.exception()) is not None:
+            self._means.crashed(error)
+
+
+def others_than_words(tokens: Sequence[Any]) -> list[Any]:
+    """Tell the planners which of their words are stored; give the rest of what is."""
+    rest = []
+    for token in tokens:
+        if isinstance(token, Planner):
+            token.stored()
+        else:
+            rest.append(token)
+    return rest
+
 
 log = logging.getLogger(__name__)
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from agents.core.policy import StageState
     from agents.core.request import Loss
     from agents.core.stateful_stage import StatefulCore
-    from agents.live.stage.carried import Carried
-    from agents.live.stage.emission import Outgoing
+    from agents.live.stage.emission import Carried, Outgoing
     from agents.live.stateful.means import Means, ReignWriter
     from agents.live.stateful.work import Computed, Updated
     from agents.models.stateful import Machine

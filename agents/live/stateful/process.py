@@ -22,8 +22,16 @@ from agents.live.metrics_server import turns
 from agents.live.plan.feed import PlanFeed
 from agents.live.registry import serve_metrics
 from agents.live.stage import process as stage_process
-from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
-from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
+from agents.live.stage.beginning import (
+    END,
+    LAST_COMMIT,
+    POLL,
+    Bound,
+    as_failure,
+    look_through_rarely,
+    nothing_taken,
+    reading_of,
+)
 from agents.live.stateful.building import Built, put_together
 from agents.models.declared import load_declared
 from agents.models.stateful import Machine

@@ -22,7 +22,7 @@ from topology.topics import control, versions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from lineage.errors import SpillwayError
     from lineage.marks import Place
     from producers.connection import ClientSettings

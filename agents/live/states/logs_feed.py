@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from agents.live.states.log_reader import Read
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from lineage.errors import SpillwayError
     from lineage.marks import Place
     from producers.connection import ClientSettings

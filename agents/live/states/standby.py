@@ -37,7 +37,7 @@ from topology.topics import state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from checkpoint.versions import History
     from lineage.errors import SpillwayError
     from lineage.marks import Place, Version

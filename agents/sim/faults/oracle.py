@@ -18,7 +18,7 @@
     (`agents.sim.faults.meaning`).
 
 The judge knows the recovered history from the logs, and what came from what from the records that each message was made
-of (`agents.sim.faults.provenance`); of the marks on messages it believes nothing.
+of (`agents.sim.faults.meaning`); of the marks on messages it believes nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from agents.core.released import RELEASED_SECONDS
-from agents.sim.faults.meaning import Meaning
-from agents.sim.faults.provenance import Provenance
-from agents.sim.faults.shard.standby import Logged, Standby
+from agents.sim.faults.meaning import Meaning, Provenance
+from agents.sim.faults.shard.host import Logged, Standby
 from agents.sim.faults.world import model
 from agents.sim.faults.world.broker import EGRESS, OUTCOMES, Standing, state_of, versions_of
 from checkpoint.logs import Logs

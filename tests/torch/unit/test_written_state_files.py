@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from agents.live.operator.files import read_file, write_file
 from agents.live.operator.histories import Kept, Standing
+from agents.live.operator.stored import read_file, write_file
 from lineage.errors import CheckpointError, UsageError
 from lineage.marks import Version
 from lineage.replication import Manifest

@@ -1,6 +1,6 @@
 """Older versions are kept whole as long as an operator may want them."""
 
-from checkpoint.rewindable import Rewindable
+from checkpoint.retention import Rewindable
 from lineage.marks import Version
 from lineage.replication import ChunkKey
 

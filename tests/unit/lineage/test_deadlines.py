@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.deadlines import MAX_BUDGET_US, SKEW_US, Times, effective
+from agents.live.stage.intake import MAX_BUDGET_US, SKEW_US, Times, effective
 
 NOW = 1_700_000_000_000_000
 SLO = 400_000

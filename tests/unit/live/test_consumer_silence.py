@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.errors import RequestTimedOutError
 
-from agents.live.consumer import silence
-from agents.live.consumer.silence import hang_up_on_silence
+from agents.live.consumer import thread
+from agents.live.consumer.thread import hang_up_on_silence
 
 SECONDS = 0.01
 
@@ -77,7 +77,7 @@ def test_one_that_sends_byte_by_byte_is_not(monkeypatch):
                 await asyncio.wait({waiting})
             return waiting.done()
 
-        monkeypatch.setattr(silence, "_came", came)
+        monkeypatch.setattr(thread, "_came", came)
         made = await client(connection)._get_conn(1)
         assert await made.send(FetchRequest()) == "all of it"
         return connection

@@ -4,7 +4,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchBuilderPy
 
-from agents.live.consumer.lenient_records import salvage
+from agents.live.consumer.fetching import salvage
 
 TP = TopicPartition("t", 0)
 GZIP = 1

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.states import log_records
-from agents.live.states.log_records import CONTROL, LogRecords
+from agents.live.states import log_reader
+from agents.live.states.log_reader import CONTROL, LogRecords
 from checkpoint import claims, version_log
 from checkpoint.damage import Damage
 from lineage.marks import INITIAL, Mark, Version
@@ -158,7 +158,7 @@ def noise(dice):
 
 @pytest.mark.parametrize("slot", [VERSIONS, CLAIMS])
 def test_whatever_the_bytes_they_are_read_or_damaged_or_reported(monkeypatch, slot):
-    monkeypatch.setattr(log_records.log, "warning", lambda *_arguments: None)
+    monkeypatch.setattr(log_reader.log, "warning", lambda *_arguments: None)
     dice, seen = random.Random(7), set()
     for _ in range(500):
         key, value = noise(dice)

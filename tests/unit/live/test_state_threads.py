@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from agents.live.states.mailbox import Mailbox
-from agents.live.states.worker import Worker
+from agents.live.states.worker import Mailbox, Worker
 from lineage.errors import BrokerError, CheckpointError
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from agents.live.metrics import GateMetrics, StageMetrics
+from agents.live.metrics import BELIEVED_SECONDS, GateMetrics, StageMetrics, WaitsTold
 from agents.live.state_metrics import StateFigures
-from agents.live.waits import BELIEVED_SECONDS, WaitsTold
 from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import parse

@@ -12,7 +12,7 @@ from agents.core.actions import Failed, Ok
 from agents.core.deaths import Deaths
 from agents.core.request import Delivery, Request
 from agents.live import underway
-from agents.live.stage.carried import Carried
+from agents.live.stage.emission import Carried
 from agents.live.stage.guard import Guard
 from agents.live.stage.user_functions import UserFunctions
 from agents.live.stateful.work import StatefulWork, UpdateError

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.live.stateful import writing
-from agents.live.stateful.writing import VersionWriter
+from agents.live.stateful import reigning
+from agents.live.stateful.reigning import VersionWriter
 from checkpoint.chunks import ChunkLog
 from checkpoint.manifests import describe, seal
 from checkpoint.orders import Write
@@ -63,7 +63,7 @@ def test_tombstones_of_many_versions_go_together(monkeypatch):
         assert writer._tidying is None
         return [n for n, _ in log.durables]
 
-    monkeypatch.setattr(writing, "_TIDY_SECONDS", 0.0)
+    monkeypatch.setattr(reigning, "_TIDY_SECONDS", 0.0)
     assert asyncio.run(told()) == [3]
 
 
@@ -78,7 +78,7 @@ def test_a_reign_that_has_ended_tombstones_nothing(monkeypatch):
             await asyncio.sleep(0)
         return log.durables
 
-    monkeypatch.setattr(writing, "_TIDY_SECONDS", 0.0)
+    monkeypatch.setattr(reigning, "_TIDY_SECONDS", 0.0)
     assert asyncio.run(told()) == []
 
 
