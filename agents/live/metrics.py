@@ -156,7 +156,7 @@ class StageMetrics(Collector):
             (names.HAPPENED_SECONDS_TOTAL, "Seconds that it took", told.happened_total),
         ):
             yield make.counters(name, text, (names.TERM,), {(term,): totals[term] for term in TERMS})
-        left = {(fate,): budgets.left[fate] for fate in FATES}
+        left: dict[tuple[str, ...], Histogram] = {(fate,): budgets.left[fate] for fate in FATES}
         yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", (names.FATE,), left)
         yield make.distribution(
             names.SHORTFALL_SECONDS, "By how much estimates of dropped ones missed it", budgets.shortfall

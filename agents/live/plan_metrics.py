@@ -37,7 +37,7 @@ def plan_families(make: Families, board: Board, facts: Mapping[str, StageFacts],
     yield make.gauges(names.PLAN_WORD, "What a replica last said of itself", (*_REPLICA, names.WHAT), words)
     yield make.gauges(names.PLAN_SILENT, "Whether a replica's word has aged out", _REPLICA, silent)
     yield make.counter(names.PLAN_WORDS_TOTAL, "Words of replicas that were taken", board.words)
-    refused = {(reason,): count for reason, count in board.refused.copy().items()}
+    refused: dict[tuple[str, ...], float] = {(reason,): count for reason, count in board.refused.copy().items()}
     yield make.counters(names.PLAN_REFUSED_TOTAL, "Words of replicas that were refused", (names.REASON,), refused)
 
 

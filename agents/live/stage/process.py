@@ -6,11 +6,9 @@ A standby does the first of these, then waits to be told which replica it is (`a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agents.core.policies import period_of
@@ -27,11 +25,9 @@ from agents.live.plan.feed import PlanFeed
 from agents.live.plan.planner import Planner, without
 from agents.live.registry import Entry, serve_metrics
 from agents.live.stage.beginning import (
-    END,
     LAST_COMMIT,
     POLL,
-    Bound,
-    as_failure,
+    Serving,
     look_through_rarely,
     nothing_taken,
     reading_of,
@@ -159,7 +155,7 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
             await asyncio.to_thread(crew.close, 1.0)
 
 
-class StageProcess:
+class StageProcess(Serving):
     """The parts of a stage process, and the order in which they start and stop."""
 
     def __init__(
@@ -169,7 +165,7 @@ class StageProcess:
 
         `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads.
         """
-        self._config = config
+        super().__init__(config)
         self._schemas = schemas
         self._models = models
         self._known = known
@@ -187,11 +183,8 @@ class StageProcess:
             queue_limit=config.spec.queue,
             instances=len(models),
         )
-        self._stop = asyncio.Event()
-        self._stop_now = asyncio.Event()
         self._clock = Clock()
         self._journal_file: TextIO | None = None
-        self._bound = Bound(config.drain + END)
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -199,8 +192,7 @@ class StageProcess:
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
         loop, config = asyncio.get_running_loop(), self._config
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
+        self._hear_signals()
         settings = self._config.settings
         logs = self._follow_states(settings, loop)
         driver, memory, planner = self._driver(self._schemas, logs)
@@ -233,13 +225,18 @@ class StageProcess:
         planning.add_done_callback(driver.planning_ended)
         try:
             await output.know(self._onward())
-            await self._until_stopped(app, driver, registration.mark_ready)
+
+            def began() -> None:
+                registration.mark_ready()
+                log.info("%s: serving", config.stage)
+
+            await self._until_stopped(app, loop.create_task(self._start(app)), driver.failed, began)
             drained = await self._drain(app, driver)
         finally:
             planning.cancel()
             if self._stop.is_set():
                 planner.farewell(output)
-            await self._end(app, output, workers, leave=self._stop.is_set())
+            await self._end(app, output, workers)
             guard.close()
             await asyncio.to_thread(feed.close, 1.0)
             if self._states is not None:
@@ -339,53 +336,17 @@ class StageProcess:
             heartbeat=config.heartbeat,
         )
 
-    def _told_to_stop(self) -> None:
-        if self._stop.is_set():
-            self._stop_now.set()
-        self._stop.set()
-
-    async def _until_stopped(self, app: StageApp, driver: StageDriver, ready: Callable[[], None]) -> None:
-        """Serve, calling `ready` when that begins. Raises SpillwayError when the app or the driver cannot go on."""
-        starting = asyncio.create_task(self._start(app))
-        stop = asyncio.create_task(self._stop.wait())
-        crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
-        try:
-            await asyncio.wait([starting, stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                ready()
-                log.info("%s: serving", self._config.stage)
-                await asyncio.wait([stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
-            for what in (driver.failed, starting):
-                if what.done() and (error := what.exception()) is not None:
-                    raise as_failure(error)
-            if crash.done():
-                raise as_failure(app.crash_reason)
-        finally:
-            for task in (stop, crash):
-                task.cancel()
-
     async def _drain(self, app: StageApp, driver: StageDriver) -> bool:
-        """Finish what was taken, within the bound, and commit it; False if something was left for the next owner."""
-        self._bound.begin()
-        until = time.monotonic() + self._config.drain
-        driver.stop_taking()
-        app.stage_consumer.close_flow()
-        while not driver.idle and not self._stop_now.is_set() and time.monotonic() < until:
-            await asyncio.sleep(POLL)
-            if driver.failed.done():
-                raise as_failure(driver.failed.exception())
-        drained = driver.idle
+        """Finish what was taken and commit it; False if something was left for the next owner."""
+        drained = await self._finish(app, driver.failed, stop_taking=driver.stop_taking, settled=lambda: driver.idle)
         if not drained:
             log.error("%s: stopped with work left; it goes to the stage's next owner", self._config.stage)
         await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         return drained
 
-    async def _end(self, app: StageApp, output: Output, workers: Workers, *, leave: bool) -> None:
-        """Stop everything. A replica that stops for good leaves its group; one that failed keeps its place in it."""
+    async def _end(self, app: StageApp, output: Output, workers: Workers) -> None:
         self._bound.begin()
-        app.consumer_thread.leave_on_stop = leave
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), END / 2)
+        await self._end_app(app)
         await self._rereading.stop(1.0)
         await asyncio.to_thread(output.flush, 1.0)
         output.close()

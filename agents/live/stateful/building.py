@@ -404,8 +404,3 @@ class Built:
         sent = others_than_words(tokens)
         if sent:
             self.member.stored(sent)
-
-
-def put_together(config: StageProcessConfig, name: str, model: StatefulModel, schemas: SchemaLog) -> Built:
-    """Build what a member is made of. Raises BrokerError where there is no cluster."""
-    return Built(config, name, model, schemas)
