@@ -1,7 +1,7 @@
 """The copy of a state that is made while the next batch computes (HAMS, section IV-B).
 
 Only `update` changes a state, so while `compute` runs it stands still; the next `update` waits until `take` has
-returned, and for nothing else. What lies on a device is on its way to the host then (`checkpoint.staging`): the update
+returned, and for nothing else. What lies on a device is on its way to the host then (`Staging`): the update
 waits for that on the device, as it is run within `updating`; and who first reads the captured version waits for it, and
 compares and copies, on its own thread. Invariants:
 
@@ -10,7 +10,7 @@ compares and copies, on its own thread. Invariants:
   copying, and exact. torch's version counters are not believed unless told: they miss writes through `.data`, through
   numpy and by fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
 * What did not change is neither copied nor hashed nor written again: versions share its block. Memory is used again;
-  at most four copies of what changes exist: three slots (`checkpoint.slots`) and the one being made. Off a device
+  at most four copies of what changes exist: three slots (`checkpoint.reign`) and the one being made. Off a device
   every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the version
   before is copied on from there. Counters are not asked there.
 * Of a keyed state only the keys named as touched are looked at, removed ones included; a change to another one is lost
@@ -85,7 +85,6 @@ class Staged:
         self._events = events
 
     def wait(self) -> None:
-        """Stop the calling thread until all bytes are there."""
         for event in self._events:
             event.wait()
 

@@ -83,7 +83,6 @@ class Backlog:
 
     @property
     def last(self) -> Version | None:
-        """The newest version in it."""
         return self._entries[-1].version if self._entries else None
 
     def append(self, version: Version, requires: Iterable[Mark]) -> None:

@@ -13,6 +13,7 @@ from checkpoint.assembly import ChunkError, check
 from checkpoint.blocks import digest_of
 from checkpoint.chunks import encode_key
 from lineage.errors import CheckpointError
+from lineage.marks import Version
 from lineage.replication import ChunkKey, ChunkRef, Contents
 from lineage.values.replication import ReplicationDecoder, encode
 
@@ -21,8 +22,36 @@ if TYPE_CHECKING:
 
     from checkpoint.capture import Captured
     from checkpoint.chunks import Chunk, Writing
-    from lineage.marks import Version
     from lineage.replication import Batch, InputPlace, Manifest, Output
+
+
+# The contents of a version that an operator makes: a state from elsewhere, and the rest of the version before.
+#
+# A version says more than its state: how far the shard's inputs are covered, what it remembers against repeats, what it
+# has sent. An operator who puts another state in changes the state alone. Invariants:
+#
+# * Inputs, deduplication and outputs are those of the base. What was covered stays covered: no query is asked again, no
+#   released outcome is taken back, and nothing is sent that was not.
+# * It has no batches of its own, so it requires nothing beyond what its base does.
+# * `n` goes on from the base, in the operator's own epoch: to everyone else it is a version like any other.
+
+
+def successor(epoch: int, base: Version) -> Version:
+    return Version(epoch, base.n + 1)
+
+
+def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef, ...]) -> Contents:
+    """The contents of `base` (None: of the initial version) with the state that `state` describes, in these chunks."""
+    return replace(
+        base if base is not None else Contents(),
+        entries=state.entries,
+        values=state.values,
+        chunk_bytes=state.chunk_bytes,
+        own_bytes=state.own_bytes,
+        chunks=chunks,
+        pages=state.pages,
+        batches=(),
+    )
 
 
 # A version's chunks under the keys of another version: what rewinding a shard writes.

@@ -165,7 +165,6 @@ class Standby:
         return Given(self.applied, contents, *self.copy.give(), present, self._last)
 
     def _open(self, one: _Complete) -> Contents | None:
-        """The contents; None while chunks of theirs are missing."""
         if one.contents is None:
             try:
                 one.contents = open_contents(one.manifest, self._fetch, self._decoder)

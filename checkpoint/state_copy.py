@@ -61,7 +61,6 @@ class Held:
 
     @property
     def digest(self) -> bytes:
-        """Computed once."""
         if self._digest is None:
             self._digest = digest_of(self.data)
         return self._digest

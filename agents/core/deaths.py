@@ -2,7 +2,7 @@
 
 A model can end its process (a segmentation fault, memory, `os._exit`) or hang in it. The processes after it read the
 same records and would end the same way, for ever. What a process had under way when it died is its *testimony*
-(`agents.live.underway`); from two of them on a record is run alone, in a child process where its stage can have one.
+(`agents.live.stage.guard`); from two of them on a record is run alone, in a child process where its stage can have one.
 Where it cannot, as the model's state is in the process itself, it is alone in the process, and two more deaths of that
 are the proof that a child would have given.
 

@@ -30,8 +30,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agents.core.joins import NEVER, PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
-from agents.core.outcomes import GateStats, Release, merged
-from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
+from agents.core.outcomes import RELEASED_LIMIT, RELEASED_SECONDS, GateStats, Release, ReleasedMemory, merged
 from agents.core.request import Taken
 from agents.core.share import Share, Waits
 from checkpoint.durability import Stateless

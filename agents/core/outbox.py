@@ -121,7 +121,6 @@ class Outbox:
         self.resting -= 1
 
     def take(self) -> list[Emit]:
-        """Give the messages to produce, in order."""
         emits, self._emits = self._emits, []
         return emits
 

@@ -28,8 +28,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agents.core.request import Taken
-from checkpoint.awaited import Awaited, Resting
 from checkpoint.dedup import said_by
+from checkpoint.durability import Awaited, Resting
 from lineage.marks import merged
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
 
 Invariants, beside those of a stage:
 
-* Everything that ends here is recorded in a version, and its messages carry that version's mark (`stateful_outbox`).
+* Everything that ends here is recorded in a version, and its messages carry that version's mark (`StatefulOutbox`).
   The results of a batch leave when it has been computed; where the mode holds them, with a complete version.
 * Drops between batches belong to the next batch's version; where none is running, they are a version of their own.
 * A position is told (in hops, in commits) when the version that covers it is durable.
@@ -29,7 +29,7 @@ from agents.core.share import Share, Taken
 from agents.core.stage import StageCore
 from checkpoint.notes import Note, merge
 from checkpoint.offsets import contains, union
-from checkpoint.orders import Emit as EmitHeld
+from checkpoint.reign import Emit as EmitHeld
 from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 from lineage.replication import InputPlace
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from checkpoint.dedup import Span
     from checkpoint.logs import Logs
     from checkpoint.offsets import Run
-    from checkpoint.orders import Order
-    from checkpoint.reign import Reign
+    from checkpoint.reign import Order, Reign
     from lineage.marks import Version
     from topology.routing import Graph
 

@@ -16,11 +16,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agents.live.stage.user_functions import UserFunctions
+from agents.live.stage.batch_work import UserFunctions
 from agents.models.bare import BareModel
 from agents.models.declared import load_declared
-from agents.models.loading import load_model
-from agents.models.torch_threads import TORCH_THREADS, limit_torch_threads
+from agents.models.loading import TORCH_THREADS, limit_torch_threads, load_model
 from agents.profiling.measuring import Effort, Memory, measure, timed
 from agents.profiling.samples import own_samples
 from agents.workers.single import SingleWorker

@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agents.core.batching import Batcher
-from agents.core.estimates.transfer import Transfer
+from agents.core.estimates.observed import Transfer
 from agents.core.join_rules import COMPLETE, OPEN, TABLES, Rule, Verdict
 from agents.core.policies import make
 from agents.core.policy import StageState

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from agents.live import plan_metrics as told
+from agents.live import metrics as told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agents.core.policies import period_of
-from agents.live.metrics_server import Address
+from agents.live.registry import Address
 from agents.supervise.lifecycle import RestartPolicy
 from agents.supervise.supervisor import SupervisorSettings
 

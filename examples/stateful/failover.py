@@ -23,8 +23,7 @@ from rich.table import Table
 from agents.broker import EmbeddedBroker
 from agents.cli.ending import end
 from agents.cli.options import cache_dir
-from agents.live.operator.choices import kept_version
-from agents.live.operator.histories import read_histories
+from agents.live.operator.histories import kept_version, read_histories
 from agents.live.operator.stored import Store
 from agents.pages import live, run_report
 from agents.supervise.members import BACKUP, PRIMARY, members

@@ -116,7 +116,6 @@ class SchemaBook:
         return fingerprint in self._schemas
 
     def writer(self, fingerprint: bytes) -> WriterSchema | None:
-        """The writer's schema with this fingerprint, or None."""
         return self._schemas.get(fingerprint)
 
     def add(self, text: str) -> bytes:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from agents.live.operator.changes import Reign, import_state, refuse_served, rewind
-from agents.live.operator.choices import kept_version
-from agents.live.operator.histories import Standing, read_histories
+from agents.live.operator.histories import Standing, kept_version, read_histories
 from agents.live.operator.stored import Store
 from checkpoint.assembly import ChunkError
 from checkpoint.manifests import version_digest

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage.paths import MAX_PATH_BYTES
+from lineage.headers import MAX_PATH_BYTES
 from topology import dag
 from topology.problems import Problem
 

@@ -15,8 +15,7 @@ from agents.cli.state_telling import facts_of, tell_change, tell_differences, te
 from agents.cli.state_views import contents_facts, difference_facts, key_facts, shard_facts, size, versions_grid, when
 from agents.cli.suggesting import SuggestingGroup
 from agents.live.operator import changes
-from agents.live.operator.choices import kept_version, place_of, stage_of
-from agents.live.operator.histories import read_histories
+from agents.live.operator.histories import kept_version, place_of, read_histories, stage_of
 from agents.live.operator.stored import Store, import_torch, read_file, write_file
 from agents.models.loading import load_stateful_model
 from agents.models.state import check_state

@@ -14,11 +14,11 @@ from agents.core.policies.ablations import (
     Instant,
     LowBudgetFirst,
     Lower,
+    OverloadControl,
     ShortestFuture,
     Upper,
 )
 from agents.core.policies.fifo import Expired, Naive
-from agents.core.policies.overload import OverloadControl
 from agents.core.policies.pard import Pard
 from agents.core.policies.selection import Selection, select
 from agents.core.policies.shares import ClipperPlusPlus, Nexus, NexusSplit, Split, WorstCase

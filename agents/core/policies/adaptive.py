@@ -1,7 +1,7 @@
 """The order of PARD (section 4.3), and the report and tick that it needs; what it judges by is up to the subclass.
 
 A DEPQ on the remaining budget: High Budget First while the stage is overloaded, Low Budget First otherwise, switched
-by `agents.core.estimates.pressure`. What High Budget First never takes leaves at the low end, where nothing has to be
+by `Pressure`. What High Budget First never takes leaves at the low end, where nothing has to be
 searched: with every batch that starts while something waits, and with every tick. So it is told one batch, or one
 period, after its deadline at the latest, and the queue never holds more than one SLO's arrivals for longer than that.
 """
@@ -209,10 +209,6 @@ class Adaptive(Policy):
     def high_first(self) -> bool:
         return self._high
 
-    @property
-    def pressure(self) -> Pressure:
-        return self._pressure
-
     # The order -------------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:  # noqa: ARG002
@@ -246,7 +242,6 @@ class Adaptive(Policy):
         return self._seen.report(now, load, hbf=self._high)
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Find the order anew."""
         facts = self.facts
         self._duration = load.duration or facts.duration(facts.batch)
         if self.order in (ADAPTIVE, INSTANT):

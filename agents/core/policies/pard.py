@@ -111,7 +111,6 @@ class Pard(Adaptive):
         )
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Find the order and L_sub anew."""
         super().tick(now, load, states)
         self._outlook.hear(now, states)
         self._later = self.later(ANY)

@@ -10,7 +10,7 @@ on behalf of a later one's queue, which is better judged there, when it is known
 * q of a later stage is its present queue over its capacity, not the mean of the last 5 s: each replica tells the
   seconds that its queue takes at full batches, and what PARD's window remembers after a burst costs nothing.
 * d and w of later stages are those of a batch of one, and a quantile of what was observed on top of it, wait and
-  fuller batch together (`agents.core.policies.spillway_times`). PARD's full batches and waits are too long for every
+  fuller batch together (`Delays`). PARD's full batches and waits are too long for every
   stage behind the slowest, and a queue kept short by what never happens is drops.
 * These delays are remembered from the times in which requests waited somewhere, as the estimate is for such times.
   Calm ones would let a burst begin with far too short delays. Before any were seen they are reckoned. A wait counts

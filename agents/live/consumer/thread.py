@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from faust.types import TP
 
     from agents.live.consumer.fetching import Drained
-    from agents.live.consumer.membership import Membership
+    from agents.live.groups import Membership
 
 
 # Hanging up on a broker that stands still: connected, but without a byte of an answer.
@@ -216,9 +216,7 @@ class Receiver(Protocol):
         """Learn that the log does not have the position that is to be read next."""
         ...
 
-    def crashed(self, error: BaseException) -> None:
-        """Learn that the thread cannot go on."""
-        ...
+    def crashed(self, error: BaseException) -> None: ...
 
 
 class StageConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]

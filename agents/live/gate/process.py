@@ -34,20 +34,17 @@ from agents.core.board import word_of
 from agents.core.gate import GateCore
 from agents.core.policy import StageState
 from agents.live.admin import Admin
-from agents.live.families import Distribution
 from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
 from agents.live.gate.loop import Gate, GateTopics, Means
-from agents.live.gate.memory import Memory
-from agents.live.gate.rereading import Rereading
+from agents.live.gate.memory import Memory, Rereading
 from agents.live.gate.states import GateStates
 from agents.live.gate.transaction import TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
 from agents.live.inputs import Inputs, of_gate, writes_transactions
-from agents.live.metrics import GateMetrics
-from agents.live.metrics_server import Address
-from agents.live.registry import serve_metrics
+from agents.live.metrics import Distribution, GateMetrics
+from agents.live.registry import Address, serve_metrics
 from agents.live.spans import SpanReader
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE

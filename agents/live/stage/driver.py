@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agents.live.clock import Alarm
 from agents.live.consumer.transport import Commit
-from agents.live.stage.alarm import Alarm
 from agents.live.stage.guard import Guard
 from agents.live.stage.intake import PoisonError
 from lineage import reasons
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from agents.live.stage.batch_work import Executed
     from agents.live.stage.emission import Carried, Emission
     from agents.live.stage.intake import Intake
-    from agents.live.stage.memory import Memory
-    from agents.live.stage.rereading import Rereading
+    from agents.live.stage.memory import Memory, Rereading
     from agents.live.stage.tally import Tally
 
 log = logging.getLogger(__name__)

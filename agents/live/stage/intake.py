@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.structs import ConsumerRecord
 
@@ -16,13 +16,54 @@ from lineage.message import FAILED, Outcome, Query
 from lineage.values.json_text import MIME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from agents.core.joins import Fetch
     from agents.live.metrics import StageMetrics
-    from agents.live.stage.signature import Signature
     from lineage.marks import Place
     from lineage.values.codec import Decoder
+
+
+class Signature:
+    """Checks a query's inputs; dimensions told as None, -1 or a name may be of any size."""
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        """`inputs` maps names to objects (or mappings) with `dtype` and `shape`; either may be None for any."""
+        self._inputs = {name: (_told(one, "dtype"), _shape(_told(one, "shape"))) for name, one in inputs.items()}
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Raise WireError(BAD_INPUT) that names the first input that does not fit; more inputs may be there."""
+        for name, (dtype, shape) in self._inputs.items():
+            if name not in inputs:
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} is missing")
+            value = inputs[name]
+            found_dtype, found_shape = describe(value)
+            if dtype is not None and dtype != found_dtype:
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} is {found_dtype}, not {dtype}")
+            if shape is not None and not _fits(shape, found_shape):
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} has shape {list(found_shape)}, not {list(shape)}")
+
+
+def describe(value: Any) -> tuple[str, tuple[int, ...]]:
+    """Name a value's dtype and shape; of what is no tensor, its type and no dimensions."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return type(value).__name__, ()
+    return str(dtype).removeprefix("torch."), tuple(value.shape)
+
+
+def _fits(shape: tuple[int | None, ...], found: tuple[int, ...]) -> bool:
+    return len(shape) == len(found) and all(want in (None, have) for want, have in zip(shape, found, strict=True))
+
+
+def _told(one: Any, field: str) -> Any:
+    return one.get(field) if isinstance(one, dict) else getattr(one, field, None)
+
+
+def _shape(told: Any) -> tuple[int | None, ...] | None:
+    if told is None:
+        return None
+    return tuple(size if isinstance(size, int) and size >= 0 else None for size in told)
 
 
 # Whose clock counts: a query's effective times, from what its sender says and when the broker took it.

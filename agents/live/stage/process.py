@@ -1,6 +1,6 @@
 """One replica of one stage, as a process: load, join the group, serve, drain, leave.
 
-A standby does the first of these, then waits to be told which replica it is (`agents.live.stage.standby`).
+A standby does the first of these, then waits to be told which replica it is (`wait_to_take`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from agents.core.policies import period_of
 from agents.core.pool import Pool
 from agents.live.clock import Clock
 from agents.live.consumer.app import StageApp, build, rehearse
-from agents.live.consumer.membership import Membership
-from agents.live.groups import group_id, instance_id, standby_label
+from agents.live.groups import Membership, group_id, instance_id, standby_label
 from agents.live.inputs import Inputs, of_stage
-from agents.live.metrics import StageMetrics
-from agents.live.metrics_server import turns
+from agents.live.metrics import StageMetrics, marks_histogram
 from agents.live.output import Output
-from agents.live.plan.feed import PlanFeed
-from agents.live.plan.planner import Planner, without
-from agents.live.registry import Entry, serve_metrics
+from agents.live.plan.planner import PlanFeed, Planner, without_words
+from agents.live.registry import Entry, serve_metrics, turns
 from agents.live.stage.beginning import (
     LAST_COMMIT,
     POLL,
@@ -37,8 +34,9 @@ from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
+from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
-from agents.live.stage.memory import Memory
+from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
     build_core,
     build_guard,
@@ -49,11 +47,8 @@ from agents.live.stage.parts import (
     load_models,
     stage_signature,
 )
-from agents.live.stage.rereading import Rereading
 from agents.live.stage.tally import Tally
-from agents.live.state_metrics import marks_histogram
-from agents.live.states.logs_feed import LogsFeed
-from agents.live.underway import folder_of
+from agents.live.states.log_reader import LogsFeed
 from agents.models.execution import Instances
 from agents.workers.links import command_of
 from lineage.errors import SpillwayError, UsageError
@@ -201,7 +196,7 @@ class StageProcess(Serving):
         output = Output(
             settings.confluent(),
             loop,
-            on_stored=lambda tokens: without(planner, tokens, driver.stored),
+            on_stored=lambda tokens: without_words(tokens, driver.stored),
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )

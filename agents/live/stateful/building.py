@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.core.deaths import Suspects
@@ -12,18 +11,17 @@ from agents.core.policies import period_of
 from agents.live.clock import Clock
 from agents.live.groups import member_of
 from agents.live.inputs import OF_STATES, Inputs
-from agents.live.metrics import LOOK_SECONDS, StageMetrics
+from agents.live.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from agents.live.output import Output
-from agents.live.plan.planner import Planner
+from agents.live.plan.planner import Planner, without_words
+from agents.live.stage.batch_work import UserFunctions
 from agents.live.stage.beginning import transacted
 from agents.live.stage.emission import Emission
+from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
-from agents.live.stage.memory import Memory
+from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
-from agents.live.stage.rereading import Rereading
 from agents.live.stage.tally import Tally
-from agents.live.stage.user_functions import UserFunctions
-from agents.live.state_metrics import StateFigures, marks_histogram
 from agents.live.stateful.copies import Copies
 from agents.live.stateful.means import Means, Thread
 from agents.live.stateful.member import ShardMember
@@ -33,11 +31,10 @@ from agents.live.stateful.replaying import Rehearsal
 from agents.live.stateful.roles import RoleDriver
 from agents.live.stateful.transactions import take_over
 from agents.live.stateful.work import StatefulWork
-from agents.live.states.appender import Appender
 from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import LogReader
+from agents.live.states.sending import Appender
 from agents.live.states.standby import StandbyReader
-from agents.live.underway import folder_of
 from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
@@ -57,13 +54,12 @@ if TYPE_CHECKING:
 
     from agents.core.joins import Fetch
     from agents.core.request import Loss
-    from agents.live.plan.feed import Word
+    from agents.live.plan.planner import Word
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.emission import Carried
     from agents.live.stateful.primary import Primary
     from agents.live.states.standby import Applied
     from agents.models.stateful import Machine, StatefulModel
-    from lineage.marks import Place
     from lineage.replication import Contents
     from producers.schema_log import SchemaLog
 
@@ -118,17 +114,6 @@ class Speaker:
     def _ended(self, speaking: asyncio.Task[None]) -> None:
         if not speaking.cancelled() and (error := speaking.exception()) is not None:
             self._means.crashed(error)
-
-
-def others_than_words(tokens: Sequence[Any]) -> list[Any]:
-    """Tell the planners which of their words are stored; give the rest of what is."""
-    rest = []
-    for token in tokens:
-        if isinstance(token, Planner):
-            token.stored()
-        else:
-            rest.append(token)
-    return rest
 
 
 log = logging.getLogger(__name__)
@@ -188,7 +173,7 @@ class Built:
             self._place,
             self._logs,
             reader=self._standby,
-            read_to_ends=self._read_to_ends,
+            read_to_ends=lambda then: self._reader.read_to_ends(then),  # noqa: PLW0108 - it begins in `start`
             machine=self._machine,
             covers=self.input.durable,
             changed=self._changed,
@@ -339,17 +324,6 @@ class Built:
         where = (self._config.settings, self._pipeline, self._place)
         return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
 
-    def _read_to_ends(self, then: Callable[[], object]) -> None:
-        left = set(self._config.pipeline.spec.places)
-
-        def reached(place: Place) -> None:
-            left.discard(place)
-            if not left:
-                then()
-
-        for place in tuple(left):
-            self._reader.read_to_end(place, partial(reached, place))
-
     def begin(self) -> None:
         self.member.turns.begin()
 
@@ -365,7 +339,6 @@ class Built:
         self.member.end()
 
     async def close(self) -> None:
-        """End the threads."""
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
         for close in (self._beats.close, self._copies.close, self._reader.close, self._appender.close):
@@ -401,6 +374,4 @@ class Built:
         return primary
 
     def _stored(self, tokens: Sequence[Any]) -> None:
-        sent = others_than_words(tokens)
-        if sent:
-            self.member.stored(sent)
+        without_words(tokens, self.member.stored)

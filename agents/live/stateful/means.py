@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from agents.live.output import Output
     from agents.live.stage.emission import Emission
     from agents.live.stage.intake import Intake
-    from agents.live.stage.rereading import Rereading
+    from agents.live.stage.memory import Rereading
     from agents.live.stage.tally import Tally
     from agents.live.stateful.work import StatefulWork
     from checkpoint.capture import Captured
-    from checkpoint.orders import Write
+    from checkpoint.reign import Write
     from lineage.marks import Version
     from lineage.replication import Output as Contained
 

@@ -19,12 +19,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from agents.live.stage.alarm import Alarm
+from agents.live.clock import Alarm
 from agents.live.stateful.feed import Feed
 from agents.live.stateful.means import Sent
 from agents.live.stateful.work import UpdateError
 from agents.live.states import crash_points
-from checkpoint.orders import Copy, Release, Seal, Write
+from checkpoint.reign import Copy, Release, Seal, Write
 from lineage.errors import SpillwayError
 from lineage.marks import Version
 from lineage.replication import Output as Contained
@@ -77,7 +77,6 @@ class Trial:
             self._recorded.append((n, _ids(batch)))
 
     def durable(self, n: int) -> None:
-        """Note the newest durable version of the reign."""
         while self._recorded and self._recorded[0][0] <= n:
             self._means.suspects.durable(self._recorded.popleft()[1])
 

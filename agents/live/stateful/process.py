@@ -16,11 +16,9 @@ import time
 from typing import TYPE_CHECKING
 
 from agents.live.consumer.app import StageApp, build
-from agents.live.consumer.membership import Membership
-from agents.live.groups import group_id, member_label, member_of
-from agents.live.metrics_server import turns
-from agents.live.plan.feed import PlanFeed
-from agents.live.registry import serve_metrics
+from agents.live.groups import Membership, group_id, member_label, member_of
+from agents.live.plan.planner import PlanFeed
+from agents.live.registry import serve_metrics, turns
 from agents.live.stage import process as stage_process
 from agents.live.stage.beginning import (
     LAST_COMMIT,
@@ -31,8 +29,8 @@ from agents.live.stage.beginning import (
 )
 from agents.live.stateful.building import Built
 from agents.models.declared import load_declared
+from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine
-from agents.models.torch_threads import limit_torch_threads
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
 from producers.schema_log import SchemaLog

@@ -13,9 +13,8 @@ from agents.live.stateful.primary import Primary
 from agents.live.stateful.replaying import read_taken, replay
 from agents.live.stateful.transactions import TransactingWriter
 from agents.live.states.state_writer import StateWriter
-from agents.models.placement import Placement
+from agents.models.placement import Placement, arrays, refuse_unfit
 from agents.models.stateful import Machine
-from agents.models.unfit import arrays, refuse_unfit
 from checkpoint.capture import Capture
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.modes import MODES
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agents.core.stateful_stage import StatefulCore
+    from agents.live.metrics import StateFigures
     from agents.live.stage.config import StageProcessConfig
-    from agents.live.state_metrics import StateFigures
     from agents.live.stateful.copies import Copies
     from agents.live.stateful.means import Means
     from agents.live.stateful.reading import ShardInput
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from agents.models.stateful import StatefulModel
     from checkpoint.capture import Captured
     from checkpoint.logs import Logs
-    from checkpoint.orders import Write
+    from checkpoint.reign import Write
     from checkpoint.retention import Retention
     from checkpoint.versions import History
     from lineage.marks import Place, Version
@@ -105,9 +104,6 @@ class VersionWriter:
         self._let_go: list[Captured] = []  # of a mode that logs: copies that no version will name any more
         self._release = release
         self._closed = False
-        self.written = 0  # versions
-        self.written_bytes = 0
-        self.state_bytes = 0
         self._making = asyncio.get_running_loop().create_task(self._make(make))
 
     async def _make(self, make: Callable[[Callable[[Manifest], object]], StateWriter]) -> None:
@@ -173,11 +169,8 @@ class VersionWriter:
     def _completed(self, manifest: Manifest) -> None:
         if self._closed:
             return
-        self.written += 1
-        self.written_bytes += manifest.written_bytes
         if self._figures is not None:
             self._figures.written += manifest.written_bytes
-        self.state_bytes = manifest.state_bytes
         let_go, self._let_go = self._let_go, []
         for copy in let_go:
             self._release(copy)

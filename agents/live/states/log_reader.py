@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import queue
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
@@ -28,8 +29,9 @@ from agents.live.states.worker import Worker
 from checkpoint import claims, version_log
 from checkpoint.damage import Damage
 from checkpoint.following import Following
+from checkpoint.logs import Logs
 from lineage import reasons
-from lineage.errors import WireError
+from lineage.errors import CheckpointError, WireError
 from lineage.marks import foreign
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
 from lineage.values.replication import ReplicationDecoder
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from lineage.marks import Place
     from producers.connection import ClientSettings
 
-__all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "Read"]
+__all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
 
 # What one record of a version log, or of the control log, says, and what happens with one that cannot be read.
 #
@@ -214,6 +216,18 @@ class LogReader:
         slot = next(slot for slot, known in self._places.items() if known == place)
         self._wishes.put((slot, then))
 
+    def read_to_ends(self, then: Callable[[], object]) -> None:
+        """The same of all version logs: `then` is posted once, after the last of them."""
+        unread = {place for place in self._places.values() if place != CONTROL}
+
+        def reached(place: Place) -> None:
+            unread.discard(place)
+            if not unread:
+                then()
+
+        for place in tuple(unread):
+            self.read_to_end(place, partial(reached, place))
+
     def close(self) -> None:
         """End the thread; nothing is posted after that."""
         self._worker.stop()
@@ -256,3 +270,74 @@ class LogReader:
             self._worker.tell(self._listener.caught_up, self._places[slot])
         for then in fulfilled:
             self._worker.tell(then)
+
+
+# What is durable and what is dead, kept up to date: `checkpoint.logs.Logs` fed by a reader of all version logs.
+#
+# For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
+# their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`. What
+# rests on a shard whose log is damaged waits until the damage is passed (`checkpoint.damage`); the rest goes on.
+
+
+class LogsFeed:
+    """The version logs of a pipeline, as far as they were read. `close` ends the reading."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        places: Iterable[Place],
+        post: Post,
+        on_change: Callable[[], object],
+        on_failed: Callable[[SpillwayError], object],
+        **reading: Any,
+    ) -> None:
+        """`places`: every shard of every stateful stage. `on_failed` is called once: then the process must end."""
+        places = tuple(places)
+        self.logs = Logs(places)
+        self._on_change = on_change
+        self._on_failed = on_failed
+        self._places = places
+        self._unread = set(places)
+        self._broken = False
+        self._reader = LogReader(settings, pipeline, places, self, post, **reading)
+
+    @property
+    def ready(self) -> bool:
+        return not self._unread
+
+    def read_to_ends(self, then: Callable[[], object]) -> None:
+        """Have `then` called, in the owner's thread, once all logs were read to the ends that they have from now on."""
+        self._reader.read_to_ends(then)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def records(self, batch: Sequence[Read]) -> None:
+        if self._broken:
+            return
+        for read in batch:
+            if read.record is None:
+                self.logs.tombstoned(read.place, read.raw_key)
+            elif isinstance(read.record, (Fence, Base, Manifest, Damage)):
+                try:
+                    self.logs.take(read.place, read.record)
+                except CheckpointError as error:
+                    self.failed(CheckpointError(f"{read.where}: {error}"))
+                    return
+        self._on_change()
+
+    def caught_up(self, place: Place) -> None:
+        if not self._broken:
+            self._unread.discard(place)
+            self.logs.caught_up(place)
+            self._on_change()
+
+    def fell_behind(self, place: Place) -> None:
+        self.logs.fell_behind(place)
+        self._unread.add(place)
+
+    def failed(self, error: SpillwayError) -> None:
+        if not self._broken:
+            self._broken = True
+            self._on_failed(error)

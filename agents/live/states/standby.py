@@ -129,7 +129,6 @@ class StandbyReader:
         self._jobs.put(partial(self._hand_over, base, then))
 
     def close(self) -> None:
-        """End the thread."""
         self._worker.stop()
         self._begun.set()
         self._worker.join()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agents.sim.faults.play import Play
     from agents.sim.faults.world.broker import Place, Record
-    from agents.sim.faults.world.history import Source, Told
+    from agents.sim.faults.world.world import Source, Told
     from checkpoint.logs import Logs
 
 
@@ -52,7 +52,6 @@ class Provenance:
         self._spoken: set[tuple[str, str]] | None = None
 
     def at(self, place: Place, offset: int) -> Record | None:
-        """Give a record; None if there is none."""
         if place not in self._offsets:
             self._offsets[place] = {record.offset: record for record in self._play.broker.whole.get(place, ())}
         return self._offsets[place].get(offset)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.slots import Held, Slots
+from checkpoint.reign import Held, Slots
 from lineage.errors import CheckpointError
 from lineage.marks import Version
 

@@ -19,8 +19,7 @@ from agents.core.policy import Refusal, StageState, StageView
 from agents.core.request import Loss
 from agents.core.stage import StageCore
 from agents.sim.faults.play import run
-from agents.sim.faults.schedule.scenario import Guards
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.scenario import TOPOLOGIES, Guards
 from agents.sim.faults.world.world import StateWorld
 from lineage import reasons
 from lineage.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.core.gate import GateCore, GateShare
 from agents.core.input_tail import InputTail
-from agents.core.released import ReleasedMemory
+from agents.core.outcomes import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore, StatefulShare

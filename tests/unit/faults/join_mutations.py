@@ -7,7 +7,7 @@ from dataclasses import replace
 from agents.core.gate import GateCore, GateShare
 from agents.core.joins import JoinTable, Rule
 from agents.core.outbox import Outbox, StatefulOutbox
-from agents.core.released import ReleasedMemory
+from agents.core.outcomes import ReleasedMemory
 from agents.core.request import Taken
 from agents.core.share import Share
 from agents.core.speculation import Speculation

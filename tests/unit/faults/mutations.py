@@ -21,8 +21,7 @@ from tests.unit.faults import environment_mutations, join_mutations, state_mutat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.schedule.scenario import Guards, Scenario
-    from agents.sim.faults.schedule.topologies import Topology
+    from agents.sim.faults.schedule.scenario import Guards, Scenario, Topology
 
 SEARCHED = 300
 _PINS = Path(__file__).with_name("pins.json")

@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from unittest.mock import Mock
 
-from agents.live.stage.alarm import Alarm
+from agents.live.clock import Alarm
 
 
 class Timers:

@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from agents.live.states import log_reader
-from agents.live.states.log_reader import CONTROL, LogRecords
-from agents.live.states.logs_feed import LogsFeed
+from agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
 from checkpoint import version_log
 from checkpoint.claims import Claims
 from checkpoint.damage import Damage, DamageError

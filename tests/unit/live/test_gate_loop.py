@@ -18,7 +18,7 @@ from agents.core.gate import GateCore
 from agents.core.joins import Fetch
 from agents.core.request import Delivery
 from agents.live.gate.loop import Gate, GateTopics, Means
-from agents.live.gate.rereading import Rereading
+from agents.live.gate.memory import Rereading
 from agents.live.gate.transaction import AbortedError
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError

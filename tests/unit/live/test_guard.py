@@ -8,7 +8,6 @@ import pytest
 
 from agents.core.actions import Failed, Ok
 from agents.core.deaths import Deaths
-from agents.live import underway
 from agents.live.stage import guard as module
 from agents.live.stage.batch_work import BatchWork
 from agents.live.stage.guard import Guard
@@ -38,7 +37,7 @@ def test_what_runs_is_noted_call_by_call_and_taken_back(tmp_path):
 
     def predict(batch):
         (file,) = tmp_path.iterdir()
-        noted.append(underway._places(file.read_bytes()))
+        noted.append(guard._places(file.read_bytes()))
         if len(batch) > 1:
             raise ValueError("one by one")
         return square(batch)

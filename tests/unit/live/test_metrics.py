@@ -6,8 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.live.families import Distribution
-from agents.live.metrics import GateMetrics, StageMetrics
+from agents.live.metrics import Distribution, GateMetrics, StageMetrics
 from agents.live.registry import serve_metrics
 
 

@@ -10,8 +10,7 @@ import urllib.request
 import pytest
 
 from agents.live.metrics import StageMetrics
-from agents.live.metrics_server import LOOPBACK, Address, MetricsServer, turns
-from agents.live.registry import serve_metrics
+from agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
 from lineage.errors import UsageError
 
 
@@ -69,7 +68,7 @@ def test_a_process_is_ready_once_it_serves_and_while_no_partition_is_stopped(tmp
 
 
 def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
-    monkeypatch.setattr("agents.live.metrics_server.LOOP_SECONDS", 60.0)
+    monkeypatch.setattr("agents.live.registry.LOOP_SECONDS", 60.0)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -78,6 +77,6 @@ def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-    monkeypatch.setattr("agents.live.metrics_server.LOOP_SECONDS", 0.0)
+    monkeypatch.setattr("agents.live.registry.LOOP_SECONDS", 0.0)
     assert turns(loop)() == "the event loop has not turned for 0 s"
     loop.close()

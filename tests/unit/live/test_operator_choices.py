@@ -5,8 +5,7 @@ import pytest
 
 from agents.cli.commands.state import refuse_misfit
 from agents.live.operator.changes import check_rewind
-from agents.live.operator.choices import kept_version, place_of, stage_of, version_of
-from agents.live.operator.histories import Histories, Kept, Standing
+from agents.live.operator.histories import Histories, Kept, Standing, kept_version, place_of, stage_of, version_of
 from agents.live.operator.stored import read_file
 from checkpoint.version_log import key
 from lineage.errors import CheckpointError, UsageError

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from agents.live.stage.signature import Signature
+from agents.live.stage.intake import Signature
 from lineage import reasons
 from lineage.errors import WireError
 

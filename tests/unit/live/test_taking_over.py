@@ -11,8 +11,8 @@ from agents.live.consumer.transport import Chunk
 from agents.live.gate import memory as gate_memory
 from agents.live.gate.states import GateStates
 from agents.live.stage.driver import StageDriver
-from agents.live.states import logs_feed
-from agents.live.states.logs_feed import LogsFeed
+from agents.live.states import log_reader
+from agents.live.states.log_reader import LogsFeed
 from lineage.errors import BrokerError
 from tests.unit.live.endless_inputs import endless
 
@@ -195,7 +195,7 @@ class Reader:
 
 @pytest.fixture
 def reader(monkeypatch):
-    monkeypatch.setattr(logs_feed, "LogReader", Reader)
+    monkeypatch.setattr(log_reader, "LogReader", Reader)
     return lambda: Reader.made
 
 

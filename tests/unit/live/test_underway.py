@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from agents.live.underway import UnderWay, folder_of, of_the_dead
+from agents.live.stage.guard import UnderWay, folder_of, of_the_dead
 
 DIES = """
 import os, sys
 from pathlib import Path
-from agents.live.underway import UnderWay
+from agents.live.stage.guard import UnderWay
 way = UnderWay(Path(sys.argv[1]), 2, 8)
 way.begin(0, [(0, 1)])
 way.end(0)
@@ -95,7 +95,7 @@ def test_of_a_batch_that_is_too_large_the_first_ones_are_known(folder):
 
 
 def test_files_are_bounded_and_the_newest_stay(folder, monkeypatch):
-    monkeypatch.setattr("agents.live.underway._MOST_FILES", 3)
+    monkeypatch.setattr("agents.live.stage.guard._MOST_FILES", 3)
     for offset in range(5):
         died_with(folder, (0, offset))
     assert of_the_dead(folder, {}) == [frozenset({(0, offset)}) for offset in (4, 3, 2)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from agents.live.metrics import BELIEVED_SECONDS, GateMetrics, StageMetrics, WaitsTold
-from agents.live.state_metrics import StateFigures
+from agents.live.metrics import BELIEVED_SECONDS, GateMetrics, StageMetrics, StateFigures, WaitsTold
 from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import parse

@@ -57,7 +57,7 @@ def test_functions_are_found_and_must_be_callable(samples):
 def test_torch_is_not_imported_for_a_model_that_does_not(samples):
     code = (
         "import sys; from agents.models.loading import load_model;"
-        "from agents.models.torch_threads import limit_torch_threads;"
+        "from agents.models.loading import limit_torch_threads;"
         "import agents.models.execution, agents.workers.single, agents.models.bare;"
         "load_model('s', 'sample_models:Doubler', {}); limit_torch_threads(1);"
         "sys.exit('torch' in sys.modules)"

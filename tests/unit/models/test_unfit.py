@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.models.unfit import UnfitStateError, refuse_unfit
+from agents.models.placement import UnfitStateError, refuse_unfit
 from checkpoint.state import flatten
 
 

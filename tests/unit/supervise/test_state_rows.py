@@ -11,9 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
-from agents.live.families import Distribution
-from agents.live.metrics import GateMetrics, StageMetrics
-from agents.live.state_metrics import DurableLag, StateFigures, marks_histogram
+from agents.live.metrics import Distribution, DurableLag, GateMetrics, StageMetrics, StateFigures, marks_histogram
 from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import parse

@@ -4,8 +4,7 @@ import json
 import os
 import time
 
-from agents.live.metrics_server import Address
-from agents.live.registry import Entry
+from agents.live.registry import Address, Entry
 from agents.supervise.registry import ServeEntry, entries
 from agents.supervise.service import EVERY_SECONDS, Targets, targets_path
 

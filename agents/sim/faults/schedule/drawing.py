@@ -11,8 +11,7 @@ from agents.core.gate import GATE, HELD_LIMIT
 from agents.core.input_tail import TAIL_RECORDS
 from agents.core.joins import Rule
 from agents.core.stage import QUEUE_LIMIT
-from agents.sim.faults.schedule.scenario import POINTS, Fault, Kind, Scenario
-from agents.sim.faults.schedule.topologies import TOPOLOGIES, Topology
+from agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario, Topology
 from checkpoint.modes import MODES, NSPB
 from topology import dag
 

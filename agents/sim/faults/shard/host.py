@@ -75,7 +75,6 @@ class Standby:
         return True
 
     def assemble(self, entry: Logged) -> State:
-        """Put a version's chunks together. Raises CheckpointError."""
         if not (entry.named or entry.state_n):
             return State()  # only batches since the initial state are logged
         parts = []

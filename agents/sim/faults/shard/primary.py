@@ -10,14 +10,14 @@ from agents.core.actions import Failed
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
-from agents.sim.faults.processes.messages import again, item_of, result_of, told
+from agents.sim.faults.processes.living import again, item_of, result_of, told
 from agents.sim.faults.shard.host import Logged, Outgoing
 from agents.sim.faults.shard.reading import Feed
 from agents.sim.faults.world import model
 from agents.sim.faults.world.broker import INGRESS, keyed, state_of, versions_of
-from agents.sim.faults.world.history import Loaded, Made
+from agents.sim.faults.world.world import Loaded, Made
 from checkpoint.chunks import decode_key, encode_key, expendable
-from checkpoint.orders import Copy, Seal, Write
+from checkpoint.reign import Copy, Seal, Write
 from lineage import reasons
 from lineage.errors import CheckpointError
 from lineage.marks import Mark, Version

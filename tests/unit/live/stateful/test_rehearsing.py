@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from agents.core.request import Delivery
+from agents.live.stage.batch_work import UserFunctions
 from agents.live.stage.emission import Carried
 from agents.live.stage.intake import PoisonError
-from agents.live.stage.user_functions import UserFunctions
 from agents.live.stateful.replaying import Rehearsal
 from agents.live.stateful.work import StatefulWork
 from lineage import reasons

@@ -11,7 +11,7 @@ from agents.live.stateful import reigning
 from agents.live.stateful.reigning import VersionWriter
 from checkpoint.chunks import ChunkLog
 from checkpoint.manifests import describe, seal
-from checkpoint.orders import Write
+from checkpoint.reign import Write
 from lineage.marks import Version
 from lineage.replication import Batch, Record
 from lineage.values.replication import encode
