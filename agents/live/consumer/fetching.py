@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from aiokafka import AIOKafkaConsumer
 
+log = logging.getLogger(__name__)
+
 
 # Reading a fetched record batch leniently: what to do with a batch that aiokafka refuses.
 #
@@ -153,8 +155,6 @@ def _record(
         headers,
     )
 
-
-log = logging.getLogger(__name__)
 
 Drained = dict[TopicPartition, list["ConsumerRecord"]]
 

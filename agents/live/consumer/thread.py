@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from agents.live.consumer.fetching import Drained
     from agents.live.groups import Membership
 
+log = logging.getLogger(__name__)
+
 
 # Hanging up on a broker that stands still: connected, but without a byte of an answer.
 #
@@ -185,8 +187,6 @@ def natural(instance: bytes) -> tuple[bytes, int]:
     stem, _, number = instance.rpartition(b".")
     return (stem, int(number)) if number.isdigit() else (instance, -1)
 
-
-log = logging.getLogger(__name__)
 
 _POLL = 0.25  # seconds that one wait for records lasts
 _AHEAD = 2  # chunks that may wait for the agent

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from agents.live.inputs import Inputs
     from agents.live.spans import SpanReader
 
+log = logging.getLogger(__name__)
+
 
 # Reading reports again whose payloads the gate's core has dropped: in a thread, while the gate goes on polling.
 #
@@ -93,8 +95,6 @@ class Rereading:
         except Exception as error:  # noqa: BLE001 - it is raised where the answer is taken
             self._read.put(error)
 
-
-log = logging.getLogger(__name__)
 
 NONE = -1
 _GROUP_SECONDS = 20.0  # for the group's word; a transaction that is open withholds it for at most half of that

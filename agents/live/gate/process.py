@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from producers.connection import ClientSettings
     from topology.load import Pipeline
 
+log = logging.getLogger(__name__)
+
 
 # The gate's membership in its consumer group: static, cooperative, and left in an orderly way.
 #
@@ -169,8 +171,6 @@ class Teller:
     def close(self) -> None:
         self._producer.purge()
 
-
-log = logging.getLogger(__name__)
 
 _LOGS_SECONDS = 120.0
 

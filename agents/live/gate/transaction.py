@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import TopicPartition
 
+log = logging.getLogger(__name__)
+
 
 # A call in a thread of its own, so that one which never returns holds up nobody.
 #
@@ -79,8 +81,6 @@ class Aside:
             else:
                 self._ended.put(None)
 
-
-log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.5  # how long one call into librdkafka may block before we look at the clock again
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     Tick = Callable[[float, Mapping[str, Sequence[StageState]]], None]
 
+log = logging.getLogger(__name__)
+
 
 # What the replicas say of themselves, as it comes in on `<p>.plan`: a reader without a group, in a thread of its own.
 #
@@ -137,8 +139,6 @@ class PlanFeed:
         if failure is not None and not failure.retriable():
             raise KafkaException(failure)
 
-
-log = logging.getLogger(__name__)
 
 _LONGEST_DELAY = 0.05  # seconds between saying and merging
 _RELOAD = 10.0  # seconds between two looks for the schema of a word

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from agents.core.deaths import Place
     from agents.core.request import Request
 
+log = logging.getLogger(__name__)
+
 
 # What a stage's processes have under way, in files that outlive them: a dead process's file is its testimony.
 #
@@ -130,8 +132,6 @@ def _places(content: bytes) -> frozenset[Place]:
         places.update(_PLACE.unpack_from(content, begin + n * _PLACE.size) for n in range(min(count, most)))
     return frozenset(places)
 
-
-log = logging.getLogger(__name__)
 
 _NAMED = 5  # records in an error's text
 _LOOK_SECONDS = 1.0

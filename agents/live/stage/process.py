@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
 
+log = logging.getLogger(__name__)
+
 
 # The wait of a standby: a process with its model loaded that is in no group, until it is told whose place to take.
 #
@@ -111,8 +113,6 @@ def replica_in(line: str) -> int | None:
         return int(words[1])
     return None
 
-
-log = logging.getLogger(__name__)
 
 __all__ = ["StageProcess", "StageProcessConfig", "run"]
 

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from lineage.replication import Contents
     from producers.schema_log import SchemaLog
 
+log = logging.getLogger(__name__)
+
 
 # A shard's part in the exchange of states: its primary speaks for it, as a replica does for itself.
 #
@@ -115,8 +117,6 @@ class Speaker:
         if not speaking.cancelled() and (error := speaking.exception()) is not None:
             self._means.crashed(error)
 
-
-log = logging.getLogger(__name__)
 
 _COLLECT = 0.001  # seconds: the manifest, and with it the reply, waits for the outputs to be acknowledged
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from checkpoint.capture import Capture, Captured
     from lineage.replication import InputPlace
 
+log = logging.getLogger(__name__)
+
 
 # What a reign does about updates that raise: it tells `agents.core.deaths`, and asks for a new reign.
 #
@@ -93,8 +95,6 @@ class Trial:
 def _ids(batch: Batch) -> list[str]:
     return [request.request_id for request in batch.requests]
 
-
-log = logging.getLogger(__name__)
 
 _AT_ONCE = 32  # records decoded before the loop gets to do something else
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from lineage.marks import Place, Version
     from lineage.replication import Batch, Contents, Entry, Output
 
+log = logging.getLogger(__name__)
+
 
 # A reign's versions on their way to the log: from the core's orders to `StateWriter`'s.
 #
@@ -184,8 +186,6 @@ class VersionWriter:
         else:
             order(self._writer)
 
-
-log = logging.getLogger(__name__)
 
 _SPARE_AFTER = 2.0  # seconds from a reign's beginning to the making of the next one's connection: first things first
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from agents.models.stateful import StatefulModel
     from lineage.replication import Batch, Record
 
+log = logging.getLogger(__name__)
+
 
 _WITHIN = 120.0
 
@@ -115,7 +117,6 @@ def _record(message: Any) -> ConsumerRecord:
 #
 # It takes memory for one more state for as long as it lasts, which is less than a primary needs.
 
-log = logging.getLogger(__name__)
 
 _OPEN = 64  # queries of a join some of whose parts have been read
 

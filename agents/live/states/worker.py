@@ -15,6 +15,8 @@ from typing import Any
 
 from lineage.errors import CheckpointError, SpillwayError
 
+log = logging.getLogger(__name__)
+
 # Calls from the threads of this package to the thread that owns what they call.
 #
 # Every class here takes a `post`: `post(callback, *args)` has the callback called later, in order, by its owner's
@@ -41,9 +43,6 @@ class Mailbox:
             callback, args = self._calls.popleft()
             callback(*args)
         return count
-
-
-log = logging.getLogger(__name__)
 
 
 class Worker:
