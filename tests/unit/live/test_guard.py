@@ -37,7 +37,7 @@ def test_what_runs_is_noted_call_by_call_and_taken_back(tmp_path):
 
     def predict(batch):
         (file,) = tmp_path.iterdir()
-        noted.append(guard._places(file.read_bytes()))
+        noted.append(module._places(file.read_bytes()))
         if len(batch) > 1:
             raise ValueError("one by one")
         return square(batch)
