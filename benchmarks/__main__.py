@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from agents.cli.ending import end
-from agents.cli.main import run
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.main import end, run
+from agents.cli.options import LazyGroup
 
 # name -> what `python -m benchmarks --help` says of it. Each is the click command `name` in the module
 # `benchmarks.<name>`, with an underscore for a hyphen.
@@ -26,24 +23,7 @@ BENCHMARKS = {
 }
 
 
-class _Benchmarks(SuggestingGroup):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(BENCHMARKS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
-        if cmd_name not in BENCHMARKS:
-            return None
-        name = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"benchmarks.{name}"), name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - likewise
-        with formatter.section("Commands"):
-            formatter.write_dl(list(BENCHMARKS.items()))
-
-
-@click.group(cls=_Benchmarks)
+@click.group(cls=LazyGroup, package="benchmarks", texts=BENCHMARKS)
 def benchmarks() -> None:
     """Evaluate Spillway: its policies, its simulator and its stages with a state.
 

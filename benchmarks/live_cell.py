@@ -18,8 +18,7 @@ from agents.cli.metering import StageMeter
 from agents.sim.simulation import simulate
 from agents.supervise.registry import entries
 from agents.supervise.scrape import scrape
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from benchmarks.live_hops import measured_hops, read_ways
 from lineage.errors import SpillwayError
 from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS

@@ -17,7 +17,7 @@ import numpy as np
 
 from agents.live.admin import Admin
 from agents.live.spans import bounds, read_spans
-from agents.whatif.gaps import filled
+from agents.whatif.traffic import filled
 from lineage import headers
 from lineage.errors import BrokerError
 from lineage.message import PREDICTION

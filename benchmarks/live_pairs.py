@@ -21,8 +21,7 @@ import numpy as np
 from agents.broker import EmbeddedBroker
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import cache_dir, json_option
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
 from lineage.message import FAILED, PREDICTION
 from producers.client.exchange import Exchange

@@ -27,8 +27,7 @@ from agents.broker import EmbeddedBroker
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import bootstrap_option, cache_dir, client_config_option, json_option
 from agents.supervise.registry import Entry, entries
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
 from lineage.keys import partition_for
 from lineage.message import PREDICTION

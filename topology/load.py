@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from lineage.errors import SpecError
 from topology.problems import InvalidPipelineError, Problem
+from topology.quantities import show_duration
 from topology.reading.document import MAX_BYTES, Document
 from topology.reading.fields import read_fields
 from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.structure import check_structure
-from topology.sizing import durations_of, planned, profiles_of
+from topology.sizing import durations_of, least_time, planned, profiles_of
 from topology.spec import DEFAULT_TIMEOUT, OF_STATES, StageSpec
 
 if TYPE_CHECKING:
@@ -124,3 +125,35 @@ def _digest(spec: PipelineSpec) -> str:
 def _unused(stage: StageSpec) -> set[str]:
     states = set() if stage.stateful or stage.standby else set(OF_STATES)
     return states | ({"timeout"} if stage.timeout == DEFAULT_TIMEOUT else set())
+
+
+_ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
+_KEYS = "send every query with its key, so that all of a key reach the same shard"
+
+
+def remarks(pipeline: Pipeline) -> list[str]:
+    """What is allowed in a pipeline, but is likely not what its author wants."""
+    spec = pipeline.spec
+    found = []
+    single = {name: duration(1) for name, duration in pipeline.durations.items()}
+    least, way = least_time(spec, pipeline.graph, single)
+    if least >= spec.slo:
+        found.append(
+            f"the stages {' -> '.join(way)} take {show_duration(least)} for a batch of one, so no query can "
+            f"meet the SLO of {show_duration(spec.slo)}"
+        )
+    for stage in spec.stages:
+        count, parts = (stage.shards, "shards") if stage.stateful else (stage.replicas, "replicas")
+        if spec.partitions % count:
+            some, most = spec.partitions // count, -(-spec.partitions // count)
+            found.append(
+                f"stage {stage.name!r}: {spec.partitions} partitions do not divide evenly by {count} "
+                f"{parts}: some get {some}, others {most}"
+            )
+        if stage.stateful and not stage.replicated:
+            found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
+        elif stage.replicated and not stage.backups:
+            found.append(f"stage {stage.name!r}: {_ALONE}")
+        if stage.state == "keyed" and stage.shards > 1:
+            found.append(f"stage {stage.name!r}: {_KEYS}")
+    return found

@@ -2,7 +2,7 @@
 
 A *path* holds the choices: chooser -> the successors it chose, none where the request ended there. A chooser that is
 not in it counts as choosing all of its successors. That happens only where the chooser was never to be reached any
-more (it, or something before it, lost the request): a pipeline is refused (`topology.rules.choices`) unless every
+more (it, or something before it, lost the request): a pipeline is refused (`topology.rules.structure`) unless every
 message that arrives at a join carries every choice that bears on it. So all messages of a request give the same
 answers.
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from lineage.errors import UsageError
+from lineage.limits import Limits
 from lineage.values.tensors import DTYPE_NAMES
 from topology import names, quantities
 
@@ -147,6 +148,10 @@ class LimitsSpec(_Spec):
     max_name_bytes: Size | None = None
     max_timings: Count | None = None
 
+    def merged(self) -> Limits:
+        """The bounds to use. Raises UsageError for a value that no message can have."""
+        return Limits(**self.model_dump(exclude_none=True))
+
 
 class StageSpec(_Spec):
     """One stage of a pipeline."""
@@ -159,7 +164,7 @@ class StageSpec(_Spec):
     """The file with the model's measured durations, where it is not the pipeline's (`topology.profiles`)."""
     version: str | None = None
     batch: Count | None = None
-    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.planning`)."""
+    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.sizing`)."""
     max_batch: Count = DEFAULT_MAX_BATCH
     """The most that the model takes at once, whoever plans the batch."""
     batch_delay: Seconds = 0.0

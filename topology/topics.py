@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from topology.limits import merge
 from topology.quantities import show_duration
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def owners(pipeline: str) -> str:
 
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
-    room = merge(spec.limits).max_message_bytes + HEADERS_BYTES
+    room = spec.limits.merged().max_message_bytes + HEADERS_BYTES
     data = _data(room)
     roots = [stage.name for stage in spec.stages if not stage.after]
     wanted = [

@@ -15,8 +15,7 @@ import numpy as np
 
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir, json_option, pipeline_argument
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
 from producers.client.exchange import Exchange

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agents.broker.diagnosis import PORT_TAKEN
-from agents.broker.embedded import PORT_TRIES, EmbeddedBroker, Seat, end_all, new_cluster
+from agents.broker.embedded import PORT_TAKEN, PORT_TRIES, EmbeddedBroker, Seat, end_all, new_cluster
 from agents.broker.folder import DataFolder, Membership
 from agents.broker.ports import free_port, is_free
 from lineage.errors import BrokerError, UsageError

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import contextlib
+import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -15,9 +15,25 @@ import checkpoint
 import lineage
 import producers
 import topology
-from agents.cli.ending import end
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import LazyGroup
 from lineage.errors import SpillwayError
+
+# The end of a process that has talked to Kafka.
+#
+# When Python ends, it destroys what is left of librdkafka's clients, and that waits for each client's threads. A client
+# that had asked something of a broker which went away meanwhile may count on it for ever (librdkafka 2.16: the broker's
+# thread ends when nobody refers to it any more, and a lost request does), and the process would never end. All that has
+# to be finished has been when a command returns, so what would come after is left out.
+
+
+def end(code: int) -> NoReturn:
+    """End this process with `code` once what it has written is out. Nothing registered for its exit is run."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
+
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -61,26 +77,10 @@ Environment:
 """
 
 
-class LazyGroup(SuggestingGroup):
-    """A group whose commands are modules of `agents.cli.commands`, imported when called and not listed where absent."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [name for name in COMMANDS if importlib.util.find_spec(f"agents.cli.commands.{name}") is not None]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command = getattr(importlib.import_module(f"agents.cli.commands.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
-
-
 @click.group(
     cls=LazyGroup,
+    package="agents.cli.commands",
+    texts=COMMANDS,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import math
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,9 +15,83 @@ import click
 from click.core import ParameterSource
 
 from lineage.errors import UsageError
+from topology import quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+
+class SuggestingGroup(click.Group):
+    """A group that answers an unknown command with the nearest one that it has."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with. Raises UsageError where there is none."""
+        known = self.list_commands(ctx)
+        name = args[0]
+        if name not in known and not name.startswith("-"):
+            close = get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            ctx.fail(f"no such command {name!r}: {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
+    """A group whose command `a-b` is `a_b` in `<package>.a_b`, imported when called, and not listed where absent.
+
+    `texts` has what the group's help says of each, so that help imports nothing of what the commands need.
+    """
+
+    def __init__(self, *arguments: Any, package: str, texts: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._package = package
+        self._texts = texts
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for name in self._texts if importlib.util.find_spec(self._module(name)) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = getattr(importlib.import_module(self._module(cmd_name)), cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._texts[name]) for name in self.list_commands(ctx)])
+
+    def _module(self, command: str) -> str:
+        return f"{self._package}.{command.replace('-', '_')}"
+
+
+FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast
+
+
+def seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Read a duration such as 2s or 400ms; a bare number is seconds. A callback for click."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        try:
+            return quantities.duration(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    if not 0 <= number < math.inf:
+        raise click.BadParameter(f"{value} is no duration: give 0 or more seconds")
+    return number
+
+
+def positive(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Read a duration above 0, as `seconds` does."""
+    number = seconds(context, parameter, value)
+    if number == 0:
+        raise click.BadParameter("must be above 0")
+    return number
+
 
 _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 

@@ -7,17 +7,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agents.core.policies import POLICIES, selected
+from agents.profiling.conditions import stale_profiles
 from lineage.errors import UsageError
+from topology.load import load
 from topology.problems import InvalidPipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from click.shell_completion import CompletionItem
 
     from topology.load import Pipeline
     from topology.problems import Finding
     from topology.problems import Path as FieldPath
+
+
+def load_warned(path: Path) -> Pipeline:
+    """Read a pipeline file, and warn of each stale profile on stderr. Raises SpecError with all problems."""
+    pipeline = load(path)
+    for stale in stale_profiles(pipeline):
+        click.echo(f"warning: {stale}", err=True)
+    return pipeline
 
 
 class PolicySetting(click.ParamType):

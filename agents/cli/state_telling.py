@@ -3,20 +3,252 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isnan
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from rich.console import Console
+from rich.table import Table
 
-from agents.cli.state_views import counted, differences_grid, entries_grid, size, version_facts, when
+from checkpoint import arrays
+from checkpoint.small_values import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from agents.live.operator.changes import Changed
-    from agents.live.operator.histories import Kept
+    from agents.live.operator.histories import Histories, Kept
     from checkpoint.differences import Difference, KeyDifferences
-    from lineage.replication import Batch, Contents, Record
+    from lineage.marks import Place
+    from lineage.replication import Batch, Contents, Entry, Record
     from topology.spec import StageSpec
+
+
+VERSIONS: Final = ("version", "when", "standing", "batches", "requests", "state", "written", "digest", "primary")
+ENTRIES: Final = ("entry", "kind", "dtype", "shape", "bytes")
+DIFFERENCES: Final = ("entry", "what", "elements", "largest difference")
+_SHORT: Final = 12  # hexadecimal digits of a digest
+_STYLES: Final = {"durable": "green", "open": "yellow", "dead": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: a title, headings, rows of texts; what is in `right` are numbers."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int] = ()
+
+    def show(self) -> None:
+        """Print it: a table on a terminal, aligned columns elsewhere, the title alone where there are no rows."""
+        console = Console(soft_wrap=True, highlight=False)
+        if not self.rows:
+            console.print(self.title, markup=False)
+            return
+        if console.is_terminal:
+            console.print(self._table())
+            return
+        widths = [max(map(len, column)) for column in zip(self.headings, *self.rows, strict=True)]
+        print(self.title)
+        for row in (self.headings, *self.rows):
+            cells = [self._aligned(cell, at, widths[at]) for at, cell in enumerate(row)]
+            print(f"  {'  '.join(cells)}".rstrip())
+
+    def _aligned(self, cell: str, at: int, width: int) -> str:
+        return cell.rjust(width) if at in self.right else cell.ljust(width)
+
+    def _table(self) -> Table:
+        made = Table(title=self.title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        for at, heading in enumerate(self.headings):
+            made.add_column(heading, justify="right" if at in self.right else "left", overflow="fold")
+        for row in self.rows:
+            made.add_row(*(f"[{_STYLES[cell]}]{cell}[/]" if cell in _STYLES else _plain(cell) for cell in row))
+        return made
+
+
+def versions_grid(histories: Histories, place: Place) -> Grid:
+    facts = shard_facts(histories, place)
+    if facts["epoch"]:
+        title = (
+            f"{place[0]}/{place[1]}: epoch {facts['epoch']} of {facts['primary']}, newest durable {facts['durable']}"
+        )
+    else:
+        title = f"{place[0]}/{place[1]}: nothing there yet"
+    rows = [
+        (
+            str(kept.version),
+            when(kept.manifest.at_us),
+            kept.standing.value,
+            str(kept.manifest.batches),
+            str(kept.manifest.requests),
+            size(kept.manifest.state_bytes),
+            size(kept.manifest.written_bytes),
+            kept.manifest.digest.hex()[:_SHORT],
+            kept.manifest.claimant,
+        )
+        for kept in histories.kept(place)
+    ]
+    return Grid(title, VERSIONS, rows, (3, 4, 5, 6))
+
+
+def shard_facts(histories: Histories, place: Place) -> dict[str, Any]:
+    log = histories.logs.log(place)
+    return {
+        "stage": place[0],
+        "shard": place[1],
+        "epoch": log.epoch,
+        "primary": log.claimant,
+        "durable": str(histories.logs.newest_durable(place)),
+        "starts_from": str(histories.logs.candidate(place)),
+        "void": {void.name.lower(): count for void, count in log.void.items()},
+        "versions": [version_facts(kept) for kept in histories.kept(place)],
+    }
+
+
+def version_facts(kept: Kept) -> dict[str, Any]:
+    manifest = kept.manifest
+    return {
+        "version": str(kept.version),
+        "epoch": kept.version.epoch,
+        "n": kept.version.n,
+        "at": manifest.at_us / 1e6,
+        "standing": kept.standing.value,
+        "batches": manifest.batches,
+        "requests": manifest.requests,
+        "state_bytes": manifest.state_bytes,
+        "written_bytes": manifest.written_bytes,
+        "digest": manifest.digest.hex(),
+        "primary": manifest.claimant,
+        "chain": [{"epoch": epoch, "base": str(base)} for epoch, base in manifest.chain],
+        "requires": [str(mark) for mark in manifest.requires],
+    }
+
+
+def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
+    return {
+        "entries": [
+            {"name": entry.name, "kind": entry.kind, "dtype": entry.dtype, "shape": entry.shape}
+            | (
+                {"bytes": arrays.nbytes(entry)}
+                if entry.dtype
+                else {"value": _json(unpack(contents.values[entry.name]))}
+            )
+            for entry in contents.entries
+        ],
+        "keys": keys,
+        "pages": len(contents.pages),
+        "page_bytes": sum(contents.pages),
+        "chunks": len(contents.chunks),
+        "chunk_bytes": contents.chunk_bytes,
+        "inputs": [dict(zip(place._fields, place, strict=True)) for place in contents.inputs],
+        "outputs": len(contents.outputs),
+        "recorded": [_batch(batch) for batch in contents.batches],
+    }
+
+
+def entries_grid(contents: Contents) -> Grid:
+    rows = [
+        (
+            entry.name,
+            entry.kind,
+            entry.dtype or "-",
+            str(list(entry.shape)) if entry.dtype else _brief(unpack(contents.values[entry.name])),
+            str(arrays.nbytes(entry)) if entry.dtype else "-",
+        )
+        for entry in contents.entries
+    ]
+    return Grid(counted(len(rows), "entry", "entries"), ENTRIES, rows, (4,))
+
+
+def differences_grid(title: str, differences: Iterable[Difference]) -> Grid:
+    rows = []
+    for found in differences:
+        elements = f"{found.changed} of {found.elements}" if found.elements else "-"
+        rows.append((found.name, found.what.value, elements, _apart(found)))
+    return Grid(title, DIFFERENCES, rows, (2,))
+
+
+def difference_facts(found: Difference) -> dict[str, Any]:
+    largest = None if found.largest is None or isnan(found.largest) else found.largest
+    facts: dict[str, Any] = {
+        "name": found.name,
+        "what": found.what.value,
+        "elements": found.elements,
+        "changed": found.changed,
+    }
+    facts |= {"largest": largest, "before": _form(found.before), "after": _form(found.after)}
+    return facts | ({"values": [_json(unpack(each)) for each in found.values]} if found.values is not None else {})
+
+
+def key_facts(found: KeyDifferences) -> dict[str, Any]:
+    return {
+        "added": found.added,
+        "removed": found.removed,
+        "same": found.same,
+        "changed": {key: [difference_facts(each) for each in entries] for key, entries in found.changed.items()},
+    }
+
+
+def size(count: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def when(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at_us else "-"
+
+
+def _apart(found: Difference) -> str:
+    if found.values is not None:
+        return " -> ".join(_brief(unpack(value)) for value in found.values)
+    if found.what.value == "retyped":
+        return f"{_form(found.before)} -> {_form(found.after)}"
+    if found.largest is None:
+        return "-"
+    return "not finite" if isnan(found.largest) else f"{found.largest:.6g}"
+
+
+def _form(entry: Entry | None) -> str | None:
+    if entry is None:
+        return None
+    return f"{entry.kind} {entry.dtype} {list(entry.shape)}" if entry.dtype else entry.kind
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - a column's width
+
+
+def _batch(batch: Batch) -> dict[str, Any]:
+    lists = {"taken": batch.taken, "dropped": batch.dropped}
+    return {"n": batch.n} | {what: [list(record) for record in records] for what, records in lists.items()}
+
+
+def _json(value: Any) -> Any:
+    """A small value as JSON shows it: bytes, keys, and floats that JSON lacks, as texts."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _json(each) for name, each in value.items()}
+    return value
+
+
+def _plain(cell: str) -> str:
+    return cell.replace("[", r"\[")
+
 
 FIRST_BATCHES: Final = 5
 _FIRST_KEYS: Final = 10

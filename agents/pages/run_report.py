@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agents.pages.load_chart import StageLoad
-    from agents.pages.run_series import RunSeries
-    from agents.pages.visits import Visits
+    from agents.pages.visits import RunSeries, StageLoad, Visits
     from producers.report import Report
 
 

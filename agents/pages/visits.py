@@ -1,4 +1,4 @@
-"""Visits of queries to stages, as arrays: from a simulation's observer, or from the timings that outcomes carry.
+"""What a page of a run is drawn from: its queries, and their visits to stages, live or simulated.
 
 A visit has three parts, those of PARD's eq. 2: queued (from arrival to entering a batch), waited (to the batch's
 start), executed. One that ended in a drop was not executed. All durations in seconds.
@@ -11,13 +11,38 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from producers.report import PREDICTION
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.sim.observe import Observer
+    from agents.sim.observe import Observer, SimulationResult
     from lineage.message import StageTiming
+    from producers.load.tally import LoadResult
+    from producers.load.witness import Witness
+    from topology.load import Pipeline
+    from topology.routing import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """What happened to each query of a run, in the order in which they were due.
+
+    `due`: seconds from the run's start. `latency`: seconds from due to outcome, NaN where none came. `prediction`:
+    whether the outcome was one. `stage`: where a dropped or failed one ended, "" otherwise. All have the same length.
+    """
+
+    due: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    prediction: NDArray[np.bool_]
+    stage: list[str]
+    slo: float
+
+    @property
+    def good(self) -> NDArray[np.bool_]:
+        return self.prediction & (self.latency <= self.slo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +125,45 @@ def _begins(
 def _visits(stages: tuple[str, ...], table: NDArray[np.float64], due: NDArray[np.float64]) -> Visits:
     query = table[0].astype(np.int64)
     return Visits(stages, query, table[1].astype(np.int64), table[2] - due[query], *table[3:])
+
+
+@dataclass(frozen=True, slots=True)
+class StageLoad:
+    """One stage, with an element for each synchronisation of the policies."""
+
+    at: NDArray[np.float64]  # seconds
+    mu: NDArray[np.float64]  # arrivals by capacity
+    high: NDArray[np.bool_]  # whether most replicas take the high budgets first
+
+
+def live_series(result: LoadResult, witness: Witness, graph: Graph, slo: float) -> tuple[RunSeries, list[str], Visits]:
+    """What became of each query, no notes, and the visits that outcomes told of. `slo` in seconds."""
+    latency = result.finished - result.due
+    lost_at = [witness.lost_at.get(index, "") for index in range(len(result.due))]
+    run = RunSeries(result.due, latency, result.kind == PREDICTION, lost_at, slo)
+    before = {stage: graph.predecessors[stage] for stage in graph.order}
+    return run, [], told(witness.timings, latency, before)
+
+
+def simulated_series(result: SimulationResult, observer: Observer) -> tuple[RunSeries, list[str], Visits]:
+    """What became of each query, no notes, and the visits that the observer followed."""
+    lost_at = [""] * len(result.due)
+    for stage, log in observer.stages.items():
+        for index in log.drops:
+            lost_at[index] = lost_at[index] or stage
+    run = RunSeries(result.due, result.finished - result.due, result.kind == PREDICTION, lost_at, result.slo)
+    return run, [], observed(observer, result.due)
+
+
+def stage_loads(pipeline: Pipeline, result: SimulationResult, observer: Observer) -> dict[str, StageLoad]:
+    """How loaded each stage was, where its replicas told; its capacity is that of full batches, as profiled."""
+    found = {}
+    for stage in pipeline.spec.stages:
+        ticks = [tick for tick in observer.ticks if tick.stage == stage.name]
+        seconds = pipeline.durations[stage.name](stage.batch_size)
+        if ticks and seconds > 0:
+            capacity = result.stages[stage.name].instances * stage.batch_size / seconds
+            rates = np.array([tick.arrival_rate for tick in ticks])
+            at = np.array([tick.at for tick in ticks])
+            found[stage.name] = StageLoad(at, rates / capacity, np.array([tick.hbf > 0.5 for tick in ticks]))  # noqa: PLR2004 - most
+    return found

@@ -12,9 +12,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from agents.supervise.child import STANDBY
-from agents.supervise.figures import Figures, figures
 from agents.supervise.registry import entries
-from agents.supervise.scrape import Snapshot, scrape
+from agents.supervise.scrape import Figures, Snapshot, figures, scrape
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:

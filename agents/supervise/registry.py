@@ -113,10 +113,6 @@ def _order(entry: Entry) -> tuple[str, bool, str, bool, int]:
     return entry.pipeline, entry.role == "gate", entry.stage, entry.role == "standby", entry.replica
 
 
-def pipelines(run_dir: Path) -> list[str]:
-    return sorted(folder.name for folder in run_dir.glob("*/") if any(folder.glob("*.json")))
-
-
 def _read(path: Path, kind: type[_Entry]) -> _Entry | None:
     try:
         return kind(**json.loads(path.read_text()))

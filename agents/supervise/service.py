@@ -8,39 +8,69 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agents.core.joins import longest_wait
-from agents.core.policies import words_for
+from agents.core.policies import period_of, words_for
 from agents.live import topics as live_topics
 from agents.live.groups import group_id, member_label, member_of, standby_label
 from agents.live.registry import Address, MetricsServer
 from agents.live.states.beats import Reporter
 from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
 from agents.supervise.groups import KafkaGroups, watched_groups
-from agents.supervise.lifecycle import State
+from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.ownership import Ownership
 from agents.supervise.registry import ServeEntry, entries, serve_path
-from agents.supervise.supervisor import Supervisor
+from agents.supervise.supervisor import Supervisor, SupervisorSettings
 from lineage import metric_names as names
 from lineage.errors import BrokerError, SpillwayError, UsageError
 from topology.topics import egress, topic_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from prometheus_client import Metric
 
     from agents.supervise.child import Child
-    from agents.supervise.service_settings import ServiceSettings
     from agents.supervise.table import Row
+    from producers.connection import ClientSettings
     from topology.load import Pipeline
     from topology.spec import StageSpec
+
+
+def _for_a_while() -> SupervisorSettings:
+    """For who serves only as long as something else lasts, and wants to know what goes wrong meanwhile."""
+    return SupervisorSettings(RestartPolicy(give_up=5))
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """What to serve and how. `environment` is the children's; `client_config` is the file that `cluster` came from."""
+
+    pipeline: Pipeline
+    cluster: ClientSettings
+    run_dir: Path
+    client_config: Path | None = None
+    policy: str | None = None
+    plan_period: float | None = None  # seconds; None: as the policies say
+    environment: Mapping[str, str] | None = None
+    ready_file: Path | None = None
+    take_over: bool = False  # from whoever serves the pipeline now
+    extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
+    metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
+    supervision: SupervisorSettings = field(default_factory=_for_a_while)
+
+    @property
+    def period(self) -> float:
+        """Seconds between two words of a replica to the others; the same for all stages, whatever their policies."""
+        if self.plan_period is not None:
+            return self.plan_period
+        return period_of(self.policy or stage.policy for stage in self.pipeline.spec.stages)
 
 
 # Which processes a pipeline needs on this machine, and how each is started.

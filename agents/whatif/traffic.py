@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from agents.whatif.alternatives import resized
-from agents.whatif.durations import measured
-from agents.whatif.gaps import filled
 from lineage.errors import SpecError, UsageError
 from producers.load import traces
 from producers.recording import is_recording, read_recording
 from producers.recording.history import History, history
 from producers.report import FAILED, MISSING
-from topology.limits import merge
 from topology.load import parse
 
 if TYPE_CHECKING:
@@ -26,6 +23,66 @@ if TYPE_CHECKING:
 
     from producers.recording import Recording
     from topology.load import Pipeline
+
+
+# How long batches take by what was recorded, for stages without a profile or in its place.
+#
+# For a size seen often enough, the median of its executions; for the others, the line alpha + beta * n through what was
+# seen (least squares, neither below 0). One size alone gives a constant: the best guess, and an underestimate of larger
+# batches, so it is told.
+
+_ENOUGH: Final = 5  # queries in batches of a size
+_LEAST: Final = 20  # queries of a stage
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of a batch of n."""
+
+    alpha: float
+    beta: float
+    medians: Mapping[int, float]
+    sizes: int  # how many different ones were seen
+
+    def __call__(self, count: int) -> float:
+        """Return the expected seconds of a batch of `count`."""
+        seconds = self.medians.get(count)
+        return self.alpha + self.beta * count if seconds is None else seconds
+
+
+def measured(executed: Mapping[int, list[float]]) -> Measured | None:
+    """From executions by batch size, one element per query; None where too little was seen."""
+    if sum(map(len, executed.values())) < _LEAST:
+        return None
+    medians = {size: float(np.median(seconds)) for size, seconds in sorted(executed.items())}
+    weights = np.array([len(executed[size]) / size for size in medians])  # batches
+    alpha, beta = _line(np.array(list(medians), np.float64), np.array(list(medians.values())), weights)
+    often = {size: seconds for size, seconds in medians.items() if len(executed[size]) >= max(_ENOUGH, 2 * size)}
+    return Measured(alpha, beta, often, len(medians))
+
+
+def _line(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    n, d = np.average(sizes, weights=weights), np.average(seconds, weights=weights)
+    spread = np.average((sizes - n) ** 2, weights=weights)
+    beta = np.average((sizes - n) * (seconds - d), weights=weights) / spread if spread > 0 else 0.0
+    beta = max(0.0, float(beta))
+    alpha = float(d - beta * n)
+    if alpha < 0:  # a line through the origin
+        return 0.0, float(np.average(sizes * seconds, weights=weights) / np.average(sizes**2, weights=weights))
+    return alpha, beta
+
+
+def filled(at: NDArray[np.float64], values: NDArray[np.float64], otherwise: float) -> NDArray[np.float64]:
+    """Replace what is NaN in `values`, of things that happened `at` (sorted); by `otherwise` where nothing is known."""
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known):
+        return np.full(len(values), otherwise)
+    after = np.minimum(np.searchsorted(at[known], at), len(known) - 1)
+    before = np.maximum(after - 1, 0)
+    nearer = np.abs(at[known[before]] - at) <= np.abs(at[known[after]] - at)
+    nearest = values[known[np.where(nearer, before, after)]]
+    return np.where(np.isnan(values), nearest, values)
+
 
 _FEW: Final = 200  # recorded outcomes, below which percentiles say little
 _SLOW_HOP: Final = 5.0  # ms
@@ -85,7 +142,7 @@ def _of_recording(
     recorded = _as_recorded(pipeline, recording)
     graph = recorded.graph
     before = {stage: tuple(graph.predecessors[stage]) for stage in graph.order}
-    past = history(recording, before, merge(spec.limits))
+    past = history(recording, before, spec.limits.merged())
     if duration is not None:
         past = past.until(duration)
     choices, notes = _choices(pipeline, past)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.services import replication
 from benchmarks.stolen import StolenMeter
 from lineage.errors import SpillwayError

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.cells import Cell, variant
 from benchmarks.hams.services import SERVICES
 from benchmarks.output import Table

@@ -16,8 +16,7 @@ import numpy as np
 
 from agents.supervise.registry import entries
 from agents.supervise.scrape import Distribution, Snapshot, scrape
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.cells import Cell, Sender, variant
 from benchmarks.hams.services import SERVICES
 from benchmarks.output import Table, median_spread

@@ -23,10 +23,9 @@ import numpy as np
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.supervise.members import BACKUP, PRIMARY, members
 from agents.supervise.registry import entries
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.scrape import BACKUP, PRIMARY, members
+from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.cells import Cell, Sender, bursts, variant
 from benchmarks.hams.services import SERVICES
 from lineage.errors import SpillwayError
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agents.supervise.members import Standing
     from agents.supervise.registry import Entry
+    from agents.supervise.scrape import Standing
     from agents.supervise.service import Service
     from benchmarks.hams.blows import Blow
     from benchmarks.hams.setting import Setting

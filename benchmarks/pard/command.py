@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from agents.cli.options import json_option
-from agents.cli.progress import progress_bar
+from agents.cli.summary import progress_bar
 from benchmarks.output import fill_in, read_section, write_section
 from benchmarks.pard import ablations, matrix
 from benchmarks.pard.cases import ALL, Setting, real_traces

@@ -15,11 +15,9 @@ import numpy as np
 
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.metering import StageMeter
-from agents.pages import comparison_page, live, run_report
-from agents.pages.comparison import Curve
-from agents.pages.comparison_page import Comparison
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.pages import comparison_page, run_report, visits
+from agents.pages.comparison_page import Comparison, Curve
+from agents.supervise.service import ServiceSettings, served
 from examples.plates import payload
 from lineage.errors import SpillwayError
 from lineage.message import PREDICTION
@@ -138,7 +136,7 @@ class Contest:
         """Write a page for each run, and one that compares them, whose path is returned."""
         folder.mkdir(parents=True, exist_ok=True)
         for run in self.runs:
-            series = live.series(run.result, run.reading, self.pipeline.graph, self.pipeline.spec.slo)
+            series = visits.live_series(run.result, run.reading, self.pipeline.graph, self.pipeline.spec.slo)
             run_report.write(folder / f"{run.policy}.html", run.report, *series)
         page = Comparison(
             title=f"{self.pipeline.spec.name}: the same burst under {len(self.runs)} policies",

@@ -16,8 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.broker import EmbeddedBroker
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, served
 from examples.rag.payload import QUESTIONS
 from examples.rag.training import ensure_trained
 from lineage.errors import SpillwayError

@@ -21,14 +21,14 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
-from agents.cli.ending import end
+from agents.cli.main import end
 from agents.cli.options import cache_dir
 from agents.live.operator.histories import kept_version, read_histories
 from agents.live.operator.stored import Store
-from agents.pages import live, run_report
-from agents.supervise.members import BACKUP, PRIMARY, members
-from agents.supervise.service import served
-from agents.supervise.service_settings import ServiceSettings
+from agents.pages import run_report
+from agents.pages.visits import live_series
+from agents.supervise.scrape import BACKUP, PRIMARY, members
+from agents.supervise.service import ServiceSettings, served
 from examples.stateful.payload import offer
 from lineage.errors import SpillwayError
 from lineage.values.replication import ReplicationDecoder
@@ -210,7 +210,7 @@ def write_page(pipeline: Pipeline, result: LoadResult, watcher: Watcher, rows: l
         slip=result.sent - result.due,
         duplicates=result.duplicates,
     )
-    series, _, visits = live.series(result, watcher, pipeline.graph, spec.slo)
+    series, _, visits = live_series(result, watcher, pipeline.graph, spec.slo)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     run_report.write(PAGE, report, series, [f"{name}: {value}" for name, value in rows], visits)
 

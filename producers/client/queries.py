@@ -15,7 +15,6 @@ from lineage.limits import DEFAULT_LIMITS
 from lineage.message import Query
 from lineage.trace import new_trace
 from lineage.values.codec import encode_query
-from topology.limits import merge
 from topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class QueryMaker:
             self.pipeline, self.limits = pipeline, DEFAULT_LIMITS
         else:
             spec = pipeline if isinstance(pipeline, PipelineSpec) else pipeline.spec
-            self.pipeline, self.limits = spec.name, merge(spec.limits)
+            self.pipeline, self.limits = spec.name, spec.limits.merged()
             slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)

@@ -6,7 +6,7 @@ is given, so the same seed gives the same load.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Times = NDArray[np.float64]
-
-Spread = Literal["random", "even"]
 
 
 def constant(rate: float, duration: float) -> Times:
@@ -55,10 +53,8 @@ def gamma(rate: float, cv: float, duration: float, rng: np.random.Generator) -> 
     return times[times < duration]
 
 
-def from_counts(
-    seconds: ArrayLike, requests: ArrayLike, rng: np.random.Generator, *, spread: Spread = "random", scale: float = 1.0
-) -> Times:
-    """So many `requests` in each of `seconds`, spread over the second uniformly at random or evenly.
+def from_counts(seconds: ArrayLike, requests: ArrayLike, rng: np.random.Generator, scale: float = 1.0) -> Times:
+    """So many `requests` in each of `seconds`, spread over the second uniformly at random.
 
     `scale` multiplies the counts; what is left after the comma carries over to the next second, so the total is right.
     """
@@ -67,11 +63,7 @@ def from_counts(
     exact = np.cumsum(np.asarray(requests, dtype=np.float64) * scale)
     counts = np.diff(np.floor(exact + 1e-9), prepend=0.0).astype(np.int64)
     times = np.repeat(starts, counts)
-    if spread == "random":
-        times += rng.random(len(times))
-    else:
-        firsts = np.repeat(np.cumsum(counts) - counts, counts)
-        times += (np.arange(len(times)) - firsts) / np.repeat(counts, counts)
+    times += rng.random(len(times))
     times.sort()
     return times
 

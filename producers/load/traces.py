@@ -62,7 +62,6 @@ def read_arrivals(
     scale: float = 1.0,
     speed: float = 1.0,
     duration: float | None = None,
-    spread: schedule.Spread = "random",
 ) -> NDArray[np.float64]:
     """Due times of the requests in a trace file of either form, sorted.
 
@@ -72,7 +71,7 @@ def read_arrivals(
     trace = read_trace(file)
     rng = np.random.default_rng(seed)
     if isinstance(trace, Counts):
-        times = schedule.from_counts(trace.seconds, trace.requests, rng, spread=spread, scale=scale)
+        times = schedule.from_counts(trace.seconds, trace.requests, rng, scale)
     else:
         times = schedule.scaled(trace.times, scale, rng)
     due = schedule.paced(times, speed=speed, duration=duration)

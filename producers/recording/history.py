@@ -38,11 +38,6 @@ class StageRecord:
     """What the outcomes say of one stage. A batch is seen once for each of its queries."""
 
     queries: int = 0
-    queued: float = 0.0
-    waited: float = 0.0
-    busy: float = 0.0  # each query's share of its batch
-    dropped: int = 0
-    failed: int = 0
     batches: float = 0.0  # each query counts as its share of a batch
     executed: dict[int, list[float]] = field(default_factory=dict)  # by batch size, one element per query
 
@@ -58,16 +53,13 @@ class History:
     latency: NDArray[np.float64]  # NaN where missing
     spent: NDArray[np.float64]  # its share of the executions that it was in
     lost_at: list[str]  # the stage that dropped or failed it
-    timings: dict[int, list[StageTiming]]  # of the first `timelines` predictions and drops
     stages: dict[str, StageRecord]
-    reasons: Counter[tuple[str, str, str]]  # kind, stage, reason
     choices: dict[str, Counter[str]]  # chooser -> how often it chose what ("+" between several, "" for none)
     hop: NDArray[np.float64]  # what a prediction's timings leave unexplained of its latency, per hop; else NaN
     unreadable: int
-    stray: int  # outcomes of queries that came before the recording
 
     def until(self, seconds: float) -> Self:
-        """The queries of the first `seconds`. The sums (stages, reasons, choices) stay those of all."""
+        """The queries of the first `seconds`. The sums (stages, choices) stay those of all."""
         count = int(np.searchsorted(self.due, seconds))
         if not count:
             raise UsageError(f"no query came within the first {seconds:g} s of the recording")
@@ -75,11 +67,9 @@ class History:
         return replace(self, **{name: getattr(self, name)[:count] for name in arrays})
 
 
-def history(
-    recording: Recording, predecessors: dict[str, tuple[str, ...]], limits: Limits, *, timelines: int = 2000
-) -> History:
+def history(recording: Recording, predecessors: dict[str, tuple[str, ...]], limits: Limits) -> History:
     """Read a recording once. `predecessors` by stage, in topological order. Raises `UsageError` without any query."""
-    reader = _Reader(Decoder(limits), predecessors, timelines)
+    reader = _Reader(Decoder(limits), predecessors)
     for message in recording.messages():
         if message.topic == recording.about.ingress:
             reader.query(message)
@@ -95,7 +85,6 @@ class _Ended:
     at: float
     kind: int
     stage: str
-    reason: str
     timings: list[StageTiming]
     path: dict[str, tuple[str, ...]]
 
@@ -103,12 +92,11 @@ class _Ended:
 class _Reader:
     """Collects what one pass over the messages gives; a query and its outcome may come in either order."""
 
-    def __init__(self, decoder: Decoder, predecessors: dict[str, tuple[str, ...]], timelines: int) -> None:
+    def __init__(self, decoder: Decoder, predecessors: dict[str, tuple[str, ...]]) -> None:
         self.came: dict[str, tuple[float, float, int]] = {}  # by request id: due (unix), budget, partition
         self._ended: dict[str, _Ended] = {}
         self._decoder = decoder
         self._predecessors = predecessors
-        self._timelines = timelines
         self._unreadable = 0
 
     def query(self, message: Recorded) -> None:
@@ -146,13 +134,10 @@ class _Reader:
             latency=np.full(count, np.nan),
             spent=np.zeros(count),
             lost_at=[""] * count,
-            timings={},
             stages={name: StageRecord() for name in self._predecessors},
-            reasons=Counter(),
             choices={},
             hop=np.full(count, np.nan),
             unreadable=self._unreadable,
-            stray=sum(name not in self.came for name in self._ended),
         )
         for index, name in enumerate(ids):
             ended = self._ended.get(name)
@@ -168,13 +153,7 @@ class _Reader:
         made.kind[index] = ended.kind
         if ended.kind != report.PREDICTION:
             made.lost_at[index] = ended.stage
-            lost = made.stages.setdefault(ended.stage, StageRecord())
-            lost.dropped += ended.kind == report.DROPPED
-            lost.failed += ended.kind == report.FAILED
-            kind = DROPPED if ended.kind == report.DROPPED else FAILED
-            made.reasons[kind, ended.stage, ended.reason] += 1
-        if len(made.timings) < self._timelines:
-            made.timings[index] = ended.timings
+            made.stages.setdefault(ended.stage, StageRecord())
         for timing in ended.timings:
             made.spent[index] += _add_timing(made.stages.setdefault(timing.stage, StageRecord()), timing)
         for chooser, chosen in ended.path.items():
@@ -192,7 +171,7 @@ class _Reader:
 
 
 def _ended(at: float, outcome: Outcome, path: dict[str, tuple[str, ...]]) -> _Ended:
-    return _Ended(at, _KINDS[outcome.kind], outcome.stage, outcome.reason, outcome.timings, path)
+    return _Ended(at, _KINDS[outcome.kind], outcome.stage, outcome.timings, path)
 
 
 def _add_timing(stage: StageRecord, timing: StageTiming) -> float:
@@ -201,9 +180,6 @@ def _add_timing(stage: StageRecord, timing: StageTiming) -> float:
         return 0.0
     share = timing.executed / timing.batch
     stage.queries += 1
-    stage.queued += timing.queued
-    stage.waited += timing.waited
-    stage.busy += share
     stage.batches += 1 / timing.batch
     stage.executed.setdefault(timing.batch, []).append(timing.executed)
     return share

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from agents.supervise.child import ChildPlan
-from agents.supervise.figures import Figures
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.registry import Entry, entries
+from agents.supervise.scrape import Figures
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
 from agents.supervise.watchdog import GroupSight, PartitionSight
 from tests import waiting

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from topology.drawing.layout import Node, layers
-from topology.drawing.lines import draw_boxes, draw_lines
+from topology.drawing.lines import Node, draw_boxes, draw_lines, layers
 from topology.quantities import show_duration
 from topology.topics import egress, ingress
 

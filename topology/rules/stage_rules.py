@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lineage.errors import UsageError
-from topology.limits import merge
 from topology.problems import Problem
 from topology.quantities import show_duration
 from topology.spec import LimitsSpec, StageSpec
@@ -125,12 +124,12 @@ def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:
     usable = {}
     for name, value in given.items():
         try:
-            merge(LimitsSpec.model_validate({name: value}))
+            LimitsSpec.model_validate({name: value}).merged()
         except UsageError as error:
             problems.append(Problem(("limits", name), str(error)))
         else:
             usable[name] = value
-    most = merge(LimitsSpec.model_validate(usable)).max_timings
+    most = LimitsSpec.model_validate(usable).merged().max_timings
     if len(fields.stages) <= most:
         return True
     text = f"there are {len(fields.stages)} stages, and a query can tell the times of {most}; raise limits.max_timings"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import LazyGroup
 
 # name -> what `spillway bench --help` says of it; each is the click command `name` in `agents.bench.<name>`
 BENCHES = {
@@ -19,7 +17,7 @@ BENCHES = {
 MOVED = ("pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby")
 
 
-class _Benches(SuggestingGroup):
+class _Benches(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -27,22 +25,8 @@ class _Benches(SuggestingGroup):
             ctx.fail(f"{args[0]} is `python -m benchmarks {args[0]}`, in a clone of the repository")
         return super().resolve_command(ctx, args)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(BENCHES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command = getattr(importlib.import_module(f"agents.bench.{cmd_name}"), cmd_name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, BENCHES[name]) for name in self.list_commands(ctx)])
-
-
-@click.group(cls=_Benches)
+@click.group(cls=_Benches, package="agents.bench", texts=BENCHES)
 def bench() -> None:
     """Measure, side by side with other ways of doing the same.
 

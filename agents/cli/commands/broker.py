@@ -12,8 +12,7 @@ from agents.broker.cluster import HEAP, NODE_HEAP, SIZES
 from agents.broker.folder import DataFolder
 from agents.broker.ports import kafka_answers
 from agents.broker.settings import DEFAULT_PORT
-from agents.cli.options import broker_dir_option, cache_dir, confirmed, json_option
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import SuggestingGroup, broker_dir_option, cache_dir, confirmed, json_option
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:

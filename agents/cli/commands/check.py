@@ -13,10 +13,9 @@ from agents.core.policies import effective, words_for
 from agents.profiling.conditions import stale_profiles
 from lineage.errors import ModelError, SpecError
 from topology.drawing import dot, text
-from topology.load import load
+from topology.load import load, remarks
 from topology.problems import InvalidPipelineError
 from topology.quantities import show_duration
-from topology.remarks import remarks
 from topology.topics import topic_plan
 
 if TYPE_CHECKING:

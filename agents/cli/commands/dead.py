@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import SuggestingGroup, cluster_options, json_option, pipeline_argument, run_dir_option
 from agents.live.operator.letters import Letter, Letters
 from lineage.errors import SpillwayError, UsageError, WireError
 from lineage.message import PREDICTION

@@ -13,9 +13,9 @@ import click
 
 from agents.cli.cluster import find_cluster
 from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.durations import FACTOR, positive, seconds
 from agents.cli.metering import StageMeter
 from agents.cli.options import (
+    FACTOR,
     bootstrap_option,
     broker_dir_option,
     cache_dir,
@@ -25,12 +25,12 @@ from agents.cli.options import (
     json_option,
     pipeline_argument,
     plan_period_option,
+    positive,
     run_dir_option,
+    seconds,
 )
-from agents.cli.pipelines import load_warned
-from agents.cli.policies import POLICY, require_policies
-from agents.cli.progress import progress_bar
-from agents.cli.summary import FOLLOWED, deliver, writing
+from agents.cli.policies import POLICY, load_warned, require_policies
+from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
 from agents.core.policies import DEFAULT
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
@@ -43,7 +43,6 @@ from producers.load.payloads import find_payload, signature_payload
 from producers.load.witness import Witness
 from producers.recording import is_recording, read_recording
 from producers.report import Report
-from topology.limits import merge
 
 if TYPE_CHECKING:
     from producers.load import Load
@@ -124,9 +123,9 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
         _save(result, chosen.samples)
     deliver(report, chosen.output, as_json=chosen.as_json)
     if chosen.html is not None:
-        from agents.pages import live, run_report  # noqa: PLC0415 - takes a second to import
+        from agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 
-        series = live.series(result, witness, loaded.graph, report.slo_ms / 1000)
+        series = visits.live_series(result, witness, loaded.graph, report.slo_ms / 1000)
         writing(chosen.html, lambda file: run_report.write(file, report, *series))
     for (kind, stage, reason), count in sorted(result.reasons.items()):
         click.echo(f"{kind} at {stage}: {count} {reason}", err=True)
@@ -177,7 +176,7 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
         )
     due = traces.arrivals(trace, seed=chosen.seed, scale=chosen.scale, speed=chosen.speed, duration=chosen.duration)
     payload = signature_payload(pipeline.spec) if chosen.payload is None else find_payload(chosen.payload)
-    return loads.generated(due, payload, seed=chosen.seed, limits=merge(pipeline.spec.limits), key=chosen.key)
+    return loads.generated(due, payload, seed=chosen.seed, limits=pipeline.spec.limits.merged(), key=chosen.key)
 
 
 def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
@@ -193,8 +192,7 @@ def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
 def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:
     """Start the pipeline, and the broker if it needs one; both end with the stack."""
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415 - an attached replay does without these
-    from agents.supervise.service import served  # noqa: PLC0415
-    from agents.supervise.service_settings import ServiceSettings  # noqa: PLC0415
+    from agents.supervise.service import ServiceSettings, served  # noqa: PLC0415
 
     bootstrap, client_config = chosen.bootstrap, chosen.client_config
     keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
@@ -220,7 +218,7 @@ def _run(
     pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: _Options, witness: Witness
 ) -> tuple[LoadResult, dict[str, StageTotals] | None]:
     spec = pipeline.spec
-    exchange = Exchange(settings, spec.name, linger=_LINGER, limits=merge(spec.limits))
+    exchange = Exchange(settings, spec.name, linger=_LINGER, limits=spec.limits.merged())
     try:
         meter = StageMeter(chosen.run_dir, spec)
         with progress_bar("replaying", len(made.due)) as show:

@@ -105,7 +105,7 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
-    from agents.cli.pipelines import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
+    from agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
     if stage is not None and gate:
@@ -251,12 +251,11 @@ def _supervise(
     quiet: bool,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
-    from agents.supervise.display import Display  # noqa: PLC0415 - a stage's process does without these
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
     from agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
-    from agents.supervise.service import Service  # noqa: PLC0415
-    from agents.supervise.service_settings import ServiceSettings  # noqa: PLC0415
+    from agents.supervise.service import Service, ServiceSettings  # noqa: PLC0415
     from agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
+    from agents.supervise.table import Display  # noqa: PLC0415 - a stage's process does without these
 
     stop, interrupted = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal that closes is no reason not to drain

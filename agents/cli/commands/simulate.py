@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.durations import FACTOR, positive, seconds
-from agents.cli.options import html_option, json_option, pipeline_argument, plan_period_option
-from agents.cli.pipelines import load_warned
-from agents.cli.policies import POLICY, require_policies
-from agents.cli.progress import progress_bar
-from agents.cli.summary import FOLLOWED, deliver, writing
+from agents.cli.options import (
+    FACTOR,
+    html_option,
+    json_option,
+    pipeline_argument,
+    plan_period_option,
+    positive,
+    seconds,
+)
+from agents.cli.policies import POLICY, load_warned, require_policies
+from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
 from agents.sim.observe import Observer
 from agents.sim.simulation import simulate as run
 from producers.load import recorded, traces
@@ -133,7 +138,7 @@ def simulate(
     report = result.report(trace, duration)
     deliver(report, output, as_json=as_json)
     if html is not None and observer is not None:
-        from agents.pages import run_report, simulated  # noqa: PLC0415 - takes a second to import
+        from agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 
-        series, loads = simulated.series(result, observer), simulated.loads(loaded, result, observer)
+        series, loads = visits.simulated_series(result, observer), visits.stage_loads(loaded, result, observer)
         writing(html, lambda file: run_report.write(file, report, *series, loads))

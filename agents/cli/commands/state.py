@@ -10,10 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
-from agents.cli.state_telling import facts_of, tell_change, tell_differences, tell_json, tell_version, warn_of_replays
-from agents.cli.state_views import contents_facts, difference_facts, key_facts, shard_facts, size, versions_grid, when
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import SuggestingGroup, cluster_options, json_option, pipeline_argument, run_dir_option
+from agents.cli.state_telling import (
+    contents_facts,
+    difference_facts,
+    facts_of,
+    key_facts,
+    shard_facts,
+    size,
+    tell_change,
+    tell_differences,
+    tell_json,
+    tell_version,
+    versions_grid,
+    warn_of_replays,
+    when,
+)
 from agents.live.operator import changes
 from agents.live.operator.histories import kept_version, place_of, read_histories, stage_of
 from agents.live.operator.stored import Store, import_torch, read_file, write_file

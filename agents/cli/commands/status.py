@@ -14,10 +14,9 @@ from rich.markup import escape
 
 from agents.cli.options import json_option, run_dir_option
 from agents.supervise.child import STANDBY
-from agents.supervise.figures import Figures, figures
 from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.registry import Entry, ServeEntry, entries
-from agents.supervise.scrape import Snapshot, scrape
+from agents.supervise.scrape import Figures, Snapshot, figures, scrape
 from agents.supervise.state_table import TITLE, StateRow, state_line, state_rows, state_table
 from agents.supervise.table import Row, details, line, table
 

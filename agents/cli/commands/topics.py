@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from agents.cli.cluster import find_cluster
-from agents.cli.options import cluster_options, confirmed, json_option, pipeline_argument, run_dir_option
-from agents.cli.suggesting import SuggestingGroup
+from agents.cli.options import (
+    SuggestingGroup,
+    cluster_options,
+    confirmed,
+    json_option,
+    pipeline_argument,
+    run_dir_option,
+)
 from agents.live import topics as live_topics
 from agents.live.groups import group_ids
 from agents.supervise.registry import ServeEntry

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from agents.cli.durations import seconds
-from agents.cli.options import json_option, pipeline_argument, plan_period_option
-from agents.cli.pipelines import load_warned
-from agents.cli.policies import POLICY
-from agents.cli.progress import progress_bar
-from agents.cli.summary import writing
+from agents.cli.options import json_option, pipeline_argument, plan_period_option, seconds
+from agents.cli.policies import POLICY, load_warned
+from agents.cli.summary import progress_bar, writing
 from agents.whatif import table
 from agents.whatif.alternatives import DIMENSIONS, alternatives, resized
 from agents.whatif.study import study
@@ -159,9 +156,9 @@ def _show(found: Study, *, as_json: bool) -> None:
 def _write(found: Study, html: Path | None, plot: Path | None) -> None:
     if html is None and plot is None:
         return
-    from agents.pages import comparison_page, whatif_page  # noqa: PLC0415 - takes a second to import
+    from agents.pages import comparison_page  # noqa: PLC0415 - takes a second to import
 
-    page = whatif_page.compared(found)
+    page = comparison_page.compared(found)
     if html is not None:
         writing(html, lambda file: comparison_page.write(file, page))
     if plot is not None:

@@ -51,7 +51,6 @@ from lineage.metric_names import GATE
 from lineage.values.codec import Decoder, encode_word
 from producers.schema_log import SchemaLog
 from topology import topics
-from topology.limits import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -331,4 +330,4 @@ def transactional_writer(config: GateProcessConfig) -> TransactionalWriter:
 
 
 def limits_of(pipeline: Pipeline) -> Limits:
-    return merge(pipeline.spec.limits)
+    return pipeline.spec.limits.merged()

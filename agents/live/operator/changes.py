@@ -1,6 +1,6 @@
 """What an operator can make a shard's state: one from a file, or that of a version which is retained.
 
-Both need that nobody serves the shard, and are one version of an operator's reign (`Reign`). Both
+Both need that nobody serves the shard, and are one version of an operator's reign. Both
 change the state alone (`checkpoint.manifests`): the positions in the inputs stay, so no query is asked again and
 every released outcome stays released; what the model has learned otherwise since, it forgets.
 

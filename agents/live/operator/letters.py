@@ -23,7 +23,6 @@ from lineage.values.json_text import MIME
 from producers.cluster import Reader
 from producers.schema_log import SchemaLog
 from topology import topics
-from topology.limits import merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -85,7 +84,7 @@ class Letters:
         self._ingress = topics.ingress(spec.name)
         schemas = SchemaLog(settings, spec.name, timeout=PATIENCE)
         schemas.relearn()
-        self._decoder = Decoder(merge(spec.limits), schemas.book)
+        self._decoder = Decoder(spec.limits.merged(), schemas.book)
         self.unreadable = 0
 
     def read(self) -> Iterator[Letter]:

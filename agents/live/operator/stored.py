@@ -1,8 +1,4 @@
-"""What a version consists of, read from its manifest and from the state topic, and verified (rule 16).
-
-Nothing is given out unless size and digest of every chunk are as the manifest says; a chunk that is damaged or missing
-is named. Where a key was written more than once, any record with the right bytes will do.
-"""
+"""Exported states on disk (`checkpoint.state_files` has their layout): written whole or not at all, read as mapped."""
 
 from __future__ import annotations
 
@@ -29,6 +25,68 @@ if TYPE_CHECKING:
     from lineage.replication import ChunkKey, Contents, Manifest
     from lineage.values.replication import ReplicationDecoder
     from producers.connection import ClientSettings
+
+
+# What a version consists of, read from its manifest and from the state topic, and verified (rule 16).
+#
+# Nothing is given out unless size and digest of every chunk are as the manifest says; a chunk that is damaged or
+# missing is named. Where a key was written more than once, any record with the right bytes will do.
+
+State = tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]
+
+
+class Store:
+    """One shard's partition of the state topic."""
+
+    def __init__(self, settings: ClientSettings, pipeline: str, place: Place) -> None:
+        self._settings = settings
+        self._partition = (topics.state(pipeline, place[0]), place[1])
+
+    def feed(self, wanted: Iterable[ChunkKey], add: Callable[[ChunkKey, bytes], object]) -> None:
+        """Give every wanted chunk to `add`, one by one; it raises ChunkError for one that it finds damaged.
+
+        What is missing is left to the caller. Raises ChunkError where no copy of a chunk was good.
+        """
+        left = set(wanted)
+        damaged: dict[ChunkKey, ChunkError] = {}
+        if not left:
+            return
+        with Partitions(self._settings, [self._partition]) as partitions:
+            for message in partitions.to_the_end():
+                if message.value() is None:
+                    continue
+                key = decode_key(message.key() or b"")
+                if key not in left:
+                    continue
+                try:
+                    add(key, message.value())
+                except ChunkError as error:
+                    damaged[key] = error
+                    continue
+                left.discard(key)
+                damaged.pop(key, None)
+                if not left:
+                    return
+        for found in damaged.values():
+            raise found
+
+    def contents(self, manifest: Manifest, decoder: ReplicationDecoder) -> Contents:
+        """The contents of a version, wherever they lie. Raises ChunkError, WireError."""
+        pieces: dict[ChunkKey, bytes] = {}
+        named = {chunk.key: chunk for chunk in manifest.spilled}
+
+        def add(key: ChunkKey, value: bytes) -> None:
+            check(named[key], value, " (its contents)")
+            pieces[key] = value
+
+        self.feed(named, add)
+        return open_contents(manifest, pieces.get, decoder)
+
+    def state(self, contents: Contents) -> State:
+        """The state that contents describe, and, of a keyed one, those of its keys. Raises ChunkError."""
+        assembler = Assembler(contents)
+        self.feed(assembler.missing(), assembler.add)
+        return assembler.finish()
 
 
 def import_torch(contents: Contents | None = None) -> None:
@@ -95,60 +153,3 @@ def _metadata(kept: Kept, pipeline: str) -> Mapping[str, str]:
         "version": str(kept.version),
         "digest": kept.manifest.digest.hex(),
     }
-
-
-State = tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]
-
-
-class Store:
-    """One shard's partition of the state topic."""
-
-    def __init__(self, settings: ClientSettings, pipeline: str, place: Place) -> None:
-        self._settings = settings
-        self._partition = (topics.state(pipeline, place[0]), place[1])
-
-    def feed(self, wanted: Iterable[ChunkKey], add: Callable[[ChunkKey, bytes], object]) -> None:
-        """Give every wanted chunk to `add`, one by one; it raises ChunkError for one that it finds damaged.
-
-        What is missing is left to the caller. Raises ChunkError where no copy of a chunk was good.
-        """
-        left = set(wanted)
-        damaged: dict[ChunkKey, ChunkError] = {}
-        if not left:
-            return
-        with Partitions(self._settings, [self._partition]) as partitions:
-            for message in partitions.to_the_end():
-                if message.value() is None:
-                    continue
-                key = decode_key(message.key() or b"")
-                if key not in left:
-                    continue
-                try:
-                    add(key, message.value())
-                except ChunkError as error:
-                    damaged[key] = error
-                    continue
-                left.discard(key)
-                damaged.pop(key, None)
-                if not left:
-                    return
-        for found in damaged.values():
-            raise found
-
-    def contents(self, manifest: Manifest, decoder: ReplicationDecoder) -> Contents:
-        """The contents of a version, wherever they lie. Raises ChunkError, WireError."""
-        pieces: dict[ChunkKey, bytes] = {}
-        named = {chunk.key: chunk for chunk in manifest.spilled}
-
-        def add(key: ChunkKey, value: bytes) -> None:
-            check(named[key], value, " (its contents)")
-            pieces[key] = value
-
-        self.feed(named, add)
-        return open_contents(manifest, pieces.get, decoder)
-
-    def state(self, contents: Contents) -> State:
-        """The state that contents describe, and, of a keyed one, those of its keys. Raises ChunkError."""
-        assembler = Assembler(contents)
-        self.feed(assembler.missing(), assembler.add)
-        return assembler.finish()

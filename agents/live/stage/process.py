@@ -55,7 +55,6 @@ from lineage.errors import SpillwayError, UsageError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
-from topology.limits import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +169,7 @@ class StageProcess(Serving):
         stages = config.pipeline.spec.stages
         self._period = config.plan_period or period_of(config.policy or stage.policy for stage in stages)
         self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
-        self._limits = merge(config.pipeline.spec.limits)
+        self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
             self._name,
             config.stage,

@@ -45,7 +45,6 @@ from lineage.marks import Version
 from lineage.values.codec import Decoder
 from lineage.values.replication import ReplicationDecoder
 from topology import topics
-from topology.limits import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,7 +142,7 @@ class Built:
         self._figures = self.metrics.state = StateFigures()
         self._figures.version = self._version_n
         self.metrics.marks = marks_histogram()
-        self._limits = merge(pipeline.spec.limits)
+        self._limits = pipeline.spec.limits.merged()
         decoder = Decoder(self._limits, schemas.book)
         self._means = self._with(model, decoder)
         self.speaker = Speaker(config, self._shard, self.period, decoder, self._means)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.broker import archive
+from agents.broker import jars
 from lineage.errors import BrokerError
 
 
@@ -22,10 +22,10 @@ def prepare(tmp_path, monkeypatch):
         (draft,) = (part.partition("=")[2] for part in command if str(part).startswith("-XX:SharedArchiveFile"))
         Path(draft).write_text("archive")
 
-    monkeypatch.setattr(archive.subprocess, "run", dump)
+    monkeypatch.setattr(jars.subprocess, "run", dump)
 
     def call(train=trained.append):
-        return archive.archive_options(java, [jar], tmp_path, heap="1m", train=train, notice=notices.append)
+        return jars.archive_options(java, [jar], tmp_path, heap="1m", train=train, notice=notices.append)
 
     call.notices, call.trained, call.jar, call.folder = notices, trained, jar, tmp_path
     return call

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from agents.broker import embedded
-from agents.broker.diagnosis import PORT_TAKEN, diagnose
+from agents.broker.embedded import PORT_TAKEN, diagnose
 from agents.broker.settings import java_options, server_properties
 from lineage.errors import BrokerError
 

@@ -29,5 +29,5 @@ def test_the_command_ends_although_a_client_does_not():
 
 
 def test_what_was_written_is_out_and_the_code_is_kept():
-    ended = run("print('x' * 100_000, end=''); sys.stderr.write('why'); end(3)", "agents.cli.ending", "end")
+    ended = run("print('x' * 100_000, end=''); sys.stderr.write('why'); end(3)", "agents.cli.main", "end")
     assert (ended.returncode, len(ended.stdout), ended.stderr) == (3, 100_000, "why")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from agents.cli.sampling import given_samples
+from agents.cli.commands.profile import given_samples
 from lineage.errors import UsageError
 from lineage.message import Query
 from lineage.values import codec

@@ -5,8 +5,18 @@ import json
 import numpy as np
 import pytest
 
-from agents.cli.state_telling import tell_differences, tell_version, warn_of_replays
-from agents.cli.state_views import Grid, contents_facts, counted, difference_facts, key_facts, size, when
+from agents.cli.state_telling import (
+    Grid,
+    contents_facts,
+    counted,
+    difference_facts,
+    key_facts,
+    size,
+    tell_differences,
+    tell_version,
+    warn_of_replays,
+    when,
+)
 from agents.live.operator.histories import Kept, Standing
 from checkpoint.differences import between, between_keys
 from checkpoint.small_values import pack

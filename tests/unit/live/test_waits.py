@@ -5,9 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, generate_latest
 
 from agents.live.metrics import BELIEVED_SECONDS, GateMetrics, StageMetrics, StateFigures, WaitsTold
-from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
-from agents.supervise.scrape import parse
+from agents.supervise.scrape import figures, parse
 
 
 class Clock:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from agents.cli.main import run
-from agents.pages.simulated import loads, series
-from agents.pages.visit_charts import examples
-from agents.pages.visits import told
+from agents.pages.charts import examples
+from agents.pages.visits import simulated_series, stage_loads, told
 from agents.sim.observe import Observer
 from agents.sim.simulation import simulate
 from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
@@ -27,7 +26,7 @@ stages:
 def simulated(every=1, **options):
     observer = Observer(every)
     result = simulate(parse(SPEC), np.arange(30) / 60, policy="expired", observer=observer, **options)
-    return series(result, observer)
+    return simulated_series(result, observer)
 
 
 def test_a_querys_visits_end_when_its_latency_does():
@@ -118,6 +117,6 @@ def test_mu_is_arrivals_by_capacity():
     observer = Observer()
     pipeline = parse(SPEC)
     result = simulate(pipeline, np.arange(300) / 60, policy="pard", observer=observer)
-    found = loads(pipeline, result, observer)
+    found = stage_loads(pipeline, result, observer)
     assert found["a"].mu.tolist()[:4] == pytest.approx([0.6] * 4, abs=0.02)  # 60 a second of 100
     assert found["a"].at.tolist()[:4] == pytest.approx([1, 2, 3, 4])

@@ -18,8 +18,8 @@ from tests.unit.whatif.recordings import Taken
 CHAIN = {"a": (), "b": ("a",)}
 
 
-def read(path, predecessors=None, **options):
-    return history(read_recording(path), predecessors or CHAIN, DEFAULT_LIMITS, **options)
+def read(path, predecessors=None):
+    return history(read_recording(path), predecessors or CHAIN, DEFAULT_LIMITS)
 
 
 def test_queries_meet_their_outcomes(tmp_path):
@@ -43,9 +43,8 @@ def test_queries_meet_their_outcomes(tmp_path):
     assert np.isnan(found.latency[4])
     assert found.lost_at == ["", "", "b", "a", ""]
     assert found.spent.tolist() == pytest.approx([0.1, 0.1, 0.05, 0.05, 0])
-    assert found.reasons == {("dropped", "b", "expired"): 1, ("failed", "a", "model-raised"): 1}
     stage = found.stages["b"]
-    assert (stage.queries, stage.dropped, stage.failed, stage.batches) == (2, 1, 0, 0.5)
+    assert (stage.queries, stage.batches) == (2, 0.5)
     assert stage.executed == {4: [0.2, 0.2]}
     # Latency .4 and 1 s, of which the stages' times explain .33 s; three hops each.
     assert found.hop[:2].tolist() == pytest.approx([0.07 / 3, 0.67 / 3], abs=1e-6)
@@ -82,7 +81,7 @@ def test_repetitions_strays_and_garbage_are_left_out(tmp_path):
     found = read(tmp_path / "r")
     assert len(found.due) == 1
     assert found.latency.tolist() == pytest.approx([0.5])
-    assert (found.stray, found.unreadable) == (1, 1)
+    assert found.unreadable == 1
 
 
 def test_choices_are_counted(tmp_path):
@@ -102,14 +101,6 @@ def test_the_first_seconds_alone(tmp_path):
     assert len(found.until(2.5).lost_at) == 3
     with pytest.raises(UsageError, match="no query came within the first 0 s"):
         found.until(0)
-
-
-def test_only_so_many_time_lines_are_kept(tmp_path):
-    with Taken(tmp_path / "r", "spec") as taken:
-        for number in range(5):
-            taken.query(f"q{number}", float(number))
-            taken.outcome(f"q{number}", number + 0.5, [])
-    assert len(read(tmp_path / "r", timelines=3).timings) == 3
 
 
 def test_a_recording_without_queries_says_what_to_do(tmp_path):

@@ -48,10 +48,6 @@ def test_counts_fall_within_their_seconds():
     assert np.floor(times).tolist() == [0.0] * 3 + [5.0] * 200
 
 
-def test_even_counts_are_even():
-    assert schedule.from_counts([2, 3], [2, 4], rng(), spread="even").tolist() == [2, 2.5, 3, 3.25, 3.5, 3.75]
-
-
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=50), st.floats(0.01, 5))
 def test_scaled_counts_keep_the_total(counts, scale):
     times = schedule.from_counts(range(len(counts)), counts, rng(), scale=scale)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agents.profiling.measuring import Effort, Memory, measure
-from agents.profiling.samples import own_samples
-from agents.profiling.sizes import parse_sizes, sizes_up_to
+from agents.profiling.process import own_samples
+from agents.profiling.profiler import parse_sizes, sizes_up_to
 from lineage.errors import ModelError, UsageError
 from topology.spec import StageSpec
 

@@ -5,14 +5,14 @@ from io import StringIO
 
 from rich.console import Console
 
-from agents.supervise import display
+from agents.supervise import table
 from agents.supervise.table import Row
 
 
 def test_an_event_is_printed_as_it_is_and_the_table_below_without_its_markup(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(display, "Console", partial(Console, file=shown, force_terminal=True, width=200))
-    with display.Display("greet", quiet=False) as made:
+    monkeypatch.setattr(table, "Console", partial(Console, file=shown, force_terminal=True, width=200))
+    with table.Display("greet", quiet=False) as made:
         made.show([Row("greet.0", "running", None)])
         made.say("[greet] is ready")
     assert "[greet] is ready" in shown.getvalue()

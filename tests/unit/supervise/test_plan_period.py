@@ -3,8 +3,7 @@
 import pytest
 
 from agents.supervise.child import GATE
-from agents.supervise.service import child_plans
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, child_plans
 from producers.connection import ClientSettings
 from topology.load import parse
 

@@ -6,8 +6,7 @@ import pytest
 
 from agents.live.groups import member_of
 from agents.supervise.groups import Watched, watched_groups
-from agents.supervise.service import child_plans
-from agents.supervise.service_settings import ServiceSettings
+from agents.supervise.service import ServiceSettings, child_plans
 from producers.connection import ClientSettings
 from topology.load import parse
 

@@ -14,9 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from agents.live.metrics import GateMetrics, StageMetrics
-from agents.supervise.figures import figures
-from agents.supervise.registry import Entry, ServeEntry, entries, pipelines
-from agents.supervise.scrape import Distribution, Snapshot, parse, scrape
+from agents.supervise.registry import Entry, ServeEntry, entries
+from agents.supervise.scrape import Distribution, Snapshot, figures, parse, scrape
 from agents.supervise.table import Row, cells, details, line, table
 
 STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True)
@@ -164,7 +163,6 @@ def test_entries_are_read_in_order_and_rubbish_is_passed_over(tmp_path):
     (tmp_path / "p" / "list.json").write_text("[1]")
     assert [entry.name for entry in entries(tmp_path, "p")] == ["detect.0", "detect.1", "gate.0"]
     assert len(entries(tmp_path)) == 4
-    assert pipelines(tmp_path) == ["other", "p"]
     assert entries(tmp_path / "nowhere") == []
 
 

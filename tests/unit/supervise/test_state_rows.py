@@ -12,9 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from agents.live.metrics import Distribution, DurableLag, GateMetrics, StageMetrics, StateFigures, marks_histogram
-from agents.supervise.figures import figures
 from agents.supervise.registry import Entry
-from agents.supervise.scrape import parse
+from agents.supervise.scrape import figures, parse
 from agents.supervise.state_table import state_line, state_rows, state_table
 from agents.supervise.table import details
 

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.load import parse
-from topology.planning import TooSlowError, plan_batches
 from topology.problems import InvalidPipelineError
+from topology.sizing import TooSlowError, plan_batches
 
 
 def durations_of(pipeline):
     return {stage.name: stage.emulated.duration for stage in pipeline.written.stages}
 
 
-def planned(text, slo=None, **options):
+def planned(text, slo=0.5):
     pipeline = parse(text)
-    return plan_batches(pipeline.written, durations_of(pipeline), slo, **options)
+    return plan_batches(pipeline.written.model_copy(update={"slo": slo}), durations_of(pipeline))
 
 
 CHAIN = """
@@ -43,7 +43,6 @@ def test_a_batch_that_is_given_stays_and_the_others_share_what_it_leaves():
     text = CHAIN.replace("{name: a,", "{name: a, batch: 30,")
     found = planned(text)  # 2 d(30) = 460 ms: 40 ms are left for b and c
     assert found == {"a": 30, "b": 1, "c": 1}
-    assert planned(text, anew=True) == planned(CHAIN)
     assert planned(CHAIN.replace("{name: a,", "{name: a, batch: 1,"))["b"] > planned(CHAIN)["b"]
 
 
@@ -137,14 +136,14 @@ def ways(pipeline, name):
     return [(name, *rest) for each in behind for rest in ways(pipeline, each)] or [(name,)]
 
 
-@given(pipelines(), st.booleans())
-def test_plans_keep_their_bounds_grow_with_the_slo_and_fit_every_path(text, anew):
+@given(pipelines())
+def test_plans_keep_their_bounds_grow_with_the_slo_and_fit_every_path(text):
     pipeline = parse(text)
     spec, durations = pipeline.written, durations_of(pipeline)
     paths = [way for root in pipeline.graph.roots for way in ways(pipeline, root)]
-    plans = [(slo, plan_batches(spec, durations, slo, anew=anew)) for slo in (0.3, 0.5, 1.0, 2.0)]
+    plans = [(slo, plan_batches(spec.model_copy(update={"slo": slo}), durations)) for slo in (0.3, 0.5, 1.0, 2.0)]
     for slo, plan in plans:
-        free = {stage.name for stage in spec.stages if anew or stage.batch is None}
+        free = {stage.name for stage in spec.stages if stage.batch is None}
         for stage in spec.stages:
             assert 1 <= plan[stage.name] <= stage.max_batch
             assert stage.name in free or plan[stage.name] == stage.batch
@@ -160,7 +159,7 @@ def test_plans_keep_their_bounds_grow_with_the_slo_and_fit_every_path(text, anew
 
 def test_a_plan_that_forgets_the_wait_breaks_the_bound(monkeypatch):
     """The property above would notice: half the stages' time is for waiting."""
-    monkeypatch.setattr("topology.planning.WAITS", 1)
+    monkeypatch.setattr("topology.sizing.WAITS", 1)
     found = planned(CHAIN)
     spent = sum(2 * durations_of(parse(CHAIN))[name](batch) for name, batch in found.items())
     assert spent > 0.5

@@ -10,10 +10,8 @@ from pydantic import ValidationError
 
 from lineage.errors import UsageError
 from lineage.limits import DEFAULT_LIMITS, Limits
-from topology.limits import merge
-from topology.load import load, parse
+from topology.load import load, parse, remarks
 from topology.quantities import duration, show_duration, size
-from topology.remarks import remarks
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, StageSpec
 
 FULL = """
@@ -80,13 +78,13 @@ def test_a_file_with_everything():
     assert spec.stage("right").emulated == EmulatedSpec(alpha=0.02, beta=0.0005)
     assert spec.stage("both").join == JoinSpec(mode="any", on_loss="drop")
     assert pipeline.graph.sinks == ("both",)
-    assert merge(spec.limits) == Limits(max_message_bytes=2 << 20, max_rank=4)
+    assert spec.limits.merged() == Limits(max_message_bytes=2 << 20, max_rank=4)
 
 
 def test_what_is_left_out():
     spec = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}").spec
     (stage,) = spec.stages
-    assert (spec.partitions, spec.sinks, merge(spec.limits)) == (12, None, DEFAULT_LIMITS)
+    assert (spec.partitions, spec.sinks, spec.limits.merged()) == (12, None, DEFAULT_LIMITS)
     assert (stage.batch, stage.max_batch, stage.batch_size, stage.batch_delay) == (None, 64, 64, 0.0)
     assert (stage.replicas, stage.instances, stage.device, stage.executor) == (1, 1, "cpu", "thread")
     assert (stage.after, stage.join, stage.inputs, stage.policy, stage.queue) == ((), None, None, None, 4096)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkpoint.leases import LEASE_SECONDS, Lease
-from topology.load import parse
-from topology.remarks import remarks
+from topology.load import parse, remarks
 from topology.routing import Graph
 from topology.spec import LEAST_LEASE, PipelineSpec, StageSpec
 

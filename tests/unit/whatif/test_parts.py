@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from agents.whatif.alternatives import Alternative, alternatives, resized
-from agents.whatif.durations import measured
 from agents.whatif.figures import Fates, figures
-from agents.whatif.traffic import read_traffic
-from agents.whatif.trust import judge
+from agents.whatif.study import judge
+from agents.whatif.traffic import measured, read_traffic
 from lineage.errors import UsageError
 from producers.report import DROPPED, PREDICTION
 from topology.load import parse

@@ -271,7 +271,7 @@ def _choices(random: Random, edges: Edges) -> Choices:
 
 
 def may_choose(edges: Mapping[str, tuple[str, ...]], choosers: tuple[str, ...]) -> bool:
-    """Whether joins and the gate can be told what these stages choose (`topology.rules.choices`)."""
+    """Whether joins and the gate can be told what these stages choose (`topology.rules.structure`)."""
     successors = dag.reverse(edges)
     behind = {name: dag.reach([name], successors) for name in choosers}
     terminals = [name for name in edges if not successors[name] or name in behind]
