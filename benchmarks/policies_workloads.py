@@ -1,6 +1,6 @@
 """Arrivals to compare policies on: recorded traces that lie beside the repository, and generated ones, all seeded.
 
-A generated trace is a rate per second (`producers.load.shapes` has three more), or gaps drawn from a gamma
+A generated trace is a rate per second (`benchmarks.shapes` has three more), or gaps drawn from a gamma
 distribution. All have about `RATE` requests a second in the mean; the comparison scales them to the load that it wants.
 """
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.pard.cases import arrivals_of, real_traces
+from benchmarks.shapes import RATE, SHAPES
 from producers.load import schedule
-from producers.load.shapes import RATE, SHAPES
 from producers.load.traces import Counts, read_trace
 
 if TYPE_CHECKING:

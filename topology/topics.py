@@ -3,7 +3,7 @@
 A requirement's settings are what the topic is created with. A topic that is there already may have more than that of
 what only has to suffice (`AT_LEAST`), less of what must not be more (`AT_MOST`), and must be equal in the rest.
 Left to the cluster: the replication factor and min.insync.replicas, as they go with the number of its brokers
-(`topology.durable` says what they come to). Where states are replicated, no topic that the guarantee rests on may have
+(`durability` says what they come to). Where states are replicated, no topic that the guarantee rests on may have
 a leader that lags (`UNCLEAN`).
 """
 
@@ -18,6 +18,54 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from topology.spec import PipelineSpec
+
+
+# What "durable" means on a given cluster, in plain words: on how many disks a record is when a broker has taken it.
+#
+# The guarantee of stateful stages rests on Kafka keeping what it has acknowledged. How well it does is the cluster's
+# own: the replication factor, min.insync.replicas, and whether a replica that lags may become leader, which loses what
+# was acknowledged. The last is refused (`topology.topics` requires it to be off); of the others the operator is told,
+# once.
+
+_INSYNC: Final = "min.insync.replicas"
+
+
+def durability(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic]) -> str | None:
+    """What to tell the operator; None where no state rests on the topics."""
+    topics = {topic.name: actual[topic.name] for topic in plan if UNCLEAN in topic.config and topic.name in actual}
+    single = [name for name, topic in topics.items() if topic.replicas <= 1]
+    if single:
+        return (
+            f"durable means: on one broker's disk; the loss of that disk loses states and accepted queries "
+            f"({_which(single, topics)} replication factor 1; for more, set default.replication.factor to 3 and "
+            f"{_INSYNC} to 2 on the brokers before the topics are created)"
+        )
+    alone = [name for name, topic in topics.items() if _insync(topic) <= 1]
+    if alone:
+        copies = min(topics[name].replicas for name in alone)
+        return (
+            f"durable means: on the leader's disk, and soon on {copies - 1} more; the loss of a leader whose followers "
+            f"lag loses states and accepted queries ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
+        )
+    if not topics:
+        return None
+    copies, insync = min(topic.replicas for topic in topics.values()), min(map(_insync, topics.values()))
+    soon = f", and soon of {copies}" if copies > insync else ""
+    lost = "any one of them" if insync == 2 else f"any {insync - 1} of them"  # noqa: PLR2004 - two disks
+    return f"durable means: on the disks of {insync} brokers{soon}; the loss of {lost} loses nothing"
+
+
+def _insync(topic: ActualTopic) -> int:
+    value = topic.config.get(_INSYNC)
+    return int(value) if value is not None and value.isdigit() else 1
+
+
+def _which(names: Sequence[str], of: Mapping[str, ActualTopic]) -> str:
+    if len(names) == len(of):
+        return "the pipeline's topics have"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"topic {names[0]!r}{more} {'have' if more else 'has'}"
+
 
 AT_LEAST: Final = frozenset({"max.message.bytes", "retention.ms", "retention.bytes", "min.compaction.lag.ms"})
 AT_MOST: Final = frozenset({"delete.retention.ms", "segment.bytes", "min.cleanable.dirty.ratio"})

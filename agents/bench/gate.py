@@ -38,7 +38,6 @@ from topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 
 PARTITIONS = 12
@@ -79,9 +78,7 @@ class Lane:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._gate is not None:
             self._gate.kill()
             self._gate.wait()

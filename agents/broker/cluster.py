@@ -13,7 +13,6 @@ from lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 HEAP = "512m"  # of one node
 NODE_HEAP = "192m"  # of each of several
@@ -150,9 +149,7 @@ class EmbeddedCluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
 

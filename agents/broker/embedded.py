@@ -26,7 +26,6 @@ from lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
 
 PORT_TAKEN = "another process took the port"
@@ -239,9 +238,7 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
     def _archive_options(self, java: Path, jars: Sequence[Path]) -> list[str]:

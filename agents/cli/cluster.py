@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agents.broker.folder import DataFolder
-from agents.cli.options import broker_dir, given
+from agents.cli.options import broker_dir, cluster_options, given, run_dir_option
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
 from producers.connection import ClientSettings
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from topology.load import Pipeline
+    from topology.spec import PipelineSpec
+
+
+@dataclass(frozen=True)
+class Source:
+    """A pipeline, and the options that say which cluster it is on."""
+
+    pipeline: Pipeline
+    run_dir: Path
+    bootstrap: str | None
+    client_config: Path | None
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self.pipeline.spec
+
+    @functools.cached_property
+    def settings(self) -> ClientSettings:
+        """Found when it is first asked for. Raises UsageError where there is no cluster."""
+        return find_cluster(self.bootstrap, self.client_config, run_dir=self.run_dir, pipeline=self.spec.name)
+
+
+def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command on a PIPELINE gets its `Source` first, and has the options that say where it is."""
+
+    @functools.wraps(function)
+    def called(
+        pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, **arguments: Any
+    ) -> Any:
+        return function(Source(load(pipeline), run_dir, bootstrap, client_config), **arguments)
+
+    for option in (run_dir_option, cluster_options):
+        called = option(called)
+    return called
 
 
 def find_cluster(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agents.supervise.registry import entries
@@ -48,51 +47,39 @@ class StageMeter:
         ]
 
 
-@dataclass(slots=True)
-class _Sums:
-    """What all replicas of a stage did together."""
+_COUNTERS = (names.RECEIVED_TOTAL, names.BATCHES_TOTAL, names.BATCHED_QUERIES_TOTAL, names.BUSY_SECONDS_TOTAL)
+_TIMES = (names.QUEUE_SECONDS, names.BATCH_WAIT_SECONDS)
 
-    received: float = 0.0
-    batches: float = 0.0
-    queries: float = 0.0
-    busy: float = 0.0
-    queued: float = 0.0
-    queued_count: float = 0.0
-    waited: float = 0.0
-    waited_count: float = 0.0
-    dropped: float = 0.0
-    failed: float = 0.0
-    instances: float = 0.0
+
+class _Sums(defaultdict[str, float]):
+    """What all replicas of a stage did together, by metric; of a distribution also the count, as `<metric>_count`."""
+
+    def __init__(self) -> None:
+        super().__init__(float)
 
     def add(self, now: Snapshot, before: Snapshot) -> None:
-        self.received += _grown(now, before, names.RECEIVED_TOTAL)
-        self.batches += _grown(now, before, names.BATCHES_TOTAL)
-        self.queries += _grown(now, before, names.BATCHED_QUERIES_TOTAL)
-        self.busy += _grown(now, before, names.BUSY_SECONDS_TOTAL)
-        self.dropped += now.outcomes_of(DROPPED) - before.outcomes_of(DROPPED)
-        self.failed += now.outcomes_of(FAILED) - before.outcomes_of(FAILED)
-        self.instances += now.value(names.MODEL_INSTANCES)
-        queued = now.distribution(names.QUEUE_SECONDS).since(before.distribution(names.QUEUE_SECONDS))
-        waited = now.distribution(names.BATCH_WAIT_SECONDS).since(before.distribution(names.BATCH_WAIT_SECONDS))
-        self.queued += queued.total
-        self.queued_count += queued.count
-        self.waited += waited.total
-        self.waited_count += waited.count
+        for name in _COUNTERS:
+            self[name] += now.value(name) - before.value(name)
+        for kind in (DROPPED, FAILED):
+            self[kind] += now.outcomes_of(kind) - before.outcomes_of(kind)
+        for name in _TIMES:
+            spent = now.distribution(name).since(before.distribution(name))
+            self[name] += spent.total
+            self[f"{name}_count"] += spent.count
+        self[names.MODEL_INSTANCES] += now.value(names.MODEL_INSTANCES)
 
     def totals(self, *, joins: bool) -> StageTotals:
+        batches, queries, busy = (self[name] for name in _COUNTERS[1:])
+        queued, waited = (self[name] / max(1.0, self[f"{name}_count"]) for name in _TIMES)
         return StageTotals(
-            received=int(self.queries + self.dropped if joins else self.received),
-            batches=int(self.batches),
-            queries=int(self.queries),
-            dropped=int(self.dropped),
-            failed=int(self.failed),
-            queued=self.queued / max(1.0, self.queued_count),
-            waited=self.waited / max(1.0, self.waited_count),
-            executed=self.busy / max(1.0, self.batches),
-            busy=self.busy,
-            instances=int(self.instances),
+            received=int(queries + self[DROPPED] if joins else self[names.RECEIVED_TOTAL]),
+            batches=int(batches),
+            queries=int(queries),
+            dropped=int(self[DROPPED]),
+            failed=int(self[FAILED]),
+            queued=queued,
+            waited=waited,
+            executed=busy / max(1.0, batches),
+            busy=busy,
+            instances=int(self[names.MODEL_INSTANCES]),
         )
-
-
-def _grown(now: Snapshot, before: Snapshot, name: str) -> float:
-    return now.value(name) - before.value(name)

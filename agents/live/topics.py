@@ -17,8 +17,7 @@ from agents.live.admin import Admin
 from agents.live.spans import offsets
 from lineage.errors import BrokerError, TopicError, UsageError
 from producers.cluster import noting, unreachable
-from topology.durable import meaning
-from topology.topics import ActualTopic, TopicRequirement, mismatches
+from topology.topics import ActualTopic, TopicRequirement, durability, mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +63,7 @@ def ensure(
         raise TopicError(
             f"topics on {settings.bootstrap} are not as the pipeline requires ({fix}):\n  " + "\n  ".join(wrong)
         )
-    durable = meaning(plan, found)
+    durable = durability(plan, found)
     if durable is not None:
         say(durable)
     return created

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 import matplotlib as mpl
@@ -85,6 +85,10 @@ def bars(axes: Axes, curves: list[Curve]) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
+def _style(curve: Curve, number: int) -> dict[str, Any]:
+    return {"color": "black", "linewidth": 1.8} if curve.measured else {"color": _COLOURS(number), "linewidth": 1.2}
+
+
 def over_time(axes: Axes, curves: list[Curve]) -> None:
     """Drop rate by the time at which queries came, and the arrivals behind it."""
     end = max(float(curve.due.max()) for curve in curves)
@@ -95,10 +99,7 @@ def over_time(axes: Axes, curves: list[Curve]) -> None:
     for number, curve in enumerate(curves[:_LINES]):
         lost = np.histogram(curve.due[~curve.good], edges)[0]
         rate = 100 * lost / np.maximum(1, np.histogram(curve.due, edges)[0])
-        style = (
-            {"color": "black", "linewidth": 1.8} if curve.measured else {"color": _COLOURS(number), "linewidth": 1.2}
-        )
-        axes.plot(middle, rate, label=curve.label, **style)
+        axes.plot(middle, rate, label=curve.label, **_style(curve, number))
     axes.set(xlabel="seconds", ylabel="drop rate, %", ylim=(0, None), xlim=(0, end))
     behind = axes.twinx()
     behind.fill_between(middle, arrivals / width, step="mid", color=LOAD, alpha=0.15)
@@ -111,10 +112,7 @@ def latencies(axes: Axes, curves: list[Curve], slo: float) -> None:
     for number, curve in enumerate(curves[:_LINES]):
         ordered = np.sort(curve.latency[curve.predicted])
         share = 100 * np.arange(1, len(ordered) + 1) / max(1, len(curve.due))
-        style = (
-            {"color": "black", "linewidth": 1.8} if curve.measured else {"color": _COLOURS(number), "linewidth": 1.2}
-        )
-        axes.step(1e3 * ordered, share, where="post", label=curve.label, **style)
+        axes.step(1e3 * ordered, share, where="post", label=curve.label, **_style(curve, number))
     axes.axvline(1e3 * slo, color=LOST, linewidth=0.9, linestyle="--", label="SLO")
     axes.set(xlabel="latency, ms", ylabel="% of all queries answered within", ylim=(0, 100), xlim=(0, None))
     axes.legend(frameon=False, fontsize=8)

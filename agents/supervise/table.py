@@ -1,23 +1,25 @@
-"""How the children look to a person: a table on a terminal, plain lines elsewhere."""
+"""How a pipeline's processes look to a person: tables on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
+from agents.live import metrics as told
+from lineage import metric_names as names
 
-    from agents.supervise.scrape import Figures
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agents.supervise.scrape import Figures, Snapshot
 
 
 _LINES_EVERY_SECONDS = 10.0
@@ -39,9 +41,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -158,3 +158,170 @@ def _number(value: float) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return _number(seconds * 1000.0)
+
+
+# What the replicas of a pipeline last told one another: how each stage fares, and who is silent.
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """A replica's newest word that any process knows. Durations in seconds."""
+
+    stage: str
+    replica: int
+    silent: bool  # it has aged out: policies go by the stage's profile
+    age: float  # since it was said
+    queueing: float
+    batch: float  # planned
+    recent_batch: float
+    profile: float  # what a planned batch takes by its profile; 0 where there is none
+    duration: float  # and as lately measured; 0 where it was not
+    load: float  # mu of the whole stage
+    high_first: bool
+    arrivals: float
+    completions: float
+    drops: float
+    backlog: float
+    transfer: float  # median that a message takes into its queue; of the gate, through it
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+_SAID = {"recent_batch": told.RECENT_BATCH, "high_first": told.HBF}  # what a word calls otherwise than the row
+_PLAN: Final[dict[str, Callable[[PlanRow], str]]] = {
+    "replica": lambda row: f"{row.stage}.{row.replica}",
+    "last word": lambda row: f"silent for {row.age:.1f} s" if row.silent else f"said {row.age:.1f} s ago",
+    "queueing ms": lambda row: f"{1000 * row.queueing:.1f}",
+    "batch": lambda row: f"{row.batch:g}",
+    "recent": lambda row: f"{row.recent_batch:.1f}",
+    "profile ms": lambda row: f"{1000 * row.profile:.1f}" if row.profile else "-",
+    "measured ms": lambda row: f"{1000 * row.duration:.1f}" if row.duration else "-",
+    "load": lambda row: f"{row.load:.2f}",
+    "order": lambda row: "high first" if row.high_first else "low first",
+    "in/s": lambda row: f"{row.arrivals:.1f}",
+    "out/s": lambda row: f"{row.completions:.1f}",
+    "dropped": lambda row: f"{row.drops:.1%}",
+    "backlog": lambda row: f"{row.backlog:g}",
+    "transfer ms": lambda row: f"{1000 * row.transfer:.1f}",
+}
+_WIDE = 130  # characters that all of them take
+_NARROW = frozenset({"replica", "last word", "queueing ms", "batch", "load", "dropped", "backlog"})
+
+
+def plan_rows(snapshots: Iterable[Snapshot]) -> list[PlanRow]:
+    """Put together what the processes know: of each replica the word that is the newest."""
+    newest: dict[tuple[str, int], tuple[Mapping[str, float], bool]] = {}
+    for snapshot in snapshots:
+        for whose, word in snapshot.plan.items():
+            kept = newest.get(whose)
+            if kept is None or word.get(told.AGE, 0.0) < kept[0].get(told.AGE, 0.0):
+                newest[whose] = word, snapshot.silent.get(whose, False)
+    return [_plan_row(*whose, word, silent=silent) for whose, (word, silent) in sorted(newest.items())]
+
+
+def _plan_row(stage: str, replica: int, word: Mapping[str, float], *, silent: bool) -> PlanRow:
+    said = {field.name: word.get(_SAID.get(field.name, field.name), 0.0) for field in fields(PlanRow)[3:]}
+    return PlanRow(stage, replica, silent, **{**said, "high_first": bool(said["high_first"])})  # type: ignore[arg-type]
+
+
+def plan_title(period: float | None) -> str:
+    """What stands above the rows; `period`, where it is known: seconds between two words of a replica."""
+    return "as the stages tell one another" + ("" if period is None else f", every {period:g} s")
+
+
+def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int = _WIDE) -> Table:
+    """The table of a terminal of so many characters: a narrow one shows what is looked at first."""
+    shown = {column: cell for column, cell in _PLAN.items() if width >= _WIDE or column in _NARROW}
+    styles = ["yellow" if row.silent else "" for row in rows]
+    return _grid(plan_title(period), shown, rows, styles)
+
+
+def plan_line(row: PlanRow) -> str:
+    said = {column: cell(row) for column, cell in _PLAN.items()}
+    return (
+        "{replica}: {last word}, queueing {queueing ms} ms, batch {batch} (recent {recent}), batch takes {measured ms} "
+        "ms (profile {profile ms}), load {load}, order {order}, {in/s}/s in, {out/s}/s out, dropped {dropped}, "
+        "backlog {backlog}, transfer {transfer ms} ms"
+    ).format_map(said)
+
+
+# How the members of stateful shards stand: who is primary, at which version, and who is behind.
+
+STATES_TITLE = "states: n of the newest version, and what is behind it"
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """One member. Versions are their n."""
+
+    name: str  # <stage>.<shard>.<member>
+    role: str
+    epoch: int
+    version: int
+    durable: int
+    durable_lag: float  # seconds since the oldest version that is not durable yet
+    backup_lag: int  # durable versions that a backup has not applied
+    written: int  # bytes
+    capture: float  # mean seconds of a copy since the start; 0 of none
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+_STATES: Final[dict[str, Callable[[StateRow], str]]] = {
+    "member": lambda row: row.name,
+    "role": lambda row: row.role,
+    "epoch": lambda row: str(row.epoch),
+    "version": lambda row: str(row.version),
+    "durable": lambda row: str(row.durable),
+    "lag ms": lambda row: f"{1000 * row.durable_lag:.0f}",
+    "behind": lambda row: str(row.backup_lag) if row.role == "backup" else "-",
+    "MB": lambda row: f"{row.written / 1e6:.1f}",
+    "copy ms": lambda row: f"{1000 * row.capture:.1f}" if row.capture else "-",
+}
+
+
+def state_rows(snapshots: Iterable[tuple[str, Snapshot]]) -> list[StateRow]:
+    return [_state_row(name, snapshot) for name, snapshot in snapshots if snapshot.role]
+
+
+def _state_row(name: str, snapshot: Snapshot) -> StateRow:
+    captures = snapshot.distribution(names.STATE_CAPTURE_SECONDS)
+    return StateRow(
+        name,
+        snapshot.role,
+        epoch=int(snapshot.value(names.STATE_EPOCH)),
+        version=int(snapshot.value(names.STATE_VERSION)),
+        durable=int(snapshot.value(names.STATE_DURABLE_VERSION)),
+        durable_lag=snapshot.value(names.STATE_DURABLE_LAG_SECONDS),
+        backup_lag=int(snapshot.value(names.STATE_BACKUP_LAG_VERSIONS)),
+        written=int(snapshot.value(names.STATE_WRITTEN_BYTES_TOTAL)),
+        capture=captures.mean() if captures.count else 0.0,
+    )
+
+
+def state_table(rows: Sequence[StateRow]) -> Table:
+    return _grid(STATES_TITLE, _STATES, rows, ["" if row.role == "primary" else "dim" for row in rows])
+
+
+def state_line(row: StateRow) -> str:
+    return (
+        "{member}: {role}, epoch {epoch}, version {version}, durable {durable} (lag {lag ms} ms), backup lag {behind}, "
+        "written {MB} MB, capture {copy ms} ms"
+    ).format_map({column: cell(row) for column, cell in _STATES.items()})
+
+
+_LEFT = frozenset({"replica", "last word", "order", "member", "role"})
+_RowType = TypeVar("_RowType")
+
+
+def _grid(
+    title: str, columns: Mapping[str, Callable[[_RowType], str]], rows: Sequence[_RowType], styles: Sequence[str]
+) -> Table:
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=True)
+    for row, style in zip(rows, styles, strict=True):
+        made.add_row(*(cell(row) for cell in columns.values()), style=style)
+    return made

@@ -19,9 +19,9 @@ import numpy as np
 from agents.core.policies import POLICIES
 from agents.sim.simulation import simulate
 from benchmarks.pard.applications import application, capacity_of, needed_capacity, provision
+from benchmarks.shapes import RATE, SHAPES
 from lineage.errors import UsageError
 from producers.load import schedule, traces
-from producers.load.shapes import RATE, SHAPES
 from producers.report import PREDICTION
 
 if TYPE_CHECKING:

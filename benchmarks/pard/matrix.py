@@ -14,7 +14,7 @@ from benchmarks.output import MISSING, Table, ratio, spread, times
 from benchmarks.pard import paper
 from benchmarks.pard.applications import APPLICATIONS
 from benchmarks.pard.cases import ALL, Case, Setting, over_seeds, real_traces
-from producers.load.shapes import SHAPES
+from benchmarks.shapes import SHAPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

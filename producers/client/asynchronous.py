@@ -13,7 +13,6 @@ from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, 
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-    from types import TracebackType
 
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
@@ -118,9 +117,7 @@ class AsyncClient:
         self._exchange = await asyncio.to_thread(self._connect)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self.close()
 
     def _send(self, exchange: Exchange, query: Prepared) -> _AsyncPromise:

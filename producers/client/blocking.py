@@ -23,7 +23,6 @@ from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
@@ -143,9 +142,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _send(self, query: Prepared, promise: _Promise) -> _Promise:

@@ -23,7 +23,6 @@ from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 
 # How much of an Avro container file is whole: its header, and its blocks up to the last sync marker.
@@ -221,9 +220,7 @@ class RecordingWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _open_next(self) -> None:

@@ -6,27 +6,19 @@ import json
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.cluster import find_cluster
-from agents.cli.options import SuggestingGroup, cluster_options, json_option, pipeline_argument, run_dir_option
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from agents.live.operator.letters import Letter, Letters
 from lineage.errors import SpillwayError, UsageError, WireError
 from lineage.message import PREDICTION
 from lineage.values.json_text import show_outcome, show_value
 from producers.client import Client
-from topology.load import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
 
 _NEWEST = 50
 _TEXT = 200
@@ -44,26 +36,19 @@ def dead() -> None:
     """  # noqa: D301 - click's own marks
 
 
-def _of_pipeline(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (json_option, run_dir_option, cluster_options, pipeline_argument):
-        command = option(command)
-    return command
-
-
 _REASON = click.option("--reason", metavar="CODE", help="Only those with this reason, as in model-raised.")
 _STAGE = click.option("--stage", metavar="NAME", help="Only those of this stage, or of the gate.")
 
 
 @dead.command("list")
-@_of_pipeline
+@pipeline_argument
+@from_source
+@json_option
 @_REASON
 @_STAGE
 @click.option("--newest", type=click.IntRange(1), default=_NEWEST, show_default=True, help="How many to list.")
 def list_letters(
-    pipeline: Path,
-    bootstrap: str | None,
-    client_config: Path | None,
-    run_dir: Path,
+    source: Source,
     reason: str | None,
     stage: str | None,
     newest: int,
@@ -75,8 +60,7 @@ def list_letters(
     \b
     Example: spillway dead list pipeline.yaml --reason model-raised
     """  # noqa: D301 - click's own marks
-    spec, settings = _found(pipeline, bootstrap, client_config, run_dir)
-    letters = Letters(settings, spec)
+    letters = Letters(source.settings, source.spec)
     found = _wanted(letters, reason, stage)
     if as_json:
         click.echo(json.dumps([_facts(letter) for letter in found[-newest:]], ensure_ascii=False))
@@ -85,18 +69,17 @@ def list_letters(
 
 
 @dead.command()
-@_of_pipeline
+@pipeline_argument
+@from_source
+@json_option
 @click.argument("place", metavar="PARTITION/OFFSET")
-def show(
-    pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, place: str, *, as_json: bool
-) -> None:
+def show(source: Source, place: str, *, as_json: bool) -> None:
     """Show one dead letter whole: why, the record's place and headers, and its inputs where they can be read.
 
     \b
     Example: spillway dead show pipeline.yaml 3/17
     """  # noqa: D301 - click's own marks
-    spec, settings = _found(pipeline, bootstrap, client_config, run_dir)
-    letters = Letters(settings, spec)
+    letters = Letters(source.settings, source.spec)
     (letter,) = letters.picked([place])
     facts = {**_facts(letter), "key": _bytes(letter.content.key)}
     facts["headers"] = [[name, _bytes(value)] for name, value in letter.headers]
@@ -109,17 +92,16 @@ def show(
 
 
 @dead.command()
-@_of_pipeline
+@pipeline_argument
+@from_source
+@json_option
 @click.argument("places", metavar="[PARTITION/OFFSET]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of them, or all with --reason or of --stage.")
 @_REASON
 @_STAGE
 @click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: the SLO]")
 def retry(
-    pipeline: Path,
-    bootstrap: str | None,
-    client_config: Path | None,
-    run_dir: Path,
+    source: Source,
     places: tuple[str, ...],
     reason: str | None,
     stage: str | None,
@@ -140,11 +122,10 @@ def retry(
     """  # noqa: D301 - click's own marks
     if bool(places) == (everything or reason is not None or stage is not None):
         raise UsageError("name the letters to retry, as PARTITION/OFFSET, or give --all, --reason or --stage")
-    spec, settings = _found(pipeline, bootstrap, client_config, run_dir)
-    letters = Letters(settings, spec)
+    letters = Letters(source.settings, source.spec)
     chosen = letters.picked(places) if places else _wanted(letters, reason, stage)
     good = 0
-    with Client(spec, settings) as client:
+    with Client(source.spec, source.settings) as client:
         for letter in chosen:
             told = _retried(letters, client, letter, deadline)
             good += told.get("kind") == PREDICTION
@@ -152,13 +133,6 @@ def retry(
     if not as_json:
         click.echo(f"{good} of {len(chosen)} are predictions now")
     return 0 if good == len(chosen) else 1
-
-
-def _found(
-    pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path
-) -> tuple[PipelineSpec, ClientSettings]:
-    spec = load(pipeline).spec
-    return spec, find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
 
 
 def _wanted(letters: Letters, reason: str | None, stage: str | None) -> list[Letter]:

@@ -6,16 +6,11 @@ import getpass
 import json
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.cluster import find_cluster
-from agents.cli.options import cluster_options, json_option, pipeline_argument, run_dir_option
-from topology.load import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import json_option, pipeline_argument
 
 
 @click.command()
@@ -31,21 +26,9 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long to wait for the successor.",
 )
-@cluster_options
-@run_dir_option
+@from_source
 @json_option
-def failover(
-    pipeline: Path,
-    stage: str,
-    shard: int,
-    reason: str,
-    timeout: float,
-    bootstrap: str | None,
-    client_config: Path | None,
-    run_dir: Path,
-    *,
-    as_json: bool,
-) -> None:
+def failover(source: Source, stage: str, shard: int, reason: str, timeout: float, *, as_json: bool) -> None:
     """Have a backup of a stateful STAGE take over from its primary, and say how long that took.
 
     For what is planned: before a machine is taken away, or to see that it works. Nothing is lost, and queries that are
@@ -57,10 +40,8 @@ def failover(
     """  # noqa: D301 - click's own marks
     from agents.live.operator.switch import Switch, check_place  # noqa: PLC0415 - Kafka only where there is something to do
 
-    spec = load(pipeline).spec
-    place = check_place(spec, stage, shard)
-    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
-    with Switch(settings, spec, place) as switch:
+    place = check_place(source.spec, stage, shard)
+    with Switch(source.settings, source.spec, place) as switch:
         switch.await_backup()
         done = switch.switch(f"{getpass.getuser()}@{os.uname().nodename}", reason, timeout)
     if as_json:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
-from agents.cli.cluster import find_cluster
-from agents.cli.options import cluster_options, pipeline_argument, run_dir_option
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import pipeline_argument
 from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
 from lineage.message import FAILED
 from lineage.values.json_text import read_inputs, show_outcome
 from producers.client import Client
-from topology.load import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DURATION = click.FloatRange(0, min_open=True)
 _AFTER_DEADLINE = 10.0
@@ -28,8 +24,7 @@ _CONNECT_SECONDS = 10.0
 @click.command()
 @pipeline_argument
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
-@cluster_options
-@run_dir_option
+@from_source
 @click.option("--deadline", type=_DURATION, metavar="SECONDS", help="From now.  [default: the pipeline's SLO]")
 @click.option("--key", metavar="TEXT", help="Session or user: what has the same key stays in order.")
 @click.option("--request-id", metavar="ID", help="The same within ten minutes is the same query.  [default: a new one]")
@@ -41,11 +36,8 @@ _CONNECT_SECONDS = 10.0
     help=f"How long to wait for the outcome.  [default: {_AFTER_DEADLINE:g} after the deadline]",
 )
 def predict(
-    pipeline: Path,
+    source: Source,
     file: TextIO,
-    bootstrap: str | None,
-    client_config: Path | None,
-    run_dir: Path,
     deadline: float | None,
     key: str | None,
     request_id: str | None,
@@ -62,14 +54,13 @@ def predict(
       echo '{"name": "Ada"}' | spillway predict examples/hello/pipeline.yaml
       spillway predict examples/hello/pipeline.yaml query.json --deadline 0.2 --key ada
     """  # noqa: D301 - click's own marks
-    spec = load(pipeline).spec
+    spec = source.spec
     inputs = _object(file.read(), file.name)
     given = _object(parameters, "--parameters") if parameters is not None else None
     seconds = spec.slo if deadline is None else deadline
     grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
     identity = request_id or new_request_id()
-    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
-    with Client(spec, settings, grace=grace, timeout=_CONNECT_SECONDS) as client:
+    with Client(spec, source.settings, grace=grace, timeout=_CONNECT_SECONDS) as client:
         start = time.monotonic()
         try:
             sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key)

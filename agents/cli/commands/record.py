@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.cli.cluster import find_cluster
-from agents.cli.options import (
-    cluster_options,
-    json_option,
-    pipeline_argument,
-    run_dir_option,
-)
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import json_option, pipeline_argument
 from agents.core.policies import effective
 from agents.supervise.registry import ServeEntry
 from producers.recording import About, RecordingWriter
 from producers.recording.tap import Tap
-from topology.load import load
 from topology.topics import egress, ingress
 
 if TYPE_CHECKING:
@@ -44,8 +38,7 @@ _ENDLESS = math.inf
     metavar="DIR",
     help="New or empty directory for the recording.",
 )
-@cluster_options
-@run_dir_option
+@from_source
 @click.option("--duration", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: until Ctrl-C]")
 @click.option(
     "--rotate-mb",
@@ -56,17 +49,7 @@ _ENDLESS = math.inf
     help="Start another file when one has reached this size.",
 )
 @json_option
-def record(
-    pipeline: Path,
-    output: Path,
-    bootstrap: str | None,
-    client_config: Path | None,
-    run_dir: Path,
-    duration: float | None,
-    rotate_mb: int,
-    *,
-    as_json: bool,
-) -> int:
+def record(source: Source, output: Path, duration: float | None, rotate_mb: int, *, as_json: bool) -> int:
     """Record what goes in and out of a running pipeline.
 
     Reads the pipeline's ingress and egress at a position of its own, from now on, with no effect on the pipeline. What
@@ -78,13 +61,13 @@ def record(
     Example:
       spillway record examples/hello/pipeline.yaml -o monday --duration 600
     """  # noqa: D301 - click's own marks
-    loaded = load(pipeline)
-    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=loaded.spec.name)
+    settings, name = source.settings, source.spec.name
     stopped = _stop_on_signals()
-    tap = Tap(settings, [ingress(loaded.spec.name), egress(loaded.spec.name)])
+    tap = Tap(settings, [ingress(name), egress(name)])
     try:
-        with RecordingWriter(output, _about(loaded, run_dir), rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
-            click.echo(f"recording {loaded.spec.name} into {output}", err=True)
+        about = _about(source.pipeline, source.run_dir)
+        with RecordingWriter(output, about, rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
+            click.echo(f"recording {name} into {output}", err=True)
             until = _ENDLESS if duration is None else time.monotonic() + duration
             tap.copy(writer, until, stopped.is_set)
     finally:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agents.cli.cluster import find_cluster
-from agents.cli.options import SuggestingGroup, cluster_options, json_option, pipeline_argument, run_dir_option
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from agents.cli.state_telling import (
     contents_facts,
     difference_facts,
@@ -35,17 +33,15 @@ from checkpoint.damage import DamageError
 from checkpoint.differences import between, between_keys
 from checkpoint.state import flatten
 from lineage.errors import CheckpointError, UsageError
-from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from agents.live.operator.histories import Histories, Kept
     from agents.live.operator.stored import State
     from lineage.marks import Place
     from lineage.replication import Contents, Entry
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec, StageSpec
+    from topology.spec import StageSpec
 
 
 # Whether a state is one that a stage's model can go on from: its entries are those that `initialize()` makes.
@@ -88,41 +84,13 @@ def described(entry: Entry) -> str:
     return f"{entry.kind} {entry.dtype} {list(entry.shape)}" if entry.dtype else entry.kind
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A pipeline and its cluster."""
-
-    spec: PipelineSpec
-    settings: ClientSettings
-
-    def histories(self) -> Histories:
-        return read_histories(self.settings, self.spec)
-
-    def contents(self, kept: Kept, histories: Histories) -> Contents:
-        return self._store(kept.place).contents(kept.manifest, histories.decoder)
-
-    def state(self, kept: Kept, contents: Contents) -> State:
-        import_torch(contents)
-        return self._store(kept.place).state(contents)
-
-    def _store(self, place: Place) -> Store:
-        return Store(self.settings, self.spec.name, place)
+def _contents(source: Source, kept: Kept, histories: Histories) -> Contents:
+    return Store(source.settings, source.spec.name, kept.place).contents(kept.manifest, histories.decoder)
 
 
-def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command on a PIPELINE gets its `Source` instead, and has the options that say where it is, and --json."""
-
-    @functools.wraps(function)
-    def called(
-        pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, **arguments: Any
-    ) -> Any:
-        spec = load(pipeline).spec
-        settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
-        return function(Source(spec, settings), **arguments)
-
-    for option in (json_option, run_dir_option, cluster_options):
-        called = option(called)
-    return called
+def _state(source: Source, kept: Kept, contents: Contents) -> State:
+    import_torch(contents)
+    return Store(source.settings, source.spec.name, kept.place).state(contents)
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -150,6 +118,7 @@ def state() -> None:
 @pipeline_argument
 @click.argument("stage", required=False)
 @from_source
+@json_option
 def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
     """List the versions of every shard: when, whether durable, how large.
 
@@ -162,7 +131,7 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
     wanted = None if stage is None else stage_of(source.spec, stage)
     if not source.spec.places:
         raise UsageError(f"no stage of pipeline {source.spec.name!r} has a state in a log")
-    histories = source.histories()
+    histories = read_histories(source.settings, source.spec)
     places = [place for place in source.spec.places if wanted in {None, place[0]}]
     if as_json:
         tell_json({"pipeline": source.spec.name, "shards": [shard_facts(histories, place) for place in places]})
@@ -180,6 +149,7 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
 @_shard
 @click.option("--all", "everything", is_flag=True, help="All recorded batches, not the first few.")
 @from_source
+@json_option
 def show(
     source: Source, stage: str, version: str | None, shard: int | None, *, everything: bool, as_json: bool
 ) -> None:
@@ -191,9 +161,9 @@ def show(
     Example: spillway state show pipeline.yaml learn e5.v17
     """  # noqa: D301
     place = place_of(source.spec, stage, shard)
-    histories = source.histories()
+    histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
-    contents = source.contents(kept, histories)
+    contents = _contents(source, kept, histories)
     keys, trouble = _keys(source, kept, contents)
     if as_json:
         tell_json(facts_of(kept) | contents_facts(contents, keys))
@@ -211,6 +181,7 @@ def show(
 @click.argument("other")
 @_shard
 @from_source
+@json_option
 def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *, as_json: bool) -> None:
     """Compare two versions of a shard: which entries and keys differ, and by how much.
 
@@ -220,10 +191,10 @@ def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *,
     Example: spillway state diff pipeline.yaml learn e5.v16 e5.v17
     """  # noqa: D301
     place = place_of(source.spec, stage, shard)
-    histories = source.histories()
+    histories = read_histories(source.settings, source.spec)
     pair = [kept_version(histories, place, version) for version in (one, other)]
     (before, keyed_before), (after, keyed_after) = (
-        source.state(kept, source.contents(kept, histories)) for kept in pair
+        _state(source, kept, _contents(source, kept, histories)) for kept in pair
     )
     entries = between(before, after)
     has_keys = keyed_before is not None or keyed_after is not None
@@ -244,6 +215,7 @@ def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *,
 @click.option("--version", metavar="VERSION", help="Which one.  [default: the newest durable one]")
 @_shard
 @from_source
+@json_option
 def export(source: Source, stage: str, file: Path, version: str | None, shard: int | None, *, as_json: bool) -> None:
     """Write a version's state to a new safetensors file.
 
@@ -253,9 +225,9 @@ def export(source: Source, stage: str, file: Path, version: str | None, shard: i
     Example: spillway state export pipeline.yaml learn learn.safetensors --version e5.v17
     """  # noqa: D301
     place = place_of(source.spec, stage, shard)
-    histories = source.histories()
+    histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
-    written = write_file(file, source.state(kept, source.contents(kept, histories)), kept, source.spec.name)
+    written = write_file(file, _state(source, kept, _contents(source, kept, histories)), kept, source.spec.name)
     if as_json:
         tell_json(facts_of(kept) | {"file": str(file), "bytes": written})
     else:
@@ -270,6 +242,7 @@ def export(source: Source, stage: str, file: Path, version: str | None, shard: i
 @_shard
 @click.option("--check", is_flag=True, help="Refuse a state whose entries are not those that the model makes.")
 @from_source
+@json_option
 def import_(source: Source, stage: str, file: Path, shard: int | None, *, check: bool, as_json: bool) -> None:
     """Make the state in a file the newest version of a shard that nobody serves.
 
@@ -298,6 +271,7 @@ def import_(source: Source, stage: str, file: Path, shard: int | None, *, check:
 @_shard
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @from_source
+@json_option
 def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: bool, as_json: bool) -> int:
     """Go back to a retained version of a shard that nobody serves.
 
@@ -309,7 +283,7 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     Example: spillway state rewind pipeline.yaml learn e5.v17
     """  # noqa: D301
     place = place_of(source.spec, stage, shard)
-    histories = source.histories()
+    histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
     changes.check_rewind(histories, kept)
     question = (
@@ -338,7 +312,7 @@ def _keys(source: Source, kept: Kept, contents: Contents) -> tuple[int | None, s
     if not contents.pages:
         return None, ""
     try:
-        _, keyed = source.state(kept, contents)
+        _, keyed = _state(source, kept, contents)
     except CheckpointError as error:
         return None, str(error)
     return len(keyed or {}), ""

@@ -14,11 +14,24 @@ from rich.markup import escape
 
 from agents.cli.options import json_option, run_dir_option
 from agents.supervise.child import STANDBY
-from agents.supervise.plan_table import PlanRow, plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Figures, Snapshot, figures, scrape
-from agents.supervise.state_table import TITLE, StateRow, state_line, state_rows, state_table
-from agents.supervise.table import Row, details, line, table
+from agents.supervise.table import (
+    STATES_TITLE,
+    PlanRow,
+    Row,
+    StateRow,
+    details,
+    line,
+    plan_line,
+    plan_rows,
+    plan_table,
+    plan_title,
+    state_line,
+    state_rows,
+    state_table,
+    table,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +120,7 @@ def _show(view: _View, *, as_json: bool) -> None:
         if states and console.is_terminal:
             console.print(state_table(states))
         elif states:
-            console.print(f"  {TITLE}", *map(state_line, states), sep="\n    ", markup=False)
+            console.print(f"  {STATES_TITLE}", *map(state_line, states), sep="\n    ", markup=False)
         if plan and console.is_terminal:
             console.print(plan_table(plan, view.period(name), console.width))
         elif plan:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.cluster import find_cluster
-from agents.cli.options import (
-    SuggestingGroup,
-    cluster_options,
-    confirmed,
-    json_option,
-    pipeline_argument,
-    run_dir_option,
-)
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import SuggestingGroup, confirmed, json_option, pipeline_argument
 from agents.live import topics as live_topics
 from agents.live.groups import group_ids
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
-from topology.load import load
 from topology.topics import topic_plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.group(cls=SuggestingGroup)
@@ -38,17 +26,12 @@ def topics() -> None:
 
 @topics.command("list")
 @pipeline_argument
-@cluster_options
-@run_dir_option
+@from_source
 @json_option
-def list_topics(
-    pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, *, as_json: bool
-) -> None:
+def list_topics(source: Source, *, as_json: bool) -> None:
     """List the topics that a pipeline needs, and whether the cluster has them."""
-    spec = load(pipeline).spec
-    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
-    plan = topic_plan(spec)
-    there = live_topics.present(settings, [topic.name for topic in plan])
+    plan = topic_plan(source.spec)
+    there = live_topics.present(source.settings, [topic.name for topic in plan])
     if as_json:
         click.echo(json.dumps({topic.name: topic.name in there for topic in plan}))
         return
@@ -59,10 +42,9 @@ def list_topics(
 
 @topics.command()
 @pipeline_argument
-@cluster_options
-@run_dir_option
+@from_source
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(pipeline: Path, bootstrap: str | None, client_config: Path | None, run_dir: Path, *, yes: bool) -> None:
+def delete(source: Source, *, yes: bool) -> None:
     """Delete a pipeline's topics and consumer groups: queries, outcomes, states and dead letters are gone then.
 
     Refused while the pipeline is served from here, or while a consumer group of its has members.
@@ -70,11 +52,11 @@ def delete(pipeline: Path, bootstrap: str | None, client_config: Path | None, ru
     \b
     Example: spillway topics delete pipeline.yaml
     """  # noqa: D301 - click's own marks
-    spec = load(pipeline).spec
-    served = ServeEntry.read(run_dir, spec.name)
+    spec = source.spec
+    served = ServeEntry.read(source.run_dir, spec.name)
     if served is not None and served.alive():
         raise UsageError(f"{spec.name} is served by process {served.pid}: stop it first")
-    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=spec.name)
+    settings = source.settings
     there = live_topics.present(settings, [topic.name for topic in topic_plan(spec)])
     if not there:
         click.echo(f"{settings.bootstrap} has no topic of {spec.name}")

@@ -172,13 +172,14 @@ def test_what_was_set_aside_goes_with_its_partition_and_when_the_stage_stops():
 # The gate ------------------------------------------------------------------------------------------------------------
 
 
-class Reader:
+class Reader(log_reader.LogReader):
     """A log reader whose logs end when the test says so."""
 
     made = None
 
     def __init__(self, _settings, _pipeline, places, listener, post, **_more):
         self.listener, self.post, self.wishes = listener, post, {place: [] for place in places}
+        self._places = {place: place for place in places}
         Reader.made = self
 
     def read_to_end(self, place, then):

@@ -12,8 +12,8 @@ from rich.console import Console
 from agents.core.board import Board
 from agents.core.policy import StageFacts
 from agents.live.metrics import StageMetrics
-from agents.supervise.plan_table import plan_line, plan_rows, plan_table, plan_title
 from agents.supervise.scrape import parse
+from agents.supervise.table import plan_line, plan_rows, plan_table, plan_title
 from lineage.message import PlanWord
 
 FACTS = {"a": StageFacts(4, lambda _n: 0.02, 2), "b": StageFacts(8, lambda _n: 0.04, 1)}

@@ -14,8 +14,7 @@ from rich.console import Console
 from agents.live.metrics import Distribution, DurableLag, GateMetrics, StageMetrics, StateFigures, marks_histogram
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import figures, parse
-from agents.supervise.state_table import state_line, state_rows, state_table
-from agents.supervise.table import details
+from agents.supervise.table import details, state_line, state_rows, state_table
 
 
 def page(metrics):

@@ -17,9 +17,9 @@ def durations_of(pipeline):
     return {stage.name: stage.emulated.duration for stage in pipeline.written.stages}
 
 
-def planned(text, slo=0.5):
+def planned(text, **fields):
     pipeline = parse(text)
-    return plan_batches(pipeline.written.model_copy(update={"slo": slo}), durations_of(pipeline))
+    return plan_batches(pipeline.written.model_copy(update=fields), durations_of(pipeline))
 
 
 CHAIN = """
@@ -69,12 +69,12 @@ stages:
 
 
 def test_a_slo_that_leaves_no_time_to_wait_plans_batches_of_one():
-    assert planned(CHAIN, 0.06) == {"a": 1, "b": 1, "c": 1}
+    assert planned(CHAIN, slo=0.06) == {"a": 1, "b": 1, "c": 1}
 
 
 def test_a_pipeline_that_is_too_slow_for_batches_of_one_is_refused():
     with pytest.raises(TooSlowError) as caught:
-        planned(CHAIN, 0.05)
+        planned(CHAIN, slo=0.05)
     assert str(caught.value) == (
         "pipeline 'p': the stages a -> b -> c take 56 ms for a batch of one, so no query can meet the SLO of 50 ms; "
         "give it a longer SLO, or faster models"
@@ -97,7 +97,7 @@ def test_batches_are_planned_at_loading_and_anew_for_another_slo():
     assert [stage.batch for stage in pipeline.written.stages] == [None, None, None]
     assert [stage.batch_size for stage in pipeline.spec.stages] == [14, 12, 11]
     shorter = pipeline.for_slo(0.25)
-    assert [stage.batch_size for stage in shorter.spec.stages] == list(planned(CHAIN, 0.25).values())
+    assert [stage.batch_size for stage in shorter.spec.stages] == list(planned(CHAIN, slo=0.25).values())
     assert shorter.spec.slo == 0.25
     assert shorter.digest == pipeline.digest
     with pytest.raises(Exception, match="no query can meet the SLO of 30 ms"):

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.shapes import RATE, SHAPES, varied
+from benchmarks.workloads import problems, read_manifest
 from lineage.errors import UsageError
-from producers.load.shapes import RATE, SHAPES, varied
-from producers.load.workloads import problems, read_manifest
 
 MANIFEST = Path(__file__).parents[3] / "traces" / "manifest.yaml"
 

@@ -72,7 +72,7 @@ def varied(level: Series, cv: float) -> Series:
     low, high = 0.0, 1.0
     while variation(high) < cv:
         high *= 2
-        if high > 1e3:  # noqa: PLR2004
+        if high > 1e3:
             raise UsageError(f"{len(level)} seconds are too few for a coefficient of variation of {cv}")
     while high - low > _CLOSE:
         middle = (low + high) / 2

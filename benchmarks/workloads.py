@@ -1,6 +1,6 @@
 """The manifest of the workloads in `traces/`: what each file holds, how it was made, and the hash that proves it.
 
-A generated workload is a row of steps, each some seconds at a rate, or one of the shapes of `producers.load.shapes`;
+A generated workload is a row of steps, each some seconds at a rate, or one of the shapes of `benchmarks.shapes`;
 its counts per second are Poisson draws from a seeded generator, so anyone can make the file again.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from benchmarks.shapes import SHAPES
 from lineage.errors import UsageError
-from producers.load.shapes import SHAPES
 
 if TYPE_CHECKING:
     from pathlib import Path
