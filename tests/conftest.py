@@ -1,11 +1,8 @@
 """What tests of several rooms share: one real broker per session, and names that no other test uses."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -13,10 +10,6 @@ from hypothesis import settings
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from tests.waiting import BROKER_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-    from pathlib import Path
 
 # A loaded machine is no failure: properties are judged by what they say, not by how long an example takes.
 # `make nightly` asks for the long profile.
@@ -30,10 +23,10 @@ _REPEATED = re.compile("Connect to .* failed|connection to .* closed")  # what a
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item):
     """Show the ends of the logs that a failed test's processes wrote below its `tmp_path`."""
     report = yield
-    folder: Path | None = getattr(item, "funcargs", {}).get("tmp_path")
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
     if report.failed and folder is not None:
         for log in sorted(folder.rglob("*.log")):
             if log.stem.isdigit():  # a broker's data
@@ -44,7 +37,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session")
-def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def embedded_broker(tmp_path_factory):
     """The session's Kafka, started when the first test asks; it ends with the session, even a killed one."""
     with EmbeddedBroker(
         tmp_path_factory.mktemp("kafka"), cache_dir=cache_dir(), start_timeout=BROKER_SECONDS
@@ -53,13 +46,12 @@ def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedd
 
 
 @pytest.fixture(scope="session")
-def broker(embedded_broker: EmbeddedBroker) -> str:
-    """The bootstrap address of the session's Kafka."""
+def broker(embedded_broker):
     return embedded_broker.bootstrap
 
 
 @pytest.fixture
-def unique_name(request: pytest.FixtureRequest) -> str:
+def unique_name(request):
     """A name for a pipeline, a topic or a group that no other test of this or another run uses."""
     readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
     return f"{readable}-{os.getpid()}-{next(_COUNTER)}"

@@ -1,7 +1,5 @@
 """Makes this process die at a named point of its work (`agents.live.states.crash_points`)."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Final

@@ -4,21 +4,14 @@ That is what becomes of the only broker of a cluster that stands still for longe
 no broker then, and every client has to find its way again although no connection broke.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from agents.broker import EmbeddedBroker
 from agents.broker.ports import free_port
 from agents.broker.settings import HOST
 from tests.throttle import Throttle
 from tests.waiting import BROKER_SECONDS, Bound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _SESSION_MS = 2000
 _WITHIN = 60.0
@@ -27,36 +20,35 @@ _WITHIN = 60.0
 class FencedBroker:
     """`broker`, and the link by which it is heard by its controller."""
 
-    def __init__(self, broker: EmbeddedBroker, link: Throttle) -> None:
+    def __init__(self, broker, link):
         self.broker = broker
         self._link = link
 
     @property
-    def bootstrap(self) -> str:
-        """Where clients start."""
+    def bootstrap(self):
         return self.broker.bootstrap
 
-    def fence(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def fence(self, meanwhile=lambda: None):
         """Cut it off until its controller has given it up; do something as often as there is time until then."""
         fenced = self._said("Fencing broker")
         self._link.shape(held=True)
 
-        def happened() -> bool:
+        def happened():
             meanwhile()
             return self._said("Fencing broker") > fenced
 
         self._await(happened)
 
-    def unfence(self) -> None:
+    def unfence(self):
         """Let it be heard again, until it leads again what it has led."""
         unfenced = self._said("handleBrokerUnfenced")
         self._link.reset()
         self._await(lambda: self._said("handleBrokerUnfenced") > unfenced)
 
-    def _said(self, words: str) -> int:
+    def _said(self, words):
         return self.broker.folder.log.read_text().count(words)
 
-    def _await(self, happened: Callable[[], bool]) -> None:
+    def _await(self, happened):
         bound = Bound(_WITHIN)
         while not happened():
             assert not bound.over, "the controller has not noticed"
@@ -64,8 +56,7 @@ class FencedBroker:
 
 
 @contextmanager
-def fenced_broker(folder: Path) -> Iterator[FencedBroker]:
-    """Start one that is not fenced yet."""
+def fenced_broker(folder):
     port = free_port()
     controller = free_port(but_not=port)
     with Throttle(controller) as link:

@@ -27,7 +27,6 @@ def commit_ahead(bootstrap: str, group: str, topic: str, positions: dict[int, in
 
 
 def make_again(bootstrap: str, topic: str, partitions: int, config: dict[str, str] | None = None) -> None:
-    """Delete a topic and create it empty."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(60)
 

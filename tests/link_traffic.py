@@ -1,7 +1,5 @@
 """What passes on a link: when it may, and which requests of a Kafka client it is. Pure."""
 
-from __future__ import annotations
-
 import struct
 
 _HEADER = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
@@ -25,7 +23,6 @@ class Flow:
         return max(start + (size / self.rate if self.rate else 0.0), read_at + self.delay)
 
     def passed(self, now: float, read_at: float, size: int) -> None:
-        """Note that they have passed."""
         self._free = max(self._free, read_at) + (size / self.rate if self.rate else 0.0)
 
 

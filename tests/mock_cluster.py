@@ -3,8 +3,6 @@
 confluent-kafka does not give it to Python, so its C functions are called in the very library that is loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ class MockCluster:
         self.bootstrap: str = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
     def topic(self, name: str, partitions: int) -> None:
-        """Create a topic."""
         self._lib.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1)
 
     def answer_with(self, request: int, *errors: int) -> None:

@@ -34,11 +34,9 @@ class ClusterBench:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients start."""
         return self.cluster.bootstrap
 
     def mend(self) -> None:
-        """Have all nodes run, and all replicas in sync."""
         for node in self.cluster.nodes:
             if node.pid is None:
                 node.start()
@@ -64,24 +62,19 @@ class Nodes:
         return until(self._quorum_leader, 60, "a controller is active")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition."""
         return until(lambda: self._leaders(topic).get(partition), 60, f"{topic}[{partition}] has a leader")
 
     def group_coordinator(self, group: str) -> int:
-        """The node that coordinates a consumer group."""
         return self.leader(GROUPS, self._slot(GROUPS, group))
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """The node that coordinates a producer's transactions."""
         return self.leader(TRANSACTIONS, self._slot(TRANSACTIONS, transactional_id))
 
     def in_sync(self, topic: str, count: int) -> bool:
-        """Whether so many replicas of every partition are in sync."""
         found = self._partitions(topic)
         return bool(found) and all(len(partition.isrs) >= count for partition in found)
 
     def whole(self) -> bool:
-        """Whether every replica of every partition is in sync."""
         found = self._partitions()
         return found is not None and all(len(partition.isrs) == len(partition.replicas) for partition in found)
 

@@ -1,9 +1,6 @@
 """A broker with a second listener that is reached through a proxy: who starts from there, stays there."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from agents.broker import EmbeddedBroker
 from agents.broker.ports import free_port
@@ -11,26 +8,22 @@ from agents.broker.settings import HOST
 from tests.throttle import Throttle
 from tests.waiting import BROKER_SECONDS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 class SlowBroker:
     """`broker.bootstrap` is the straight way, `bootstrap` the one through `link`."""
 
-    def __init__(self, broker: EmbeddedBroker, link: Throttle) -> None:
+    def __init__(self, broker, link):
         self.broker = broker
         self.link = link
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap(self):
         """Where clients start whose every connection goes through the proxy."""
         return f"{HOST}:{self.link.port}"
 
 
 @contextmanager
-def slow_broker(folder: Path, cache_dir: Path | str | None = None, **settings: str) -> Iterator[SlowBroker]:
+def slow_broker(folder, cache_dir=None, **settings):
     """Start one; `settings` with underscores for dots override Kafka's."""
     port = free_port()
     slow = free_port(but_not=port)

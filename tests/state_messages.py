@@ -36,7 +36,6 @@ class Messages:
         self._sent: list[tuple[str, Written, Headers]] | None = None
 
     def of(self, topic: str) -> list[Written]:
-        """The records of a topic that have a value."""
         return [record for record in self.recording.topics.get(topic, ()) if record.value is not None]
 
     def sent(self) -> list[tuple[str, Written, Headers]]:
@@ -91,7 +90,6 @@ class Messages:
 
 
 def read_headers(record: Written) -> Headers:
-    """What the headers of a record say."""
     return headers.decode(record.headers)
 
 

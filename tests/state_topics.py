@@ -26,8 +26,6 @@ _QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_leve
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One record as it lies on its topic."""
-
     partition: int
     offset: int
     key: bytes | None
@@ -53,7 +51,6 @@ class Recording:
         return dict(sorted(newest.items(), key=lambda item: item[1].offset))
 
     def of(self, topic: str, partition: int) -> list[Written]:
-        """The records of one partition."""
         return [record for record in self.topics.get(topic, ()) if record.partition == partition]
 
 
@@ -87,7 +84,6 @@ class Recorder:
         return self.recording
 
     def close(self) -> None:
-        """Stop reading, wherever it is."""
         self._stop.set()
         self._thread.join(10)
 
@@ -142,5 +138,4 @@ class Recorder:
 
 
 def gather(bootstrap: str, pipeline: Pipeline, *, whole: bool = True) -> Recording:
-    """Read all that is there now."""
     return Recorder(bootstrap, pipeline, whole=whole).finish()

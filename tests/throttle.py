@@ -38,8 +38,6 @@ _AHEAD = 1 << 20  # bytes read ahead of what has passed, so that a sender feels 
 
 
 class Link:
-    """One connection through the proxy."""
-
     def __init__(self, client: socket.socket, server: socket.socket, name: int) -> None:
         self.name = name
         self.up, self.down = Flow(), Flow()
@@ -74,7 +72,6 @@ class Link:
             threading.Thread(target=self._pump, args=(source, target, direction, seen), daemon=True).start()
 
     def close(self) -> None:
-        """End both connections at once."""
         with self.changed:
             self.closed = True
             self.changed.notify_all()
@@ -145,7 +142,6 @@ class Throttle:
 
     @property
     def links(self) -> list[Link]:
-        """The connections that stand."""
         with self._lock:
             self._links = [link for link in self._links if not link.closed]
             return list(self._links)
@@ -186,7 +182,6 @@ class Throttle:
         return len(cut)
 
     def close(self) -> None:
-        """End everything."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

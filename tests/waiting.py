@@ -57,7 +57,6 @@ class Bound:
 
     @property
     def over(self) -> bool:
-        """Whether it is over."""
         return self._given.seconds >= self._end
 
 

@@ -1,7 +1,5 @@
 """A primary of the tests' own: writes versions of a shard's state to a real broker in the order of the protocol."""
 
-from __future__ import annotations
-
 import itertools
 
 from confluent_kafka import Producer
@@ -38,13 +36,11 @@ class ShardWriter:
         self._beats = itertools.count(1)
 
     def append(self, topic, name, value, partition=None):
-        """One record, acknowledged."""
         at = self.shard if partition is None else partition
         self.producer.produce(topic, value, name, at)
         assert self.producer.flush(30) == 0
 
     def log(self, record):
-        """A record of the version log."""
         self.append(topics.versions(self.spec.name, self.stage), key(record), encode(record))
 
     def begin(self, epoch, base=None):

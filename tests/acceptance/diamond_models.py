@@ -1,7 +1,5 @@
 """Four models whose outputs say what they were made from, and which write down every execution."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

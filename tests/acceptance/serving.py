@@ -1,18 +1,15 @@
 """A pipeline served by the command in a process of its own, and what the tests need to know of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from agents.supervise.registry import Entry, entries
+from agents.supervise.registry import entries
 from lineage.headers import decode
 from lineage.limits import DEFAULT_LIMITS
 from lineage.message import PREDICTION
@@ -21,9 +18,6 @@ from lineage.values.codec import Decoder
 from tests.oracle import Answer
 from tests.waiting import Bound, until
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 SPILLWAY = Path(sys.executable).with_name("spillway")
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
@@ -31,52 +25,45 @@ STOP_SECONDS = 60.0
 
 
 class Served:
-    """One `spillway serve` process."""
-
-    def __init__(self, process: subprocess.Popen[bytes], run_dir: Path, pipeline: str, output: Path) -> None:
+    def __init__(self, process, run_dir, pipeline, output):
         self.process = process
         self.run_dir = run_dir
         self.pipeline = pipeline
         self.output = output
 
-    def entry(self, stage: str) -> Entry | None:
-        """The live, ready process of a stage (or "gate")."""
+    def entry(self, stage):
         for entry in entries(self.run_dir, self.pipeline):
             if entry.stage == stage and entry.role != "standby" and entry.ready and entry.alive():
                 return entry
         return None
 
-    def kill(self, stage: str) -> int:
-        """SIGKILL the stage's process; returns its pid."""
+    def kill(self, stage):
         entry = self.entry(stage)
         assert entry is not None, f"{stage} is not there to be killed"
         os.kill(entry.pid, signal.SIGKILL)
         return entry.pid
 
-    def await_replacement(self, stage: str, of: int, seconds: float = 60.0) -> None:
-        """Wait until another process than `of` serves the stage."""
+    def await_replacement(self, stage, of, seconds=60.0):
         until(
             lambda: (entry := self.entry(stage)) is not None and entry.pid != of,
             seconds,
             f"a process in place of {stage} (pid {of})",
         )
 
-    def stop(self) -> int:
+    def stop(self):
         """SIGTERM; returns the exit code once all is drained."""
         self.process.send_signal(signal.SIGTERM)
         until(lambda: self.process.poll() is not None, STOP_SECONDS, f"{self.pipeline} drained and ended")
         return self.process.wait()
 
-    def logs(self) -> str:
+    def logs(self):
         """What the supervisor and its processes said, for a failed test's message."""
         files = [self.output, *sorted((self.run_dir / self.pipeline / "logs").glob("*"))]
         return "\n".join(f"--- {file.name}\n{file.read_text()[-3000:]}" for file in files if file.exists())
 
 
 @contextmanager
-def serving(
-    pipeline: Path, name: str, bootstrap: str, folder: Path, *options: str, cwd: Path | None = None
-) -> Iterator[Served]:
+def serving(pipeline, name, bootstrap, folder, *options, cwd=None):
     """`spillway serve`, from when it is ready; killed at the end if the test did not stop it."""
     ready, output, run_dir = folder / "ready", folder / "serve.out", folder / "run"
     command = [SPILLWAY, "serve", pipeline, "--bootstrap", bootstrap, "--run-dir", run_dir, "--ready-file", ready]
@@ -97,7 +84,7 @@ def serving(
             process.wait(STOP_SECONDS)
 
 
-def read_egress(bootstrap: str, topic: str, value: str) -> list[Answer]:
+def read_egress(bootstrap, topic, value):
     """Every committed outcome on the egress topic from its beginning: id, kind, and output `value` or the reason."""
     consumer = Consumer(
         {
@@ -109,11 +96,11 @@ def read_egress(bootstrap: str, topic: str, value: str) -> list[Answer]:
         }
     )
     decoder = Decoder(DEFAULT_LIMITS, SchemaBook())
-    answers: list[Answer] = []
+    answers = []
     try:
         partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        ended: set[int] = set()
+        ended = set()
         bound = Bound(60)
         while len(ended) < len(partitions):
             assert not bound.over, f"{topic}: not read to its end within 60 s"

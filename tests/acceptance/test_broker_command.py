@@ -1,7 +1,5 @@
 """`spillway broker` as a script runs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,13 +1,10 @@
 """Every example of docs/clients.md, run as it stands against the pipeline that it names."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,16 +12,13 @@ from agents.broker.jars import ensure_jars
 from agents.cli.options import cache_dir
 from tests.acceptance.serving import ROOT, serving
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 PAGE = (ROOT / "docs/clients.md").read_text()
 BLOCKS = re.findall(r"^```(python|sh|java)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 SAID = {"python": r"Hello, Ada!", "sh": r'"greeting": "Hello, Ada!"', "java": r'"greeting": "Hello, Ada!"'}
 
 
 @pytest.fixture(scope="module")
-def hello(embedded_broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def hello(embedded_broker, tmp_path_factory):
     """The environment of a user beside a served `hello`, whose name no other test takes."""
     folder = tmp_path_factory.mktemp("hello")
     with serving(ROOT / "examples/hello/pipeline.yaml", "hello", embedded_broker.bootstrap, folder, cwd=ROOT):

@@ -1,12 +1,9 @@
 """The oracle over a real broker: one right outcome for every accepted query, whatever is killed on the way."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -15,13 +12,9 @@ from lineage.message import PREDICTION
 from producers.client import Client
 from producers.connection import ClientSettings
 from tests.acceptance.diamond_models import expected
-from tests.acceptance.serving import Served, read_egress, serving
+from tests.acceptance.serving import read_egress, serving
 from tests.oracle import outcome_problems, repetition_problems
 from tests.waiting import PATIENT_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
 
 MODELS = "tests.acceptance.diamond_models"
 ROOT = Path(__file__).parents[2]
@@ -29,11 +22,11 @@ QUERIES = 10_000
 STAGES = ("open", "left", "right", "close")
 
 
-def diamond(folder: Path, name: str) -> Path:
+def diamond(folder, name):
     """A four-stage diamond; the SLO is generous, as this is about what happens and not about when."""
     log = str(folder / "executions.log")
 
-    def stage(own: str, model: str, *after: str) -> dict:
+    def stage(own, model, *after):
         return {"name": own, "model": f"{MODELS}:{model}", "arguments": {"log": log}, "after": list(after)}
 
     spec = {
@@ -55,16 +48,16 @@ def diamond(folder: Path, name: str) -> Path:
 class Load:
     """Sends queries 0, 1, 2, ... at a steady rate until told to stop, and keeps their futures."""
 
-    def __init__(self, client: Client, rate: float) -> None:
+    def __init__(self, client, rate):
         self._client = client
         self._rate = rate
         self.stop_after = QUERIES
-        self.sent: list[tuple[str, Future]] = []
+        self.sent = []
         self.enough = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run(self):
         start = time.monotonic()
         index = 0
         while index < self.stop_after or not self.enough.is_set():
@@ -72,7 +65,7 @@ class Load:
             self.sent.append((f"query-{index}", self._client.submit({"x": index}, request_id=f"query-{index}")))
             index += 1
 
-    def finish(self) -> list[str]:
+    def finish(self):
         """Wait for every outcome; returns the accepted ids."""
         self.enough.set()
         self._thread.join(PATIENT_SECONDS)
@@ -82,19 +75,19 @@ class Load:
         return [request_id for request_id, _ in self.sent]
 
 
-def executions(folder: Path) -> Iterator[tuple[str, str, str]]:
+def executions(folder):
     for line in (folder / "executions.log").read_text().splitlines():
         stage, request_id, process = line.split()
         yield stage, request_id, process
 
 
-def judge(served: Served, broker: str, folder: Path, accepted: list[str], replaced: set[str]) -> None:
+def judge(served, broker, folder, accepted, replaced):
     """Drain the pipeline, then hold everything that it did against the oracle."""
     code = served.stop()
     assert code == 0, served.logs()
     egress = read_egress(broker, f"{served.pipeline}.egress", "z")
 
-    def right(request_id: str, kind: str, told: object) -> bool:
+    def right(request_id, kind, told):
         return kind == PREDICTION and told == expected(int(request_id.removeprefix("query-")))
 
     problems = outcome_problems(accepted, egress, right)
@@ -107,7 +100,7 @@ def judge(served: Served, broker: str, folder: Path, accepted: list[str], replac
 
 
 @pytest.mark.nightly
-def test_ten_thousand_queries_get_one_right_outcome_each(broker: str, unique_name: str, tmp_path: Path) -> None:
+def test_ten_thousand_queries_get_one_right_outcome_each(broker, unique_name, tmp_path):
     path = diamond(tmp_path, unique_name)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
         with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
@@ -117,7 +110,7 @@ def test_ten_thousand_queries_get_one_right_outcome_each(broker: str, unique_nam
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
-def test_every_process_may_be_killed_under_load(broker: str, unique_name: str, tmp_path: Path, seed: int) -> None:
+def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, seed):
     rng = random.Random(seed)
     path = diamond(tmp_path, unique_name)
     victims = [*STAGES, "gate"]

@@ -1,7 +1,5 @@
 """The demo that kills a primary: it judges itself, so its exit code says that nothing was lost or learned twice."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

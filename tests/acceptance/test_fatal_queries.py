@@ -1,9 +1,6 @@
 """Queries whose model ends its process, or hangs in it: they fail, each alone, and the pipeline goes on."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +14,6 @@ from tests.acceptance.serving import read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS
 from topology import topics
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODELS = """
 import os
@@ -59,13 +53,13 @@ GOOD = 20
 
 
 @pytest.fixture
-def module(unique_name: str, tmp_path: Path) -> str:
+def module(unique_name, tmp_path):
     name = "fatal_of_" + unique_name.replace("-", "_")
     (tmp_path / f"{name}.py").write_text(MODELS)
     return name
 
 
-def served_to(stage: str, broker: str, name: str, folder: Path, acts: list[str]) -> tuple[list, list, str]:
+def served_to(stage, broker, name, folder, acts):
     """Serve one stage good queries around some that act so; gives the outcomes of both, and the dead letters' text."""
     path = folder / "pipeline.yaml"
     path.write_text(f"name: {name}\nslo: {PATIENT_SECONDS}s\npartitions: 2\npolicy: naive\nstages:\n  - {stage}\n")
@@ -92,8 +86,8 @@ def served_to(stage: str, broker: str, name: str, folder: Path, acts: list[str])
 
 @pytest.mark.nightly
 def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die_alone(
-    broker: str, unique_name: str, tmp_path: Path, module: str
-) -> None:
+    broker, unique_name, tmp_path, module
+):
     stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s}}'
     good, bad, letters = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
@@ -106,9 +100,7 @@ def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die
 
 
 @pytest.mark.nightly
-def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
-    broker: str, unique_name: str, tmp_path: Path, module: str
-) -> None:
+def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(broker, unique_name, tmp_path, module):
     stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s, executor: process}}'
     good, bad, _ = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
@@ -118,8 +110,8 @@ def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(
 
 @pytest.mark.parametrize("backups", [pytest.param(0, marks=pytest.mark.nightly), 1])
 def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
-    broker: str, unique_name: str, tmp_path: Path, module: str, backups: int
-) -> None:
+    broker, unique_name, tmp_path, module, backups
+):
     stage = f'{{name: count, model: "{module}:Count", state: shared, backups: {backups}}}'
     good, (bad,), letters = served_to(stage, broker, unique_name, tmp_path, ["end"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(1, GOOD + 1))

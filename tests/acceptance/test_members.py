@@ -1,13 +1,10 @@
 """A stateful stage under the supervisor: its death report, and the command, have a backup take over long before a lease
 could have passed; nothing is lost, and the state goes on where it was."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +15,6 @@ from producers.connection import ClientSettings
 from tests.acceptance.serving import SPILLWAY, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODEL = """
 import numpy as np
@@ -40,13 +34,13 @@ class Count:
 LEASE_SECONDS = 3_600.0  # no wait in this test is as long
 
 
-def status(run_dir: Path, name: str) -> dict:
+def status(run_dir, name):
     told = subprocess.run([SPILLWAY, "status", name, "--run-dir", run_dir, "--json"], capture_output=True, check=False)
     return json.loads(told.stdout)["pipelines"][name]
 
 
 @pytest.mark.nightly
-def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_name: str, tmp_path: Path) -> None:
+def test_a_death_report_and_a_planned_switch_need_no_lease(broker, unique_name, tmp_path):
     module = "counting_of_" + unique_name.replace("-", "_")
     (tmp_path / f"{module}.py").write_text(MODEL)
     path = tmp_path / "pipeline.yaml"
@@ -58,7 +52,7 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker: str, unique_n
     with serving(path, unique_name, broker, tmp_path, cwd=tmp_path) as served:
         with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
 
-            def ask(count: int) -> list[int]:
+            def ask(count):
                 ids = [f"q{len(sent) + n}" for n in range(count)]
                 futures = [client.submit({}, request_id=request_id) for request_id in ids]
                 sent.extend(ids)

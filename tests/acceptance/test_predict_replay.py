@@ -1,11 +1,8 @@
 """`predict` and `replay` as a user runs them, against one served pipeline."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,9 +11,6 @@ from producers.recording import read_recording
 from producers.report import Report
 from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODEL = """
 from pathlib import Path
@@ -42,7 +36,7 @@ SLO_SECONDS = 600  # of 2 s a machine that stood still cost 37 queries of 40: wh
 
 
 @pytest.fixture(scope="module")
-def served(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def served(broker, tmp_path_factory):
     """A pipeline that echoes `x`, and the command run in its folder."""
     folder = tmp_path_factory.mktemp("echo")
     name = folder.name
@@ -55,21 +49,21 @@ def served(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     class Command:
         """`spillway COMMAND pipeline.yaml ...` in the pipeline's folder; `dead` has a word before the pipeline."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             self.folder, self.name = folder, name
 
-        def words(self, command: str, *arguments: object) -> list[object]:
+        def words(self, command, *arguments):
             words = list(map(str, arguments))
             at = 1 if command == "dead" else 0
             return [SPILLWAY, command, *words[:at], spec, *words[at:], "--run-dir", folder / "run"]
 
-        def __call__(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess:
+        def __call__(self, command, *arguments, stdin=""):
             return subprocess.run(
                 self.words(command, *arguments),
                 input=stdin, capture_output=True, text=True, cwd=folder, timeout=600, check=False,
             )  # fmt: skip
 
-        def start(self, command: str, *arguments: object) -> subprocess.Popen:
+        def start(self, command, *arguments):
             return subprocess.Popen(self.words(command, *arguments), cwd=folder)
 
     with serving(spec, name, broker, folder):

@@ -1,7 +1,5 @@
 """`spillway serve` and `spillway status` as a user or a script runs them, on real processes and a real Kafka."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -33,7 +31,6 @@ BROKEN = "class Greet:\n    def __init__(self):\n        raise OSError('the weig
 
 @pytest.fixture
 def project(tmp_path, unique_name):
-    """A user's folder with a pipeline and its model."""
     (tmp_path / "hello.py").write_text(MODEL)
     (tmp_path / "pipeline.yaml").write_text(
         f"name: {unique_name}\nslo: 5s\npartitions: 2\nstages:\n  - name: greet\n    model: hello:Greet\n"
@@ -42,8 +39,6 @@ def project(tmp_path, unique_name):
 
 
 class Serve:
-    """One `spillway serve` in a project's folder."""
-
     def __init__(self, project, name, *options, environment=None):
         self.project, self.name = project, name
         self.run_dir = project / ".spillway" / "run"

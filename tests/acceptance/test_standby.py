@@ -1,11 +1,8 @@
 """A replica that is killed under load: a standby has its partitions at once, nothing is lost, nothing comes twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -19,21 +16,17 @@ from tests.acceptance.serving import ROOT, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, GivenTime, until
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 STAGE = {"name": "reply", "model": "benchmarks.standby:Witness", "replicas": 2, "standby": 1}
 SESSION_SECONDS = 10.0  # after which the broker hands over a dead member's partitions, did nobody take its name
 
 
-def ready(run_dir: Path, name: str) -> dict[str, int]:
-    """The stage's live, ready processes: ids by name."""
+def ready(run_dir, name):
     found = entries(run_dir, name)
     return {entry.name: entry.pid for entry in found if entry.stage == "reply" and entry.ready and entry.alive()}
 
 
 @pytest.mark.nightly
-def test_a_killed_replicas_partitions_move_to_the_standby(broker: str, unique_name: str, tmp_path: Path) -> None:
+def test_a_killed_replicas_partitions_move_to_the_standby(broker, unique_name, tmp_path):
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump({"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 12, "stages": [STAGE]}))
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:

@@ -1,7 +1,5 @@
 """States of a pipeline that is really served: it goes on from what an operator has put in, and with its positions."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A short real run, recorded, and then tried under other policies and sizes, as a user does it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

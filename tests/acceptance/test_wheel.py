@@ -5,8 +5,6 @@ that is installed here, by links. So it takes seconds and no network. What it do
 choose, whether there is one for another system or Python, and that the jars of Kafka can be had (they are cached here).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -16,7 +14,6 @@ import sys
 import zipfile
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
@@ -26,9 +23,6 @@ from agents.cli.options import cache_dir
 from spillway.foreign import PACKAGES
 from tests.acceptance.serving import READY_SECONDS, STOP_SECONDS
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -45,7 +39,7 @@ def said(command, **options):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory):
     """Built from a copy, as a build leaves its own behind in the folder, and would take in what one before has left."""
     source = tmp_path_factory.mktemp("source")
     for name in OURS:
@@ -60,7 +54,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fresh(wheel, tmp_path_factory) -> Path:
+def fresh(wheel, tmp_path_factory):
     """The folder of the programs of a new environment in which the wheel is installed."""
     folder = tmp_path_factory.mktemp("fresh")
     said([sys.executable, "-m", "venv", "--without-pip", folder])
@@ -74,7 +68,7 @@ def fresh(wheel, tmp_path_factory) -> Path:
     return folder / "bin"
 
 
-def required(wheel) -> set[str]:
+def required(wheel):
     """Every distribution that the wheel's metadata require without extras, directly or not."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -92,7 +86,7 @@ def required(wheel) -> set[str]:
     return {name for name, _ in found}
 
 
-def files_of(names) -> Iterator[Path]:
+def files_of(names):
     """What distributions have put into the folder of packages, one path for each of its entries."""
     for name in names:
         distribution = metadata.distribution(name)
@@ -101,14 +95,14 @@ def files_of(names) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def environment(fresh) -> dict[str, str]:
+def environment(fresh):
     """Of a user who has activated it, and nothing else."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("SPILLWAY_", "PYTHON"))}
     return {**kept, "PATH": f"{fresh}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.fixture
-def copied(tmp_path) -> Path:
+def copied(tmp_path):
     """A folder with the README's own pipeline and model, copied off the page."""
     for language, sign in (("yaml", "#"), ("python", "#")):
         for path, text in re.findall(rf"^```{language}\n{sign} (\S+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE):

@@ -1,9 +1,6 @@
 """A stand-in for a pipeline: answers whatever comes into an ingress, in a thread, as a test tells it to."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -17,25 +14,15 @@ from tests.waiting import PATIENT_SECONDS, until
 
 from .gate_bench import GateBench
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
-    from lineage.headers import Headers
-    from lineage.message import Query
-
-    Answer = tuple[bytes, bytes, int, list[tuple[str, bytes]]]  # value, key, partition, headers
-
-
-def make_topics(bootstrap: str, partitions: dict[str, int], **config: str) -> None:
-    """Create topics and wait until they are there."""
+def make_topics(bootstrap, partitions, **config):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
     for future in admin.create_topics(wanted).values():
         future.result(PATIENT_SECONDS)
 
 
-def echo(query: Query, _headers: Headers) -> list[Outcome]:
-    """Answer with what was asked."""
+def echo(query, _headers):
     timing = StageTiming("echo", 0.001, 0.002, 0.01, 2, "Echo", "1")
     return [Outcome(PREDICTION, dict(query.inputs), stage="echo", timings=[timing])]
 
@@ -43,41 +30,33 @@ def echo(query: Query, _headers: Headers) -> list[Outcome]:
 class EchoPipeline:
     """Reads `<name>.ingress`, gives each query to `answer`, writes what that returns to `<name>.egress`."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        name: str,
-        answer: Callable[[Query, Headers], list[Outcome]] = echo,
-        *,
-        partitions: int = 4,
-        transactional: bool = False,
-    ) -> None:
+    def __init__(self, bootstrap, name, answer=echo, *, partitions=4, transactional=False):
         self.name = name
         self.bootstrap = bootstrap
         self.answer = answer
         self.partitions = partitions
         self.transactional = transactional
-        self.heard: list[tuple[Headers, int, bytes]] = []  # headers, partition, key of every query, in order
-        self.error: BaseException | None = None
+        self.heard = []  # headers, partition, key of every query, in order
+        self.error = None
         make_topics(bootstrap, {f"{name}.ingress": partitions, f"{name}.egress": partitions, f"{name}.schemas": 1})
         self._quick = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self):
         self._stop.set()
         self._thread.join()
         if self.error is not None:
             raise self.error
 
-    def _guarded(self) -> None:
+    def _guarded(self):
         try:
             self._run()
         except BaseException as error:  # noqa: BLE001 - the test is told when it closes the pipeline
             self.error = error
 
-    def _run(self) -> None:
+    def _run(self):
         consumer = Consumer({**self._quick, "group.id": "echo", "enable.auto.commit": False})
         consumer.assign([TopicPartition(f"{self.name}.ingress", n, 0) for n in range(self.partitions)])
         producer = self._connect()
@@ -93,11 +72,11 @@ class EchoPipeline:
         producer.flush(10)
         consumer.close()
 
-    def _nobodys(self) -> list[Answer]:
+    def _nobodys(self):
         """What ends a transaction that hangs, as gates do: a broker that starts may forget partitions (KAFKA-20734)."""
         return [(b"", b"", partition, []) for partition in range(self.partitions)]
 
-    def _connect(self) -> Producer:
+    def _connect(self):
         if not self.transactional:
             return Producer({**self._quick, "acks": "all", "linger.ms": 0})
         steady = {"transactional.id": f"{self.name}.gate", **TRANSACTIONAL}
@@ -105,16 +84,16 @@ class EchoPipeline:
         producer.init_transactions(30)
         return producer
 
-    def _take(self, message: object) -> list[Answer]:
+    def _take(self, message):
         pairs = message.headers()
         headers = decode(pairs)
         self.heard.append((headers, message.partition(), message.key()))
         outcomes = self.answer(Decoder().query(message.value()), headers)
         return [(encode_outcome(outcome), message.key(), message.partition(), pairs) for outcome in outcomes]
 
-    def _send(self, producer: Producer, answers: list[Answer]) -> list[int]:
+    def _send(self, producer, answers):
         """The offsets that they get, filled in as they are delivered."""
-        offsets: list[int] = []
+        offsets = []
         for value, key, partition, pairs in answers:
             producer.produce(
                 f"{self.name}.egress", value, key, partition, headers=pairs,
@@ -122,7 +101,7 @@ class EchoPipeline:
             )  # fmt: skip
         return offsets
 
-    def _stand(self, producer: Producer, answers: list[Answer]) -> Producer:
+    def _stand(self, producer, answers):
         """Have them written for good, by another producer where one fails; in a transaction where asked for.
 
         What failed may have stood all the same: then clients hear it again, which is theirs to sort out. A commit may
@@ -146,11 +125,11 @@ class EchoPipeline:
 
 
 @pytest.fixture
-def echo_pipeline(broker: str, unique_name: str) -> Iterator[Callable[..., EchoPipeline]]:
+def echo_pipeline(broker, unique_name):
     """Starts pipelines that answer as told; they end with the test."""
-    started: list[EchoPipeline] = []
+    started = []
 
-    def start(answer: Callable[[Query, Headers], list[Outcome]] = echo, **options: object) -> EchoPipeline:
+    def start(answer=echo, **options):
         bootstrap = str(options.pop("bootstrap", broker))
         started.append(EchoPipeline(bootstrap, f"{unique_name}.{len(started)}", answer, **options))
         return started[-1]
@@ -161,10 +140,10 @@ def echo_pipeline(broker: str, unique_name: str) -> Iterator[Callable[..., EchoP
 
 
 @pytest.fixture
-def await_true() -> Callable[..., None]:
+def await_true():
     """Polls a condition until it holds, at most so many seconds."""
 
-    def await_it(condition: Callable[[], object], seconds: float = 90.0) -> None:
+    def await_it(condition, seconds=90.0):
         until(condition, seconds)
 
     return await_it
@@ -175,7 +154,7 @@ def make_gate(broker, unique_name, tmp_path):
     """Builds a `GateBench`: the topics of a pipeline whose stages the test plays."""
     made = []
 
-    def build(stages: str = '  - {name: a, model: "m:M"}', sinks: str = "") -> GateBench:
+    def build(stages='  - {name: a, model: "m:M"}', sinks=""):
         made.append(GateBench(broker, unique_name, tmp_path, stages, sinks))
         return made[-1]
 

@@ -1,12 +1,9 @@
 """A pipeline's topics, stages played by the test, and gates as processes of their own."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
@@ -24,9 +21,6 @@ from producers.connection import ClientSettings
 from tests.waiting import until
 from topology import topics
 from topology.load import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PARTITIONS = 3
 GATE = """
@@ -47,9 +41,7 @@ sys.exit(code)
 
 
 class GateBench:
-    """One pipeline in a test."""
-
-    def __init__(self, broker: str, name: str, folder: Path, stages: str, sinks: str = "") -> None:
+    def __init__(self, broker, name, folder, stages, sinks=""):
         self.file = folder / "pipeline.yaml"
         self.file.write_text(f"name: {name}\nslo: 1s\npartitions: {PARTITIONS}\n{sinks}\nstages:\n{stages}\n")
         self.pipeline = load(self.file)
@@ -60,15 +52,14 @@ class GateBench:
         self.asking = Admin({**self.settings.confluent(), "log_level": 2})
         ensure(self.settings, topics.topic_plan(self.pipeline.spec))
         self.connect()
-        self.gates: list[subprocess.Popen[bytes]] = []
+        self.gates = []
 
-    def connect(self) -> None:
+    def connect(self):
         """Let the stages have a producer; a new one after an outage, which may have cost the old one a partition."""
         steady = {"linger.ms": 2, "enable.idempotence": True, "log_level": 2}
         self.producer = Producer({**self.settings.confluent(), **steady})
 
     def report(self, request_id, partition, sequence, committed=0, stage="a", outcome=None, **changes):
-        """A stage's report to the gate."""
         now = int(time.time() * 1e6)
         fields = {
             "request_id": request_id,
@@ -85,7 +76,7 @@ class GateBench:
         self.producer.produce(topics.outcomes(self.name), value, key, partition=partition, headers=pairs)
         self.producer.poll(0)
 
-    def gate(self, replica=0) -> subprocess.Popen[bytes]:
+    def gate(self, replica=0):
         arguments = [str(self.file), self.settings.bootstrap, str(self.folder / "run"), str(replica)]
         # To a file: nobody reads a pipe while the test goes on, and a gate that fills one stands still.
         with self._log(len(self.gates)).open("wb") as log:
@@ -93,23 +84,22 @@ class GateBench:
         self.gates.append(process)
         return process
 
-    def _log(self, number: int) -> Path:
+    def _log(self, number):
         return self.folder / f"gate-{number}.log"
 
-    def said(self, process) -> str:
-        """What a gate has logged, or printed, so far."""
+    def said(self, process):
         return self._log(self.gates.index(process)).read_text()
 
-    def released(self, topic=topics.egress) -> list:
+    def released(self, topic=topics.egress):
         """Everything on the egress (or another topic) that is committed now."""
         name = topic(self.name)
         spans = bounds(self.asking, name, range(PARTITIONS), 90)
         return list(read_spans(self.settings.confluent(), name, spans, 90))
 
-    def await_released(self, count, within=120.0, topic=topics.egress) -> list:
+    def await_released(self, count, within=120.0, topic=topics.egress):
         return until(lambda: found if len(found := self.released(topic)) >= count else None, within)
 
-    def committed(self) -> dict[int, tuple[int, str]]:
+    def committed(self):
         """The gate's group's offsets and their notes, by partition."""
         asking = Consumer({**self.settings.confluent(), "group.id": f"{self.name}.gate", "log_level": 2})
         try:
@@ -118,7 +108,7 @@ class GateBench:
             asking.close()
         return {place.partition: (place.offset, place.note) for place in places if place.offset != NONE}
 
-    def stop(self, process) -> None:
+    def stop(self, process):
         """Stop a gate as an orchestrator does, once it has got so far as to hear that, and see it end well."""
         until(lambda: any(entry.pid == process.pid for entry in entries(self.folder / "run", self.name)), 120)
         process.send_signal(signal.SIGTERM)

@@ -1,7 +1,5 @@
 """A real Kafka under the embedded broker's care."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -8,11 +8,26 @@ from tests.fenced_broker import fenced_broker
 from tests.waiting import until
 
 from .gate_bench import PARTITIONS, GateBench, ids
-from .test_gate_broker_restart import Supervised
 
 pytestmark = pytest.mark.nightly
 
 AWAY = 12.0  # longer than the group's session, and the gate's transaction
+
+
+class Supervised:
+    """A gate that is started again when it ends, as a supervisor does. It may end in an error that it can name."""
+
+    def __init__(self, bench):
+        self._bench = bench
+        self.process = bench.gate()
+
+    def heed(self):
+        if self.process.poll() is not None:
+            said = self._bench.said(self.process)
+            assert self.process.returncode == 1, said
+            assert "Traceback" not in said
+            print("the gate has ended and is started again:", said)  # seen where the test fails
+            self.process = self._bench.gate()
 
 
 class Reports:

@@ -42,7 +42,6 @@ def number(request_id):
 
 
 def written(pipeline, isolation):
-    """The request ids of what is on the egress."""
     reader = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": "lost", "isolation.level": isolation})
     reader.assign([TopicPartition(f"{pipeline.name}.egress", n, 0) for n in range(pipeline.partitions)])
     found = []

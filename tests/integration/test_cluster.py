@@ -1,7 +1,5 @@
 """Three Kafka nodes under care: what was acknowledged outlives any one of them, its disk, and all at once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """`spillway failover` on a real broker, with a shard whose members the test plays."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -32,7 +32,6 @@ class Stream:
         self.open = [[] for _ in range(PARTITIONS)]
 
     def go_on(self, count):
-        """Report `count` more queries, until the broker has them."""
         for number in range(self.sent, self.sent + count):
             partition = self.rng.randrange(PARTITIONS)
             sequence = self.sequences[partition]
@@ -140,7 +139,6 @@ def test_a_gate_that_lost_its_place_to_no_successor_takes_it_again(make_gate):
 
 
 def owners(bench):
-    """Partitions by member."""
     group = bench.admin.describe_consumer_groups([f"{bench.name}.gate"])[f"{bench.name}.gate"].result()
     return {
         member.group_instance_id: [place.partition for place in member.assignment.topic_partitions]

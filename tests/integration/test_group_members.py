@@ -1,7 +1,5 @@
 """Who is in a consumer group, as its coordinator tells it; and that nobody asks librdkafka for that."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

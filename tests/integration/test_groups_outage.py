@@ -1,7 +1,5 @@
 """The supervisor's look at consumer groups outlives the broker: an admin request that times out ends no process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """The Kafka that a served pipeline brings along."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What the supervisor tells and asks the broker about members of stateful stages."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 

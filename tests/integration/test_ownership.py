@@ -1,7 +1,5 @@
 """Who runs a pipeline's processes, claimed on a real broker: one owner, who is named, asked to leave, or followed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`spillway profile`, as a user calls it, and the warning of what it wrote once it does not hold any more."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import metadata

@@ -22,7 +22,6 @@ from tests.waiting import Bound
 
 @pytest.fixture
 def pair(broker):
-    """Two topics of three partitions: ingress and egress."""
     name = f"tap-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker})
     topics = [f"{name}.ingress", f"{name}.egress"]

@@ -1,7 +1,5 @@
 """Standbys and members of stateful stages under the supervisor, with processes that stand in for them; no broker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -103,8 +101,6 @@ def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
 
 
 class Told:
-    """Obituaries as they come."""
-
     def __init__(self):
         self.dead = []
 

@@ -1,7 +1,5 @@
 """The supervisor with real processes that stand in for stages and the gate; no broker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

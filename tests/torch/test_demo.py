@@ -1,11 +1,8 @@
 """The demo ends all that it started, also on Ctrl-C. (That it runs to its end is what `make demo` shows.)"""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -14,12 +11,9 @@ from examples.plates.training import ensure_trained
 from tests.acceptance.serving import ROOT, SPILLWAY
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.mark.nightly
-def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path: Path):
+def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path):
     ensure_trained()
     output = tmp_path / "demo.out"
     scratch = tmp_path / "tmp"

@@ -105,25 +105,6 @@ def test_what_a_zombie_wrote_is_dead_and_what_was_tombstoned_is_not_retained(set
     assert told(settings, spec, ("learn", 0)) == [("e1.v2", "durable"), ("e1.v3", "dead"), ("e2.v3", "durable")]
 
 
-def test_a_version_comes_back_whole_with_its_contents_inline_or_spilled(settings, spec, learn, track):
-    learn.begin(1).write(states(1), inline_bytes=10)
-    track.begin(1).write({"shared": 1}, keyed_states(1))
-    assert same(newest(settings, spec, ("learn", 0))[2], (states(1), None))
-    state, keyed = newest(settings, spec, ("track", 1))[2]
-    assert state == {"shared": 1}
-    assert same(dict(sorted(keyed.items())), dict(sorted(keyed_states(1).items())))
-
-
-def test_an_imported_state_is_what_the_next_primary_starts_from(settings, spec):
-    """Nothing is there yet, not even topics."""
-    changed = import_state(settings, spec, ("learn", 0), states(7), None, "a test")
-    assert (changed.version, changed.durable) == (V1, True)
-    manifest, contents, (state, keyed) = newest(settings, spec, ("learn", 0))
-    assert same(state, states(7))
-    assert keyed is None
-    assert (manifest.version, manifest.batches, contents.inputs, contents.batches) == (V1, 0, (), ())
-
-
 def test_an_import_keeps_the_shards_positions_and_memory(settings, spec, track):
     track.begin(1)
     track.write({}, keyed_states(1), position=40)
@@ -188,16 +169,6 @@ def test_a_damaged_chunk_is_named_and_nothing_is_changed(settings, spec, learn, 
         rewind(settings, spec, histories, broken, "a test")
     assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable"), ("e1.v2", "durable")]
     assert read_histories(settings, spec).logs.log(("learn", 0)).epoch == 1
-
-
-def test_a_good_copy_of_a_damaged_chunk_is_taken(settings, spec, learn):
-    learn.begin(1)
-    manifest = learn.write(states(1))
-    histories = read_histories(settings, spec)
-    store = Store(settings, spec.name, ("learn", 0))
-    contents = store.contents(manifest, histories.decoder)
-    learn.damage(contents.chunks[1].key, b"x" * 4_096)
-    assert same(store.state(contents)[0], states(1))
 
 
 def missing_chunk(manifest, version):

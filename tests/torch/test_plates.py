@@ -1,9 +1,5 @@
 """The plates example: its generator makes what it made, and its pipeline reads plates on a real broker."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import yaml
 
@@ -15,9 +11,6 @@ from producers.client import Client
 from producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
 from tests.waiting import PATIENT_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLATES = ROOT / "examples" / "plates" / "pipeline.yaml"
 
@@ -36,7 +29,7 @@ def test_no_digit_is_in_two_splits():
 
 
 @pytest.mark.nightly
-def test_the_pipeline_reads_held_out_plates(broker: str, unique_name: str, tmp_path: Path):
+def test_the_pipeline_reads_held_out_plates(broker, unique_name, tmp_path):
     ensure_trained()
     spec = yaml.safe_load(PLATES.read_text())
     path = tmp_path / "pipeline.yaml"

@@ -1,9 +1,5 @@
 """The RAG example: what it knows, what its networks make of a question, and the whole of it on a real broker."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import yaml
 
@@ -19,9 +15,6 @@ from producers.client import Client
 from producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
 from tests.waiting import PATIENT_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RAG = ROOT / "examples" / "rag" / "pipeline.yaml"
 BEST = {  # the passage that answers each of the example's questions
@@ -72,7 +65,7 @@ def test_the_rewriter_keeps_what_is_worth_looking_up():
 
 
 @pytest.mark.nightly
-def test_the_pipeline_answers_questions_from_the_documentation(broker: str, unique_name: str, tmp_path: Path):
+def test_the_pipeline_answers_questions_from_the_documentation(broker, unique_name, tmp_path):
     ensure_trained()
     spec = yaml.safe_load(RAG.read_text())
     path = tmp_path / "pipeline.yaml"

@@ -1,7 +1,6 @@
 """`spillway state` as a user runs it, on what primaries have written to a real broker."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -82,8 +81,6 @@ def ask(pipeline, capsys):
 
 @pytest.fixture
 def facts(ask):
-    """The same with --json: what it printed, read."""
-
     def called(command, *arguments):
         code, out, err = ask(command, *arguments, "--json")
         assert code == 0, err
@@ -161,7 +158,6 @@ def test_differences_are_counted_by_entry_and_by_key(ask, facts, learn, track):
 
 
 def newest_state(facts, tmp_path, stage, *options):
-    """What the newest durable version is, through an export."""
     from agents.live.operator.stored import read_file
 
     file = tmp_path / f"newest-{len(list(tmp_path.iterdir()))}.safetensors"
@@ -216,19 +212,6 @@ def test_a_shard_goes_back_when_the_operator_says_so(ask, facts, learn, tmp_path
     shown = facts("show", "learn")
     assert shown["inputs"] == [{"partition": 0, "position": 30, "note": "r1:", "covered": [[32, 33]]}]
     assert ask("diff", "learn", "e1.v1", "e2.v4")[1].endswith(": the same\n")
-
-
-def test_a_later_primary_finds_the_operators_version(facts, learn, tmp_path, ask):
-    learn.begin(1)
-    learn.write(weights(1), position=10)
-    learn.write(weights(2), position=20)
-    assert ask("rewind", "learn", "e1.v1", "--yes")[0] == 0
-    learn.history = learn.history.begun(2, Version(1, 2))
-    learn.begin(3, base=Version(2, 3))
-    learn.write(weights(5), position=30)
-    listed = facts("list", "learn")["shards"][0]
-    assert [version["version"] for version in listed["versions"]] == ["e1.v1", "e1.v2", "e2.v3", "e3.v4"]
-    assert {version["standing"] for version in listed["versions"]} == {"durable"}
 
 
 @pytest.mark.parametrize(
@@ -295,11 +278,3 @@ def test_a_damaged_chunk_is_named(ask, learn, track):
     assert f"the chunk {'/'.join(map(str, chunk.key))} of the state (its contents) has" in err
     assert "spillway state rewind" in err
     assert ask("show", "learn", "e1.v1")[0] == 0  # a good record is there, and is taken
-
-
-def test_the_command_itself_runs(pipeline, learn):
-    learn.begin(1).write(weights(1))
-    command = [sys.executable, "-m", "agents.cli.main", "state", "list", str(pipeline), "learn"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
-    assert "e1.v1" in done.stdout
-    assert done.stderr == ""

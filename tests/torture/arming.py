@@ -4,8 +4,6 @@ The models of these runs look for an order when they are made, so it is a proces
 that is started in its place finds none, and lives.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@
 Everything waits for conditions, within bounds; a fault comes when so many queries were answered, not after a time.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -19,7 +17,6 @@ from collections import Counter, defaultdict
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
@@ -43,18 +40,6 @@ from tests.waiting import until
 from topology import topics
 from topology.load import load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from agents.supervise.registry import Entry
-    from tests.nodes import ClusterBench
-    from tests.slow_broker import SlowBroker
-    from tests.state_topics import Recording, Written
-    from tests.torture.shapes import Shape
-
 SLOW = 0.04  # seconds of a batch, where there is to be a backlog
 _SHORT_QUEUE = 64  # what a stage holds then: so reading is paused all the time
 _TRICKLE = 20.0  # queries a second after the backlog's, of about 200 that are done
@@ -62,8 +47,6 @@ _TRICKLE = 20.0  # queries a second after the backlog's, of about 200 that are d
 
 @dataclass
 class Verdict:
-    """What became of a run."""
-
     problems: list[str]
     longest_gap: float = 0.0  # seconds without an outcome, from the fault on
     slowest: float = 0.0  # seconds from a query's sending to its outcome
@@ -77,18 +60,8 @@ class Run:
     """One pipeline, from its start to its judgement. A context manager."""
 
     def __init__(
-        self,
-        bench: SlowBroker | ClusterBench,
-        name: str,
-        shape: Shape,
-        folder: Path,
-        *,
-        through_link: bool = False,
-        compacted: bool = False,
-        backlog: bool = False,
-        options: Sequence[str] = (),
-        **arguments: Any,
-    ) -> None:
+        self, bench, name, shape, folder, *, through_link=False, compacted=False, backlog=False, options=(), **arguments
+    ):
         """`through_link`: all of its processes are behind the proxy. `arguments`: of every stage's model.
 
         `backlog`: stages are slow and their queues short, and `load` begins with more than they do in 20 s.
@@ -111,17 +84,17 @@ class Run:
         self.path.write_text(yaml.safe_dump(spec, sort_keys=False))
         self.pipeline = load(self.path)
         self.began = time.monotonic()
-        self.faulted: float | None = None
-        self._seen: Counter[str] = Counter()  # records by topic
-        self._reigns: defaultdict[str, list[Base]] = defaultdict(list)
-        self._answers: set[bytes | None] = set()
+        self.faulted = None
+        self._seen = Counter()  # records by topic
+        self._reigns = defaultdict(list)
+        self._answers = set()
         self._stack = ExitStack()
-        self._beside: list[subprocess.Popen[bytes]] = []
-        self._load: Load | None = None
+        self._beside = []
+        self._load = None
 
     # How it begins and ends ------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         settings = ClientSettings(bootstrap=self.bench.broker.bootstrap)
         ensure(settings, topics.topic_plan(self.pipeline.spec))
         self.recorder = Recorder(self.bench.broker.bootstrap, self.pipeline)
@@ -131,13 +104,12 @@ class Run:
             compact_fiercely(self.bench.broker.bootstrap, self.pipeline)
         return self
 
-    def serve(self) -> None:
-        """Start the processes."""
+    def serve(self):
         self.served = self._stack.enter_context(
             serving(self.path, self.name, self.bootstrap, self.folder, "--plan-period", "0.5", *self._options, cwd=ROOT)
         )
 
-    def second_gate(self) -> None:
+    def second_gate(self):
         """Have another gate serve beside the one of the command, as an orchestrator starts it."""
         command = [SPILLWAY, "serve", self.path, "--gate", "--replica", "1", "--bootstrap", self.bootstrap]
         with (self.folder / "gate.1.log").open("wb") as out:
@@ -145,9 +117,7 @@ class Run:
             self._beside.append(subprocess.Popen([*command, *where], stdout=out, stderr=out, cwd=ROOT))
         until(lambda: any(e.name == "gate.1" and e.ready for e in self.entries()), 60, "a second gate is ready")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         for entry in self.entries():
             if entry.alive():
                 os.kill(entry.pid, signal.SIGCONT)
@@ -157,21 +127,19 @@ class Run:
             process.kill()
         self._stack.close()
 
-    def forget(self) -> None:
+    def forget(self):
         """Delete the topics: what is left of a run must not weigh on those that follow."""
         admin = AdminClient({"bootstrap.servers": self.bench.broker.bootstrap})
         for future in admin.delete_topics([topic.name for topic in topics.topic_plan(self.pipeline.spec)]).values():
             future.result(ANSWER_SECONDS)
 
-    def load(self, count: int = 300, rate: float = 100.0) -> Load:
-        """Begin to send queries."""
+    def load(self, count=300, rate=100.0):
         burst = round(BACKLOG_SECONDS * BATCH / SLOW) if self.backlog else 0
         rate = _TRICKLE if self.backlog else rate
         self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count, burst=burst)
         return self._load
 
-    def judged(self) -> Verdict:
-        """Wait for all answers, let the pipeline drain, and judge."""
+    def judged(self):
         assert self._load is not None
         accepted = self._load.enough()
         problems = []
@@ -201,22 +169,21 @@ class Run:
 
     # What is looked at -----------------------------------------------------------------------------------------
 
-    def entries(self) -> list[Entry]:
+    def entries(self):
         """What the processes have said of themselves, dead ones included."""
         return entries(self.served.run_dir, self.name)
 
-    def process(self, label: str) -> Entry:
-        """A live process by its name."""
+    def process(self, label):
         found = [entry for entry in self.entries() if entry.name == label and entry.alive()]
         assert found, f"{label} is not there; there are {[entry.name for entry in self.entries()]}"
         return found[0]
 
-    def base(self, stage: str) -> Base:
+    def base(self, stage):
         """The newest reign of a stage's first shard; the first is waited for."""
         until(lambda: self._bases(stage), 60, f"somebody begins to reign over {stage}")
         return max(self._bases(stage), key=lambda base: base.epoch)
 
-    def _bases(self, stage: str) -> list[Base]:
+    def _bases(self, stage):
         for record in self._news(topics.versions(self.name, stage)):
             if record.partition == 0 and (record.key or b"").startswith(b"base/") and record.value is not None:
                 base = ReplicationDecoder().record(record.value)
@@ -224,60 +191,53 @@ class Run:
                 self._reigns[stage].append(base)
         return self._reigns[stage]
 
-    def _news(self, topic: str) -> list[Written]:
+    def _news(self, topic):
         """What has been recorded of a topic since it was asked last: looking is not to cost more than the run."""
         records = self.recorder.recording.topics[topic]
         seen, self._seen[topic] = self._seen[topic], len(records)
         return records[seen : self._seen[topic]]
 
-    def primary(self, stage: str) -> str:
+    def primary(self, stage):
         """The name of the process that reigns over a stage's first shard."""
         return self.base(stage).claimant.rpartition("@")[0].removeprefix(f"{self.name}.")
 
-    def backup(self, stage: str) -> str:
-        """The name of another one."""
+    def backup(self, stage):
         primary = self.primary(stage)
         return next(f"{stage}.0.{member}" for member in range(2) if f"{stage}.0.{member}" != primary)
 
     @property
-    def stateful(self) -> list[str]:
-        """The stages that have states, in order."""
+    def stateful(self):
         return [stage for stage, _ in self.pipeline.spec.places]
 
-    def sent(self, stage: str) -> int:
+    def sent(self, stage):
         """How many messages a stage that is the last has sent."""
         assert not self.pipeline.graph.successors[stage]
         return len(self.recorder.recording.topics[topics.outcomes(self.name)])
 
-    def until(self, condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-        """Wait for a condition."""
+    def until(self, condition, what, seconds=60.0):
         until(condition, seconds, what)
 
-    def count(self) -> int:
-        """How many outcomes have left."""
+    def count(self):
         self._answers.update(record.key for record in self._news(topics.egress(self.name)))
         return len(self._answers)
 
-    def answered(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until so many outcomes have left."""
+    def answered(self, count, seconds=60.0):
         until(lambda: self.count() >= count, seconds, f"{count} outcomes of {self.name}, where {self.count()} are out")
 
-    def go_on(self, count: int = 40, seconds: float = 60.0) -> None:
-        """Wait for so many more outcomes."""
+    def go_on(self, count=40, seconds=60.0):
         self.answered(self.count() + count, seconds)
 
-    def reigns_anew(self, stage: str, than: int, seconds: float = 60.0) -> None:
-        """Wait for a newer reign."""
+    def reigns_anew(self, stage, than, seconds=60.0):
         until(lambda: self.base(stage).epoch > than, seconds, f"a reign over {stage} after epoch {than}")
 
     # What is done to it ----------------------------------------------------------------------------------------
 
-    def order(self, label: str, point: str) -> None:
+    def order(self, label, point):
         """Have a process die at a crash point, from its start on; before the run begins."""
         stage, shard, member = label.split(".")
         give_order(self.orders, f"{stage}.{int(shard) * 2 + int(member)}", point)
 
-    def signal(self, *labels: str, number: int = signal.SIGKILL) -> list[int]:
+    def signal(self, *labels, number=signal.SIGKILL):
         """Send a signal to processes, one right after the other; gives their ids."""
         found = [self.process(label).pid for label in labels]
         if self.faulted is None:
@@ -286,7 +246,7 @@ class Run:
             os.kill(pid, number)
         return found
 
-    def ordered(self) -> tuple[str, int]:
+    def ordered(self):
         """The process that was told to die at a crash point: its name and id."""
         until(lambda: who_took(self.orders), 60, "a process takes its order")
         taken = who_took(self.orders)
@@ -294,27 +254,26 @@ class Run:
         stage, replica = taken[0].split(".")
         return f"{stage}.{int(replica) // 2}.{int(replica) % 2}", taken[1]
 
-    def watch(self, pid: int) -> None:
+    def watch(self, pid):
         """Note when a process ends, which was told to at a crash point, as the moment of the fault."""
 
-        def wait() -> None:
+        def wait():
             with suppress(psutil.Error):
                 psutil.Process(pid).wait(ANSWER_SECONDS)
                 self.faulted = time.time()
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def dies(self, label: str, of: int, seconds: float = 60.0) -> None:
+    def dies(self, label, of, seconds=60.0):
         """Wait for the process `of` to end, which was told to at a crash point."""
         until(lambda: not psutil.pid_exists(of), seconds, f"{label} comes by its crash point")
 
-    def kill(self, *labels: str) -> list[int]:
-        """SIGKILL."""
+    def kill(self, *labels):
         return self.signal(*labels)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _times(self, recording: Recording) -> tuple[float, float]:
+    def _times(self, recording):
         """The longest time without an outcome from the fault on, and the longest that a query had to wait."""
         egress = recording.topics[topics.egress(self.name)]
         since = 0.0 if self.faulted is None else self.faulted

@@ -1,9 +1,5 @@
 """Compaction at its fiercest on a pipeline's logs, and whether what it has left is still enough."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from checkpoint.assembly import assemble
@@ -13,10 +9,6 @@ from tests.state_history import Histories
 from tests.state_topics import gather
 from tests.waiting import PATIENT_SECONDS
 from topology import topics
-
-if TYPE_CHECKING:
-    from tests.state_topics import Recording
-    from topology.load import Pipeline
 
 # A segment is full after a fifth of a second; what lies in an older one goes as soon as it has lain for a lease.
 FIERCE = {
@@ -28,7 +20,7 @@ FIERCE = {
 }
 
 
-def compact_fiercely(bootstrap: str, pipeline: Pipeline) -> None:
+def compact_fiercely(bootstrap, pipeline):
     """Have the broker compact the version logs, the states and the claims all the time."""
     name = pipeline.spec.name
     logs = {topics.control(name)}
@@ -41,7 +33,7 @@ def compact_fiercely(bootstrap: str, pipeline: Pipeline) -> None:
         future.result(PATIENT_SECONDS)
 
 
-def left_problems(bootstrap: str, recording: Recording) -> list[str]:
+def left_problems(bootstrap, recording):
     """Whoever reads the compacted logs now finds the same versions durable, and their states whole."""
     fresh = gather(bootstrap, recording.pipeline, whole=False)
     whole, left = Histories(recording), Histories(fresh)

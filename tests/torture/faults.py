@@ -3,24 +3,18 @@
 Each gives the row of docs/failover.md that it belongs to, and is judged by the oracle alone: it does nothing but harm.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 import psutil
 
 from tests.link_traffic import PRODUCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from tests.throttle import Link
-    from tests.torture.bench import Run
+from tests.torture.bench import Run
 
 LEASE = 1.0
 _HELD_SECONDS = 310.0
@@ -28,8 +22,6 @@ _HELD_SECONDS = 310.0
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong."""
-
     row: str  # of the table of failures
     shape: str
     strike: Callable[[Run, Random], None]
@@ -44,12 +36,12 @@ class Fault:
     options: tuple[str, ...] = ()  # of `spillway serve`
 
 
-def begin(run: Run, rng: Random) -> None:
+def begin(run, rng):
     """Let some queries through first; where there is a backlog so many that a part of it waits at each stage."""
     run.answered(rng.randrange(100, 1_000) if run.backlog else rng.randrange(20, 120))
 
 
-def over(run: Run, stage: str, *, by: Callable[[], object]) -> None:
+def over(run, stage, *, by):
     """Do it, and wait for a new reign over the stage."""
     epoch = run.base(stage).epoch
     by()
@@ -59,21 +51,20 @@ def over(run: Run, stage: str, *, by: Callable[[], object]) -> None:
 # One process ---------------------------------------------------------------------------------------------------
 
 
-def primary_dies(run: Run, rng: Random) -> None:
-    """A primary, at any moment."""
+def primary_dies(run, rng):
     begin(run, rng)
     stage = rng.choice(run.stateful)
     over(run, stage, by=lambda: run.kill(run.primary(stage)))
 
 
-def second_dies(run: Run, rng: Random) -> None:
+def second_dies(run, rng):
     """The primary of the second stateful stage, before which most of a backlog waits."""
     begin(run, rng)
     over(run, run.stateful[1], by=lambda: run.kill(run.primary(run.stateful[1])))
     run.go_on()
 
 
-def backup_dies(run: Run, rng: Random) -> None:
+def backup_dies(run, rng):
     """A backup, at any moment; then the primary that it leaves alone, once it is back."""
     begin(run, rng)
     stage = rng.choice(run.stateful)
@@ -81,14 +72,13 @@ def backup_dies(run: Run, rng: Random) -> None:
     run.go_on()
 
 
-def gate_dies(run: Run, rng: Random) -> None:
-    """The gate."""
+def gate_dies(run, rng):
     begin(run, rng)
     run.kill("gate.0")
     run.go_on()
 
 
-def gate_rebalances(run: Run, rng: Random) -> None:
+def gate_rebalances(run, rng):
     """A second gate takes a part of the first one's partitions, and one of the two dies."""
     begin(run, rng)
     run.second_gate()
@@ -97,7 +87,7 @@ def gate_rebalances(run: Run, rng: Random) -> None:
     run.go_on()
 
 
-def held_for_long(run: Run, rng: Random) -> None:
+def held_for_long(run, rng):
     """For more than five minutes the gate, and the stateless stage before it, do not hear which versions are durable;
     when the gate has released what it held, and the stage has not committed it, that stage dies and repeats it.
     """
@@ -114,24 +104,24 @@ def held_for_long(run: Run, rng: Random) -> None:
     run.go_on()
 
 
-def stateless_dies(run: Run, rng: Random) -> None:
+def stateless_dies(run, rng):
     """The stage between, or before, two that have states."""
     begin(run, rng)
     run.kill("t.0")
     run.go_on()
 
 
-def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None], Callable[[Run, Random], None]]:
+def at_point(point, *, member):
     """The process of a stage dies at a crash point: the first primary, or its backup once it has followed."""
 
-    def prepare(run: Run, rng: Random) -> None:
+    def prepare(run, rng):
         stage = rng.choice(run.stateful)
         rare = point.endswith(("claim", "fence")) or member
         # Amid its chunks a version is mostly when it is a reign's first: the others are one chunk or two.
         count = 1 if rare else rng.randrange(1, 3 if point.startswith("amid") else 40)
         run.order(f"{stage}.0.{member}", f"{point}:{count}")
 
-    def strike(run: Run, rng: Random) -> None:
+    def strike(run, rng):
         label, pid = run.ordered()
         stage = label.partition(".")[0]
         run.watch(pid)
@@ -147,7 +137,7 @@ def at_point(point: str, *, member: int) -> tuple[Callable[[Run, Random], None],
 # Split brain ---------------------------------------------------------------------------------------------------
 
 
-def primary_sleeps(run: Run, rng: Random) -> None:
+def primary_sleeps(run, rng):
     """A primary stands still beyond its lease, is followed, and wakes up."""
     begin(run, rng)
     stage = rng.choice(run.stateful)
@@ -161,7 +151,7 @@ def primary_sleeps(run: Run, rng: Random) -> None:
     run.go_on()
 
 
-def primary_dozes(run: Run, rng: Random) -> None:
+def primary_dozes(run, rng):
     """A primary stands still for about its lease: it may be followed or not, and must find out which."""
     begin(run, rng)
     stage = rng.choice(run.stateful)
@@ -176,8 +166,7 @@ def primary_dozes(run: Run, rng: Random) -> None:
 # Several at once -----------------------------------------------------------------------------------------------
 
 
-def neighbours_die(run: Run, rng: Random) -> None:
-    """Two adjacent primaries at once."""
+def neighbours_die(run, rng):
     begin(run, rng)
     epochs = {stage: run.base(stage).epoch for stage in run.stateful}
     run.kill(*(run.primary(stage) for stage in run.stateful))
@@ -185,15 +174,13 @@ def neighbours_die(run: Run, rng: Random) -> None:
         run.reigns_anew(stage, epoch)
 
 
-def shard_dies(run: Run, rng: Random) -> None:
-    """All members of one stage at once."""
+def shard_dies(run, rng):
     begin(run, rng)
     stage = rng.choice(run.stateful)
     over(run, stage, by=lambda: run.kill(f"{stage}.0.0", f"{stage}.0.1"))
 
 
-def all_die(run: Run, rng: Random) -> None:
-    """Every process of the pipeline but its supervisor."""
+def all_die(run, rng):
     begin(run, rng)
     epochs = {stage: run.base(stage).epoch for stage in run.stateful}
     run.kill(*(entry.name for entry in run.entries() if entry.alive()))
@@ -201,7 +188,7 @@ def all_die(run: Run, rng: Random) -> None:
         run.reigns_anew(stage, epoch)
 
 
-def several_die(run: Run, rng: Random) -> None:
+def several_die(run, rng):
     """Two to four processes, one after the other, whoever they are then."""
     for _ in range(rng.randrange(2, 5)):
         begin(run, rng)
@@ -210,7 +197,7 @@ def several_die(run: Run, rng: Random) -> None:
         run.kill(rng.choice(names))
 
 
-def primary_and_backup_in_turn_die(run: Run, rng: Random) -> None:
+def primary_and_backup_in_turn_die(run, rng):
     """A primary, and the backup that follows it a moment later."""
     begin(run, rng)
     stage = rng.choice(run.stateful)
@@ -223,15 +210,15 @@ def primary_and_backup_in_turn_die(run: Run, rng: Random) -> None:
 # The network and the broker ------------------------------------------------------------------------------------
 
 
-def figure_6(run: Run, rng: Random) -> None:
+def figure_6(run, rng):
     """The first stage's state does not get to the log, while its outputs do and the next stage's states rest on them;
     then the first one's primary dies, and the next one's backup.
     """
     begin(run, rng)
     topic = f"{run.name}.a.state".encode()
-    held: list[Link] = []
+    held = []
 
-    def hold(link: Link, api: int, head: bytes) -> None:
+    def hold(link, api, head):
         if api == PRODUCE and topic in head and len(held) < 1:
             held.append(link)
             link.hold()
@@ -244,7 +231,7 @@ def figure_6(run: Run, rng: Random) -> None:
     run.reigns_anew("a", epoch)
 
 
-def link_is_slow(run: Run, rng: Random) -> None:
+def link_is_slow(run, rng):
     """Everything that one primary sends is slow and late; then it dies."""
     stage = rng.choice(run.stateful)
     label = run.primary(stage)
@@ -254,7 +241,7 @@ def link_is_slow(run: Run, rng: Random) -> None:
     over(run, stage, by=lambda: run.kill(label))
 
 
-def link_is_cut(run: Run, rng: Random) -> None:
+def link_is_cut(run, rng):
     """All connections of one primary break, three times."""
     stage = rng.choice(run.stateful)
     for _ in range(3):
@@ -265,17 +252,17 @@ def link_is_cut(run: Run, rng: Random) -> None:
         run.go_on(20)
 
 
-def broker_restarts(run: Run, rng: Random) -> None:
+def broker_restarts(run, rng):
     """The broker is killed, is away for a while, and comes back with its data."""
     _broker_goes(run, rng, run.bench.broker.kill)
 
 
-def broker_is_stopped(run: Run, rng: Random) -> None:
+def broker_is_stopped(run, rng):
     """The broker is stopped as an operator does it, which has ways of its own to go wrong, and comes back."""
     _broker_goes(run, rng, run.bench.broker.stop)
 
 
-def _broker_goes(run: Run, rng: Random, go: Callable[[], None]) -> None:
+def _broker_goes(run, rng, go):
     begin(run, rng)
     run.faulted = time.time()
     go()
@@ -284,7 +271,7 @@ def _broker_goes(run: Run, rng: Random, go: Callable[[], None]) -> None:
     run.go_on(20, 60)
 
 
-def compaction_and_deaths(run: Run, rng: Random) -> None:
+def compaction_and_deaths(run, rng):
     """Compaction takes whatever it may, again and again, while primaries die."""
     for _ in range(2):
         run.go_on(60)

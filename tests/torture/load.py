@@ -1,7 +1,5 @@
 """A steady load of small queries, from a producer of the tests' own: what the broker has is what is accepted."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any
@@ -58,7 +56,6 @@ class Load:
         return self.accepted
 
     def abandon(self) -> None:
-        """End at once, whatever is still to be sent."""
         self.count = 0
         self._more.clear()
 

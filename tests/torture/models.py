@@ -4,8 +4,6 @@ What they answer depends on everything that came before, so a lost, repeated or 
 all that follow, and two histories of one stage are never taken for each other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time
@@ -109,6 +107,32 @@ class Through:
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         time.sleep(self._seconds)
         return [dict(query) for query in batch]
+
+
+class Met:
+    """Stateless, behind a join: whether both parts are of one query, and whole."""
+
+    def predict(self, batch: Any) -> list[dict[str, Any]]:
+        return [_met(query) for query in batch]
+
+
+class MetAndCounted:
+    """The same, shared: which of all queries each is."""
+
+    def initialize(self) -> dict[str, Any]:
+        return {"asked": 0}
+
+    def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
+        return [{**_met(query), "of_all": state["asked"] + at} for at, query in enumerate(batch)]
+
+    def update(self, state: Any, batch: Any, _outputs: Any) -> Any:
+        return {"asked": state["asked"] + len(batch)}
+
+
+def _met(query: Any) -> dict[str, Any]:
+    if query["left.x"] != query["right.x"] or query["left.pad"] != query["right.pad"]:
+        raise ValueError("parts of two queries")
+    return {"x": query["left.x"], "size": len(query["left.pad"])}
 
 
 def meet(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:

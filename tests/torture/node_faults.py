@@ -4,13 +4,10 @@ A node is struck for what it does at that moment: it controls the cluster, leads
 coordinates a group or the gate's transactions.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import time
-from typing import TYPE_CHECKING, Final
 
 from agents.live.groups import group_id, instance_id
 from lineage.metric_names import GATE
@@ -18,20 +15,11 @@ from tests.nodes import ClusterBench
 from tests.torture.faults import begin
 from topology import topics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from tests.torture.bench import Run
-
-    Find = Callable[[Run, Random], int]
-
-_GOES_ON: Final = 150  # outcomes: more than a second's load, so that a node's loss is felt before it is back
-_DOWN_SECONDS: Final = 20.0
+_GOES_ON = 150  # outcomes: more than a second's load, so that a node's loss is felt before it is back
+_DOWN_SECONDS = 20.0
 
 
-def nodes_of(run: Run) -> ClusterBench:
-    """The cluster of a run that has one."""
+def nodes_of(run):
     assert isinstance(run.bench, ClusterBench)
     return run.bench
 
@@ -39,15 +27,15 @@ def nodes_of(run: Run) -> ClusterBench:
 # Whom it strikes -----------------------------------------------------------------------------------------------
 
 
-def _leads(topic: Callable[[Run], str], partitions: int = 1) -> Find:
+def _leads(topic, partitions=1):
     return lambda run, rng: nodes_of(run).nodes.leader(topic(run), rng.randrange(partitions))
 
 
-def _coordinates(stage: str) -> Find:
+def _coordinates(stage):
     return lambda run, _rng: nodes_of(run).nodes.group_coordinator(group_id(run.name, stage))
 
 
-ROLES: dict[str, Find] = {
+ROLES = {
     "any": lambda _run, rng: rng.randrange(1, 4),
     "controller": lambda run, _rng: nodes_of(run).nodes.controller(),
     "ingress": _leads(lambda run: topics.ingress(run.name), 3),
@@ -67,10 +55,10 @@ ROLES: dict[str, Find] = {
 # What is done to it --------------------------------------------------------------------------------------------
 
 
-def dies(find: Find) -> Callable[[Run, Random], None]:
+def dies(find):
     """The node is killed, and comes back when the pipeline has gone on without it."""
 
-    def strike(run: Run, rng: Random) -> None:
+    def strike(run, rng):
         begin(run, rng)
         node = nodes_of(run).cluster.nodes[find(run, rng) - 1]
         run.faulted = time.time()
@@ -82,10 +70,10 @@ def dies(find: Find) -> Callable[[Run, Random], None]:
     return strike
 
 
-def stands_still(find: Find) -> Callable[[Run, Random], None]:
+def stands_still(find):
     """The node is stopped with its connections open, and wakes up when the pipeline has gone on without it."""
 
-    def strike(run: Run, rng: Random) -> None:
+    def strike(run, rng):
         begin(run, rng)
         pid = nodes_of(run).cluster.nodes[find(run, rng) - 1].pid
         assert pid is not None
@@ -100,7 +88,7 @@ def stands_still(find: Find) -> Callable[[Run, Random], None]:
     return strike
 
 
-def rolling_restart(run: Run, rng: Random) -> None:
+def rolling_restart(run, rng):
     """Each node in turn is stopped in good order and started again, as for an upgrade."""
     begin(run, rng)
     bench = nodes_of(run)
@@ -112,7 +100,7 @@ def rolling_restart(run: Run, rng: Random) -> None:
         run.go_on()
 
 
-def disk_is_lost(run: Run, rng: Random) -> None:
+def disk_is_lost(run, rng):
     """A node dies, and comes back with an empty disk."""
     begin(run, rng)
     bench = nodes_of(run)
@@ -126,7 +114,7 @@ def disk_is_lost(run: Run, rng: Random) -> None:
     run.go_on()
 
 
-def two_are_down(run: Run, rng: Random) -> None:
+def two_are_down(run, rng):
     """Two nodes die: nothing can be acknowledged, and there may be no controller, until one is back."""
     begin(run, rng)
     down = rng.sample(nodes_of(run).cluster.nodes, 2)

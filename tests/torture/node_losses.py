@@ -7,14 +7,11 @@ times are taken of each loss: the longest without an outcome, and the longest th
 when it was due to be sent. At the end of a round everything is held against the oracle, as in `make torture`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import contextmanager
@@ -23,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from tempfile import TemporaryDirectory
 
 from agents.broker import EmbeddedCluster
 from agents.cli.options import cache_dir
@@ -35,22 +32,14 @@ from tests.torture.shapes import SHAPES
 from tests.waiting import BROKER_SECONDS, until
 from topology import topics
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from agents.broker import EmbeddedBroker
-    from tests.state_topics import Recording
-
-KINDS: Final = {"killed": signal.SIGKILL, "stands still": signal.SIGSTOP}
-USUAL: Final = ("any", "controller", "input", "outcomes", "versions", "beat", "gate-group", "transactions")
-_WITHOUT_SECONDS: Final = 6.0  # that a pipeline goes on without a node
-_GOES_ON: Final = 50  # outcomes, after which what has come late is through
+KINDS = {"killed": signal.SIGKILL, "stands still": signal.SIGSTOP}
+USUAL = ("any", "controller", "input", "outcomes", "versions", "beat", "gate-group", "transactions")
+_WITHOUT_SECONDS = 6.0  # that a pipeline goes on without a node
+_GOES_ON = 50  # outcomes, after which what has come late is through
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One node's loss, and what it cost."""
-
     kind: str
     role: str
     node: int
@@ -62,7 +51,7 @@ class Loss:
     load: float = 0.0  # processes that wait for a processor, as the system says
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments):
     """Measure, print a table; 1 where the oracle found something wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("roles", nargs="*", default=USUAL, help=f"of {', '.join(ROLES)}; default: {', '.join(USUAL)}")
@@ -71,13 +60,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rate", type=float, default=100.0, help="queries a second")
     parser.add_argument("--shape", default="pair", choices=sorted(SHAPES), help="of the pipeline")
     parser.add_argument("--out", type=Path, default=Path("build/node-losses.jsonl"), help="where each loss is noted")
-    parser.add_argument("--keep", type=Path, help="a folder for what processes and nodes say, kept")
     said = parser.parse_args(arguments)
     plan = [(kind, role) for role in said.roles for kind in said.kinds.split(",")]
-    found: list[Loss] = []
-    problems: list[str] = []
+    found = []
+    problems = []
     said.out.parent.mkdir(parents=True, exist_ok=True)
-    with _folder(said.keep) as folder, _cluster(folder / "nodes") as bench, said.out.open("w") as out:
+    with TemporaryDirectory() as made, _cluster((folder := Path(made)) / "nodes") as bench, said.out.open("w") as out:
         for number in range(said.repeats):
             losses, wrong = _round(bench, folder, number, plan, said)
             found += losses
@@ -89,9 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
-def lines(losses: Iterable[Loss]) -> list[str]:
+def lines(losses):
     """The table: a row for each way to lose a node and each role, and one for all roles."""
-    rows: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
+    rows = defaultdict(list)
     for loss in losses:
         rows[loss.kind, loss.role].append(loss)
         rows[loss.kind, "all of these"].append(loss)
@@ -105,13 +93,11 @@ def lines(losses: Iterable[Loss]) -> list[str]:
     ]
 
 
-def _told(seconds: list[float]) -> str:
+def _told(seconds):
     return f"{median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})"
 
 
-def _round(
-    bench: ClusterBench, folder: Path, number: int, plan: list[tuple[str, str]], said: argparse.Namespace
-) -> tuple[list[Loss], list[str]]:
+def _round(bench, folder, number, plan, said):
     name, rng = f"losses{number}", Random(number)
     place = folder / name
     place.mkdir()
@@ -127,7 +113,7 @@ def _round(
     return losses, verdict.problems
 
 
-def _lose(run: Run, bench: ClusterBench, rng: Random, kind: str, role: str) -> Loss:
+def _lose(run, bench, rng, kind, role):
     run.go_on(_GOES_ON)
     number = ROLES[role](run, rng)
     node = bench.cluster.nodes[number - 1]
@@ -147,7 +133,7 @@ def _lose(run: Run, bench: ClusterBench, rng: Random, kind: str, role: str) -> L
     return loss
 
 
-def _strike(node: EmbeddedBroker, kind: str) -> None:
+def _strike(node, kind):
     if kind == "killed":
         node.kill()
     else:
@@ -155,7 +141,7 @@ def _strike(node: EmbeddedBroker, kind: str) -> None:
         os.kill(node.pid, KINDS[kind])
 
 
-def _costed(loss: Loss, recording: Recording, name: str) -> Loss:
+def _costed(loss, recording, name):
     egress = [record for record in recording.topics[topics.egress(name)] if record.at_ms / 1_000 > loss.at - 1]
     moments = sorted(record.at_ms / 1_000 for record in egress)
     due = [headers.decode(record.headers).sent_us / 1e6 for record in egress]
@@ -168,23 +154,13 @@ def _costed(loss: Loss, recording: Recording, name: str) -> Loss:
     )
 
 
-def _longest_gap(moments: list[float], since: float, till: float) -> float:
+def _longest_gap(moments, since, till):
     inside = [since, *(moment for moment in moments if since < moment < till), till]
     return max(after - before for before, after in pairwise(inside))
 
 
 @contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        kept.mkdir(parents=True)
-        yield kept
-        return
-    with tempfile.TemporaryDirectory() as made:
-        yield Path(made)
-
-
-@contextmanager
-def _cluster(folder: Path) -> Iterator[ClusterBench]:
+def _cluster(folder):
     with EmbeddedCluster(folder, nodes=3, cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as cluster:
         yield ClusterBench(cluster)
 

@@ -1,7 +1,5 @@
 """The pipelines that faults are done to: two or three small stages, most of which keep a state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +18,11 @@ class Shape:
 
 
 def stateful(name: str, model: str, *after: str, **more: Any) -> dict[str, Any]:
-    """One stateful stage."""
     kind = "keyed" if model == "Users" else "shared"
     return {"name": name, "model": f"{MODELS}:{model}", "after": list(after), "state": kind, "batch": BATCH, **more}
 
 
 def stateless(name: str, *after: str, **more: Any) -> dict[str, Any]:
-    """One stateless stage."""
     return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batch": BATCH, **more}
 
 

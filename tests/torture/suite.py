@@ -1,10 +1,7 @@
 """The runs: each fault with a shape of pipeline and seeds. `CASES` is all of them, `FEW` those among other tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from tests.crash_points import NAMES
 from tests.nodes import ClusterBench
@@ -14,17 +11,11 @@ from tests.torture.faults import Fault, at_point
 from tests.torture.node_faults import ROLES
 from tests.torture.shapes import SHAPES
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.slow_broker import SlowBroker
-    from tests.torture.bench import Verdict
-
 LARGE = {"kib": 1_024}  # a state of a megabyte: many chunks
 BUSY = {"seconds": 0.01}  # a computation that takes a while
 
 
-def _points() -> dict[str, Fault]:
+def _points():
     made = {}
     for point in sorted(NAMES):
         for member, row in ((0, "the primary"), (1, "a backup that has just taken over")):
@@ -36,7 +27,7 @@ def _points() -> dict[str, Fault]:
     return made
 
 
-def _nodes() -> dict[str, Fault]:
+def _nodes():
     """A node of three is struck, for each of its roles; stateless stages alone share a consumer group."""
     made = {}
     for role, find in ROLES.items():
@@ -48,7 +39,7 @@ def _nodes() -> dict[str, Fault]:
     return made
 
 
-FAULTS: dict[str, Fault] = {
+FAULTS = {
     **_points(),
     **_nodes(),
     "nodes-rolling": Fault("three nodes restarted in turn", "between", node_faults.rolling_restart, nodes=3),
@@ -131,16 +122,13 @@ _SEEDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run."""
-
     fault: str
     seed: int
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.fault}-{self.seed}"
 
-    def run(self, bench: SlowBroker | ClusterBench, name: str, folder: Path) -> Verdict:
-        """Serve, strike, judge."""
+    def run(self, bench, name, folder):
         fault = FAULTS[self.fault]
         rng = Random(f"{self.fault}/{self.seed}")
         if isinstance(bench, ClusterBench):

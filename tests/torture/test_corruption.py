@@ -1,11 +1,8 @@
 """What is damaged or missing stops the shard, with words that name it and what to do; nothing older is used instead."""
 
-from __future__ import annotations
-
 import subprocess
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -21,16 +18,10 @@ from tests.torture.bench import Run
 from tests.torture.shapes import SHAPES
 from topology import topics
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.slow_broker import SlowBroker
-    from tests.state_topics import Recording
-
 PLACE = ("a", 0)
 
 
-def damage(bootstrap: str, recording: Recording, rng: Random, *, tombstone: bool) -> str:
+def damage(bootstrap, recording, rng, *, tombstone):
     """Replace one chunk that the newest durable version consists of; gives its key."""
     histories = Histories(recording)
     durable = histories.logs.newest_durable(PLACE)
@@ -45,8 +36,7 @@ def damage(bootstrap: str, recording: Recording, rng: Random, *, tombstone: bool
     return encode_key(chunk.key).decode()
 
 
-def reigns(recording: Recording) -> list[Base]:
-    """How the reigns over the shard have begun."""
+def reigns(recording):
     log = recording.of(topics.versions(recording.pipeline.spec.name, "a"), 0)
     decoder, records = ReplicationDecoder(), []
     for record in log:
@@ -55,21 +45,20 @@ def reigns(recording: Recording) -> list[Base]:
     return [record for record in records if isinstance(record, Base)]
 
 
-def flip(bootstrap: str, recording: Recording, topic: str, beginning: bytes, rng: Random) -> tuple[bytes, int]:
+def flip(bootstrap, recording, topic, beginning, rng):
     """Append the newest record of a kind again, with a bit of its value changed; gives its key and its new offset."""
     newest = [record for record in recording.of(topic, 0) if record.value and (record.key or b"").startswith(beginning)]
     key, value = newest[-1].key or b"", bytearray(newest[-1].value or b"")
     bit = rng.randrange(8 * len(value))
     value[bit // 8] ^= 1 << bit % 8
-    offsets: list[int] = []
+    offsets = []
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(topic, bytes(value), key, 0, on_delivery=lambda _error, message: offsets.append(message.offset()))
     assert producer.flush(30) == 0
     return key, offsets[0]
 
 
-def spillway(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command's end."""
+def spillway(*arguments):
     return subprocess.run(
         [SPILLWAY, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
@@ -77,9 +66,7 @@ def spillway(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.torture
 @pytest.mark.parametrize("kind", ["manifest", "fence", "base"])
-def test_a_damaged_version_log_stops_the_shard_until_somebody_goes_back(
-    slow_bench: SlowBroker, unique_name: str, tmp_path: Path, kind: str
-) -> None:
+def test_a_damaged_version_log_stops_the_shard_until_somebody_goes_back(slow_bench, unique_name, tmp_path, kind):
     bootstrap = slow_bench.broker.bootstrap
     with Run(slow_bench, unique_name, SHAPES["single"], tmp_path) as run:
         run.load(60, rate=200)
@@ -108,9 +95,7 @@ def test_a_damaged_version_log_stops_the_shard_until_somebody_goes_back(
 
 
 @pytest.mark.torture
-def test_a_damaged_claim_is_passed_over_and_costs_nothing(
-    slow_bench: SlowBroker, unique_name: str, tmp_path: Path
-) -> None:
+def test_a_damaged_claim_is_passed_over_and_costs_nothing(slow_bench, unique_name, tmp_path):
     """It gives nothing without its fence (`checkpoint.claims`), so nobody stops for it."""
     with Run(slow_bench, unique_name, SHAPES["single"], tmp_path) as run:
         run.load(400)
@@ -126,9 +111,7 @@ def test_a_damaged_claim_is_passed_over_and_costs_nothing(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("tombstone", [True, False], ids=["tombstoned", "other-bytes"])
-def test_a_damaged_state_stops_the_shard(
-    slow_bench: SlowBroker, unique_name: str, tmp_path: Path, tombstone: bool
-) -> None:
+def test_a_damaged_state_stops_the_shard(slow_bench, unique_name, tmp_path, tombstone):
     bootstrap = slow_bench.broker.bootstrap
     with Run(slow_bench, unique_name, SHAPES["single"], tmp_path) as run:
         run.load(60, rate=200)
@@ -137,9 +120,8 @@ def test_a_damaged_state_stops_the_shard(
     recording = run.recorder.recording
     key = damage(bootstrap, recording, Random(1), tombstone=tombstone)
     before = Histories(recording).logs.newest_durable(PLACE)
-    command = [SPILLWAY, "serve", run.path, "--bootstrap", bootstrap, "--run-dir", tmp_path / "again", "--quiet"]
-    command += ["--give-up", "3"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    where = ["--bootstrap", bootstrap, "--run-dir", tmp_path / "again"]
+    ended = spillway("serve", run.path, *where, "--quiet", "--give-up", 3)
     logs = "\n".join(log.read_text() for log in (tmp_path / "again" / unique_name / "logs").glob("*.log"))
     assert ended.returncode == 1, ended.stdout + ended.stderr + logs
     said = ended.stdout + ended.stderr

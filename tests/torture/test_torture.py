@@ -1,37 +1,24 @@
 """At least a hundred runs over a real broker, one fault each, each held against the oracle: `make torture`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.torture.conftest import RESULTS
 from tests.torture.suite import CASES, FAULTS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nodes import ClusterBench
-    from tests.slow_broker import SlowBroker
-    from tests.torture.suite import Case
-
 pytestmark = pytest.mark.torture
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _fresh_results() -> None:
+def _fresh_results():
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_nothing_released_rests_on_what_is_lost(
-    request: pytest.FixtureRequest, unique_name: str, tmp_path: Path, case: Case
-) -> None:
-    bench: SlowBroker | ClusterBench
+def test_nothing_released_rests_on_what_is_lost(request, unique_name, tmp_path, case):
     bench = request.getfixturevalue("slow_bench" if FAULTS[case.fault].nodes == 1 else "three_nodes")
     verdict = case.run(bench, unique_name, tmp_path)
     with RESULTS.open("a") as results:

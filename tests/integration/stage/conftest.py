@@ -1,7 +1,5 @@
 """A stage under test: its pipeline file, its topics, its processes, and what goes in and comes out."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,7 +10,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
@@ -107,7 +104,6 @@ class Stage:
         return self._spawn([str(Path(__file__).with_name("run_stage.py")), json.dumps(told)], log)
 
     def gate(self) -> subprocess.Popen[bytes]:
-        """Start the gate, as `spillway serve` does."""
         command = ["-P", "-m", "agents.cli.main", "serve", str(self.file), "--gate"]
         command += ["--bootstrap", self.bootstrap, "--run-dir", str(self.folder / "run")]
         return self._spawn(command, (self.folder / "gate.log").open("ab"))
@@ -161,8 +157,7 @@ class Stage:
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
-    def reader(self, topic: str) -> Reader:
-        """Read a topic of the pipeline from its beginning."""
+    def reader(self, topic: str):
         reader = Reader(self.bootstrap, f"{self.name}.{topic}")
         self.readers.append(reader.consumer)
         return reader
@@ -205,8 +200,6 @@ class Stage:
 
 
 class Reader:
-    """Gathers the messages of one topic."""
-
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
         partitions = self.consumer.list_topics(topic, 10).topics[topic].partitions
@@ -219,7 +212,6 @@ class Reader:
         self.messages += [message for message in got if message.error() is None]
 
     def wait(self, count: int, seconds: float = 120.0) -> list[Any]:
-        """Wait until there are so many messages."""
         bound = waiting.Bound(seconds)
         while len(self.messages) < count:
             assert not bound.over, f"{len(self.messages)} of {count} messages came"
@@ -237,7 +229,6 @@ class Reader:
         return self.messages
 
     def outcomes(self) -> list[tuple[Any, Any]]:
-        """Decode: (headers, outcome) of each message."""
         decoder = codec.Decoder()
         return [(headers.decode(message.headers()), decoder.outcome(message.value())) for message in self.messages]
 
@@ -271,8 +262,3 @@ def until():
     """Poll a condition until it holds, at most so many seconds; return what it gave."""
 
     return lambda condition, seconds=120.0: waiting.until(condition, seconds)
-
-
-@pytest.fixture
-def memory_of():
-    return lambda process: psutil.Process(process.pid).memory_info().rss / 2**20

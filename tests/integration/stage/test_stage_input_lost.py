@@ -9,7 +9,6 @@ PARTITIONS = 4
 
 
 def keys_of(partition, count, prefix):
-    """Ids of queries that go to one partition."""
     found, n = [], 0
     while len(found) < count:
         if partition_for(f"{prefix}{n}".encode(), PARTITIONS) == partition:

@@ -1,7 +1,5 @@
 """What stages tell one another on `<p>.plan`, on a real broker: words, restarts, silence, lies."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

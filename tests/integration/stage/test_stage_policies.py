@@ -1,7 +1,5 @@
 """Policies as live stages run them, on a real broker: what a drop tells, whose clock counts, what a journal replays."""
 
-from __future__ import annotations
-
 import re
 import time
 

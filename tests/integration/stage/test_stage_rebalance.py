@@ -19,8 +19,6 @@ stages:
 
 
 class Load:
-    """Sends queries at a steady rate until told to stop."""
-
     def __init__(self, one, rate):
         self.one = one
         self.rate = rate
@@ -100,7 +98,6 @@ class Backlog:
         self.sent = {}
 
     def await_emitted(self, replica, count):
-        """Wait until `replica` has emitted `count` more."""
         before = self._emitted(replica)
         self.until(lambda: self._emitted(replica) > before + count)
 

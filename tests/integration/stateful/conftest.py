@@ -1,7 +1,5 @@
 """A pipeline with states on a real broker: its processes, what goes in, and the oracle for what it has written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -163,7 +161,6 @@ class States:
         assert self.producer.flush(90) == 0
 
     def await_all(self, seconds: float = 120.0) -> None:
-        """Wait until every query has an outcome."""
         until(lambda: len(self.outcomes) >= len(self.sent), seconds, self._missing)
 
     def _missing(self) -> str:

@@ -1,7 +1,5 @@
 """Small stateful models whose answers tell the state that they were computed from."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -84,8 +82,6 @@ class Poisoned(Sum):
 
 
 class PoisonedCount(Count):
-    """A keyed one."""
-
     def update(self, state: Any, batch: Any, outputs: Any) -> Any:
         for query in batch:
             state[self.key(query)]["asked"] += 1000
@@ -97,8 +93,6 @@ class PoisonedCount(Count):
 
 
 class Pass:
-    """A stateless one."""
-
     def predict(self, batch: Any) -> list[dict[str, Any]]:
         return [{"x": query["x"]} for query in batch]
 

@@ -1,7 +1,5 @@
 """Primaries that die while thousands of queries wait, and reading has stopped wherever there was no more room."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.waiting import until

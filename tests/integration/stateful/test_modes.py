@@ -1,7 +1,5 @@
 """The ways of replication: each keeps what it promises when its primary is killed."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

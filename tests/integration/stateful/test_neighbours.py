@@ -1,7 +1,5 @@
 """Stages beside stateful ones: two in a row, a stateless one behind, and one that keeps its state for itself."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """Queries whose update raises: each fails alone, and everything else goes on, from a state that has nothing of them."""
 
-from __future__ import annotations
-
 import re
 import time
 
@@ -53,7 +51,6 @@ def judge(pipeline, poison, random=()):
 
 
 def reigns(pipeline, stage="learn"):
-    """How many reigns there were."""
     logs = [pipeline.log(f"{stage}.0.{member}") for member in (0, 1)]
     return sum(len(re.findall(r"primary of epoch \d+", log)) for log in logs)
 

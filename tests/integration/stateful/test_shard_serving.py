@@ -1,7 +1,5 @@
 """One stateful stage on a real broker: it serves, and goes on where its primary, or all of its members, have died."""
 
-from __future__ import annotations
-
 import pytest
 
 from lineage.message import FAILED, PREDICTION
@@ -19,12 +17,10 @@ stages:
 
 @pytest.fixture
 def count(states):
-    """The counting stage in a mode."""
     return lambda mode="nspb": states(COUNT.format(mode=mode))
 
 
 def counts_of(pipeline):
-    """The counts that were told, by key, in order."""
     told = {}
     for outcome in pipeline.outcomes.values():
         told.setdefault(outcome.outputs["x"] % 7, []).append(outcome.outputs["before"])

@@ -1,10 +1,7 @@
 """The logs of a stateful stage on a real broker, and a listener that keeps what it is told."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -16,9 +13,6 @@ from agents.live.states.worker import Mailbox
 from producers.connection import ClientSettings
 from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 STAGE = "learn"
 PLACE = (STAGE, 0)
 _COMPACT = {"cleanup.policy": "compact", "max.message.bytes": str(1 << 20)}
@@ -27,11 +21,11 @@ _COMPACT = {"cleanup.policy": "compact", "max.message.bytes": str(1 << 20)}
 class Told:
     """What a `LogReader` posts, in order; each call is taken by the test's own thread."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.mailbox = Mailbox()
-        self.calls: list[tuple] = []
-        self.times: list[float] = []
-        self.error: Exception | None = None
+        self.calls = []
+        self.times = []
+        self.error = None
 
     post = property(lambda self: self.mailbox.post)
 
@@ -51,8 +45,7 @@ class Told:
     def of(self, kind):
         return [call for call in self.calls if call[0] == kind]
 
-    def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
-        """Deliver what is posted until a condition holds."""
+    def until(self, condition, seconds=90.0):
         bound = Bound(seconds)
         while not condition():
             assert self.error is None, self.error
@@ -62,9 +55,7 @@ class Told:
 
 
 class Bench:
-    """A pipeline's topics for one stateful stage."""
-
-    def __init__(self, bootstrap: str, pipeline: str, shards: int = 1) -> None:
+    def __init__(self, bootstrap, pipeline, shards=1):
         self.settings = ClientSettings(bootstrap=bootstrap)
         self.pipeline = pipeline
         topics = {f"{pipeline}.{STAGE}.{kind}": shards for kind in ("versions", "state")}
@@ -73,15 +64,13 @@ class Bench:
         wanted += [NewTopic(f"{pipeline}.control", 1, 1, config=_COMPACT), NewTopic(f"{pipeline}.beat", 1, 1)]
         for future in admin.create_topics(wanted).values():
             future.result(PATIENT_SECONDS)
-        self.closing: list = []
+        self.closing = []
 
     def keep(self, what):
-        """Close something with the test."""
         self.closing.append(what)
         return what
 
-    def records(self, kind: str, partition: int = 0) -> list[tuple[bytes, bytes | None]]:
-        """All records of the stage's state or versions topic."""
+    def records(self, kind, partition=0):
         consumer = Consumer(
             {"bootstrap.servers": self.settings.bootstrap, "group.id": "look", "enable.partition.eof": True}
         )
@@ -95,7 +84,7 @@ class Bench:
         consumer.close()
         return found
 
-    def close(self) -> None:
+    def close(self):
         for what in reversed(self.closing):
             what.close()
         alive = [thread.name for thread in threading.enumerate() if thread.name in {"version-logs", "appends"}]
@@ -103,7 +92,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(broker: str, unique_name: str) -> Iterator[Bench]:
+def bench(broker, unique_name):
     """The topics of one stage with one shard on the session's broker."""
     made = Bench(broker, unique_name)
     yield made
@@ -111,7 +100,6 @@ def bench(broker: str, unique_name: str) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def own_broker(tmp_path) -> Iterator[EmbeddedBroker]:
-    """A broker that the test may restart."""
+def own_broker(tmp_path):
     with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as running:
         yield running

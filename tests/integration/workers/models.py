@@ -1,7 +1,5 @@
 """Models for worker processes: what they do is said in their inputs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Worker processes and the links to them: real processes, no broker."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -19,8 +17,6 @@ MODELS = "tests.integration.workers.models"
 
 
 class Heard:
-    """A listener that keeps what it hears."""
-
     def __init__(self):
         self.events = queue.SimpleQueue()
 

@@ -1,12 +1,13 @@
 """What the networks of the plates example are shown: patches of a scene, and each of them in many looks."""
 
-from __future__ import annotations
-
+import numpy as np
 import pytest
 import torch
 
+from examples.plates.demonstration import SECONDS, due_times
 from examples.plates.networks import PATCH, Readers, all_looks, crop, judge, looks, view
 from examples.plates.scenes import DIGIT, HEIGHT, WIDTH
+from examples.stateful.failover import silences
 
 MARGIN = (PATCH - DIGIT) // 2
 
@@ -68,3 +69,36 @@ def test_a_judgement_is_the_mean_over_all_looks_and_readers():
 def test_a_scene_without_digits_is_judged_too():
     with torch.inference_mode():
         assert judge(Readers().eval(), torch.empty(0, PATCH, PATCH), all_looks()).shape == (0, 10)
+
+
+# The demo's load: relative to what the machine was measured to answer, and the same for every policy.
+
+CALM, FIRST_BURST, SECOND_BURST = (0, 8), (8, 12), (18, 23)  # seconds of traces/bursty.csv
+
+
+def rate(due, span):
+    first, last = span
+    return np.count_nonzero((due >= first) & (due < last)) / (last - first)
+
+
+@pytest.mark.parametrize("answers", [10.0, 45.0, 400.0])
+def test_bursts_overload_the_machine_and_what_lies_between_does_not(answers):
+    due = due_times(answers)
+    assert due.max() < SECONDS
+    assert rate(due, CALM) == pytest.approx(0.5 * answers, rel=0.15)
+    assert rate(due, FIRST_BURST) == pytest.approx(1.6 * answers, rel=0.15)
+    assert rate(due, SECOND_BURST) == pytest.approx(2.0 * answers, rel=0.15)
+
+
+def test_every_policy_gets_the_same_arrivals():
+    assert np.array_equal(due_times(30.0), due_times(30.0))
+
+
+# What the demo that kills a primary takes for the kill's silence.
+
+
+def test_a_silence_at_another_time_is_not_the_kills() -> None:
+    finished = np.array([0.0, 0.6, 0.7, 0.8, 0.9, 1.2, 1.3, 1.4])
+    gap, other = silences(finished, killed=1.0)
+    assert round(gap, 3) == 0.3
+    assert round(other, 3) == 0.6

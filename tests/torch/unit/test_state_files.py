@@ -5,12 +5,18 @@ import json
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.live.operator.histories import Kept, Standing
+from agents.live.operator.stored import read_file, write_file
+from benchmarks.state_copy import state_copy
 from checkpoint import safetensors
 from checkpoint.state_files import MAX_TENSORS, read, written
-from lineage.errors import CheckpointError
+from lineage.errors import CheckpointError, UsageError
+from lineage.marks import Version
+from lineage.replication import Manifest
 from tests.unit.checkpoint.states import same
 
 from .states import keys, states
@@ -74,3 +80,39 @@ def file_with(names, keys):
 def test_a_contradictory_file_is_refused(names, keys, said):
     with pytest.raises(CheckpointError, match=said):
         read(file_with(names, keys))
+
+
+# Files of states that an operator writes: whole or not at all. Reading one loads torch where it is installed.
+
+KEPT = Kept(("learn", 0), Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.safetensors"
+    size = write_file(path, ({"w": np.ones(3)}, None), KEPT, "p")
+    assert path.stat().st_size == size
+    state, keyed, told = read_file(path)
+    assert (state["w"].tolist(), keyed) == ([1, 1, 1], None)
+    assert told == {"pipeline": "p", "stage": "learn", "shard": "0", "version": "e1.v2", "digest": "64" * 16}
+    with pytest.raises(UsageError, match="is there already"):
+        write_file(path, ({}, None), KEPT, "p")
+    with pytest.raises(CheckpointError, match="complex128"):
+        write_file(tmp_path / "b", ({"w": np.ones(3, np.complex128)}, None), KEPT, "p")
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_file(tmp_path / "no" / "such", ({}, None), KEPT, "p")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+# `python -m benchmarks state-copy` measures every step, and writes as little as it says.
+
+
+def test_it_reports_every_step_of_every_size():
+    result = CliRunner().invoke(state_copy, ["--size", "1", "--repeats", "2", "--json"], standalone_mode=False)
+    assert result.exit_code == 0, result.output
+    (state,) = json.loads(result.output)["states"]
+    assert state["written_bytes"] == {"all": 1_000_000, "1 %": state["written_bytes"]["1 %"], "none": 0}
+    assert 0 < state["written_bytes"]["1 %"] < 300_000
+    assert len(state["costs"]) == 11
+    assert all(row["least_ms"] <= row["ms"] <= row["most_ms"] for row in state["costs"].values())
+    table = CliRunner().invoke(state_copy, ["--size", "1", "--repeats", "1"], standalone_mode=False)
+    assert "verify and assemble" in table.output

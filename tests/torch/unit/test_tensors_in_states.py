@@ -8,10 +8,14 @@ from agents.models.placement import UnfitStateError, arrays, refuse_unfit
 from agents.models.state import check_state, copied, fingerprint
 from agents.models.torch_learner import Learner
 from checkpoint.state import flatten
-from lineage.errors import ModelError
+from lineage import reasons
+from lineage.errors import ModelError, WireError
+from lineage.message import Query
 from lineage.replication import NUMPY
+from lineage.values.codec import encode_query
 from lineage.values.tensors import Bfloat16
-from tests.unit.models.test_unfit import state
+from tests.unit.lineage.test_tensors import there_and_back
+from tests.unit.models.test_rehearsal import state
 
 
 def test_tensors_are_known_by_their_content_too():
@@ -58,3 +62,42 @@ def test_the_adapters_of_torch_modules_promise_it():
     refuse_unfit("p", learner(4), flatten(learner(4).initialize()).entries)
     with pytest.raises(UnfitStateError, match="weight"):
         refuse_unfit("p", learner(4), flatten(learner(5).initialize()).entries)
+
+
+# Tensors of torch on the wire.
+
+
+def test_torch_bfloat16_comes_back_as_torchs():
+    for tensor in (
+        torch.tensor([[1.5, -2.0], [float("inf"), 3e38]], dtype=torch.bfloat16),
+        torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).T,
+        torch.zeros((0, 3), dtype=torch.bfloat16),
+        torch.tensor(0.5, dtype=torch.bfloat16, requires_grad=True),
+    ):
+        back = there_and_back(tensor)
+        assert back.dtype == torch.bfloat16
+        assert torch.equal(back, tensor)
+
+
+def test_other_torch_tensors_come_back_as_numpys():
+    for tensor in (
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.tensor([True, False]),
+        torch.tensor([1 + 2j]).conj(),
+        torch.ones(2, requires_grad=True),
+        torch.tensor(3, dtype=torch.uint16),
+    ):
+        back = there_and_back(tensor)
+        assert isinstance(back, np.ndarray)
+        assert np.array_equal(back, tensor.detach().resolve_conj().numpy())
+
+
+def test_torch_tensors_that_have_no_place_on_the_wire_are_refused():
+    for tensor in (
+        torch.zeros(2, dtype=torch.float8_e4m3fn),
+        torch.eye(3).to_sparse(),
+        torch.zeros(2, device="meta"),
+    ):
+        with pytest.raises(WireError) as error:
+            encode_query(Query({"x": tensor}))
+        assert error.value.reason == reasons.NOT_ENCODABLE

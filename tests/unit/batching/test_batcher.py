@@ -1,7 +1,5 @@
 """Hand-worked cases of batch forming. A batch of n takes 10 + n unless a test says otherwise."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.batching import Batcher

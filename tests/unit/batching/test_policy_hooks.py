@@ -1,7 +1,5 @@
 """What the batcher asks of a policy beside the order: admission on arrival, and dropping after a tick."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.batching import Batcher

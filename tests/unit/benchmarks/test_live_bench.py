@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.live import agrees, repeated, swapped
+from benchmarks.live import agrees, swapped
 from benchmarks.live_cell import sized
 from benchmarks.live_hops import Way, measured_hops
 from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
@@ -66,15 +66,6 @@ def test_only_policies_that_differ_can_be_swapped():
     assert swapped([cell("one", 5.0, 4.0), cell("two", 4.0, 6.0)]) == [("one", "two")]
     assert swapped([cell("one", 4.1, 4.0), cell("two", 4.0, 4.2)]) == []
     assert swapped([cell("one", 3.0, 4.0), cell("two", 7.0, 6.0)]) == []
-
-
-def test_a_trace_goes_on_over_and_over_at_the_rate_asked_for(tmp_path):
-    trace = tmp_path / "trace.csv"
-    trace.write_text("second,requests\n0,100\n1,300\n2,200\n3,200\n")
-    times = repeated(trace, 50.0, 30.0, seed=1)
-    assert (np.diff(times) >= 0).all()
-    assert times[-1] < 30
-    assert len(times) == pytest.approx(1500, rel=0.1)
 
 
 def test_an_application_gets_the_instances_that_its_load_wants(tmp_path):

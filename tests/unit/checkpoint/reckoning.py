@@ -1,7 +1,5 @@
 """The fate of every version by its definition: slowly, from whole logs that were never compacted."""
 
-from __future__ import annotations
-
 from checkpoint.logs import Fate
 from checkpoint.versions import INITIAL
 from lineage.replication import Base, Fence, Manifest

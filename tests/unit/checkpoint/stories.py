@@ -1,7 +1,5 @@
 """Short words for what is written to version logs, and the failover of Fig. 6."""
 
-from __future__ import annotations
-
 from checkpoint.logs import Logs
 from checkpoint.version_log import Base, Fence, Manifest
 from checkpoint.versions import INITIAL, Mark, Version

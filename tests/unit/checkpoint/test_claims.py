@@ -1,7 +1,5 @@
 """Who wins an epoch (rule 3)."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

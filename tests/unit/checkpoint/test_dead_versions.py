@@ -1,7 +1,5 @@
 """What is dead, what a claimant starts from, and what compaction has left (rules 3, 4, 7, 14)."""
 
-from __future__ import annotations
-
 import pytest
 
 from checkpoint.logs import Fate

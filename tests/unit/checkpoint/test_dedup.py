@@ -1,7 +1,5 @@
 """Decisions about repetitions are a function of the log: the same from wherever memory is rebuilt."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -110,26 +108,6 @@ def restart_is_seen(memory_type, seed, lane):
 @given(seed=st.integers(0, 100_000))
 def test_a_restart_at_any_commit_changes_no_decision(lane, seed):
     assert not restart_is_seen(PartitionMemory, seed, lane)
-
-
-class ForgetsWhenRead(HopLane):
-    """Forgets by how far reading has come, not by what is committed: the mutation of the rule."""
-
-    __slots__ = ()
-
-    def fresh(self, *record):
-        fresh = super().fresh(*record)
-        super().committed(1 << 60)
-        return fresh
-
-
-class Forgetful(PartitionMemory):
-    __slots__ = ()
-    lane_type = ForgetsWhenRead
-
-
-def test_forgetting_by_what_was_read_would_be_seen():
-    assert any(restart_is_seen(Forgetful, seed, "hops") for seed in range(300))
 
 
 def test_memory_is_the_senders_uncommitted_window():

@@ -1,7 +1,5 @@
 """What is durable, open or unread, and who asks (rules 1, 2, 6, 7, 11)."""
 
-from __future__ import annotations
-
 import pytest
 
 from checkpoint.durability import Stateless

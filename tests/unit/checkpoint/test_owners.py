@@ -1,7 +1,5 @@
 """Who may run which processes: one owner of each at any time, who is there is not displaced, who is not is."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -15,8 +13,6 @@ ALL = ("gate.0", "a.0", "a.1")
 
 
 class World:
-    """A log, its readers, and a clock."""
-
     def __init__(self):
         self.log, self.now, self.gone = [], 0.0, set()
         self.tenures, self.read = {}, {}  # by owner; one that is not here does not read

@@ -1,7 +1,5 @@
 """The way from a claim to the primary's role, and the ways off it (rule 3)."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest
@@ -42,7 +40,6 @@ class Shard:
         (self.control if isinstance(action.record, Claim) else self.versions).append(action.record)
 
     def read_control(self, name):
-        """Read on; give the actions."""
         row = self.members[name]
         new, row[3] = self.control[row[3] :], len(self.control)
         return [a for one in new if (a := row[0].heard_claim(one, won=row[1].take(one)))]
@@ -53,7 +50,6 @@ class Shard:
         return [a for one in new if (a := row[0].heard(one, counts=row[2].take(A, one)))]
 
     def promote(self, name):
-        """Lead a member through all steps."""
         self.append(self[name].wanted())
         (fence,) = self.read_control(name)
         self.append(fence)

@@ -3,8 +3,6 @@
 A mutation is a subclass of the guard, or another table; production code has no switch to turn one off.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from functools import cache
 from typing import ClassVar

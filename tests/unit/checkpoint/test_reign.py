@@ -1,7 +1,5 @@
 """A reign under random orders of events: what is written when, and what a manifest names."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any
@@ -230,31 +228,3 @@ def test_a_logging_epoch_begins_with_a_copy_of_its_base() -> None:
     assert isinstance(write, Write)
     assert (write.what, write.state_n, write.batches) == ("base", 7, (Batch(8),))
     assert seal == Seal(Version(2, 8))
-
-
-class Eager(Reign[Any]):
-    """Broken: it does not wait for the outputs."""
-
-    def sealable(self, version: Version) -> bool:
-        return True
-
-
-class Impatient(Reign[Any]):
-    """Broken: an update does not wait for the copy."""
-
-    @property
-    def may_update(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("broken", [Eager, Impatient])
-def test_a_broken_reign_is_found_out(broken: type[Reign[Any]]) -> None:
-    found = 0
-    for seed in range(40):
-        played = Played(MODES["nspb"], seed, batches=12)
-        played.reign = broken(PLACE, 1, INITIAL)
-        try:
-            played.run()
-        except AssertionError:
-            found += 1
-    assert found > 10

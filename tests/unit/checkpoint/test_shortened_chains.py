@@ -1,7 +1,5 @@
 """The chain does not grow for ever, and no mark that somebody can still meet is judged otherwise without the rest."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """When a peer's silence counts, and that it has stopped by then (rule 13)."""
 
-from __future__ import annotations
-
 from random import Random
 
 from checkpoint.leases import Emission, Lease

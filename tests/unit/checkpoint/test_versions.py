@@ -1,7 +1,5 @@
 """Histories: what is alive, what is cut off, what cannot be said yet (rules 1 and 7)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,33 +16,21 @@ FIRST = History(((1, INITIAL),))
 SECOND = FIRST.begun(2, v(1, 8))
 
 
-def test_a_version_of_an_older_epoch_up_to_the_base_is_alive():
-    """Rule 7: an older epoch's output of a version that was kept must be used."""
-    assert SECOND.alive(v(1, 8))
-    assert SECOND.alive(v(1, 1))
-    assert not SECOND.cut(v(1, 8))
-
-
-def test_a_version_beyond_the_base_is_cut_off():
+@pytest.mark.parametrize(
+    ("version", "alive", "cut"),
+    [
+        (v(1, 1), True, False),
+        (v(1, 8), True, False),  # rule 7: an older epoch's output of a version that was kept must be used
+        (v(1, 9), False, True),  # beyond the base
+        (v(2, 9), True, False),  # rule 1: n repeats after a failover, and the epoch tells them apart
+        (v(2, 8), False, True),  # nobody generated a version at or below the base of its epoch
+        (v(3, 1), False, False),  # of an epoch that was not reached nothing can be said
+    ],
+)
+def test_the_base_of_an_epoch_says_what_is_alive_and_what_is_cut_off(version, alive, cut):
+    assert (SECOND.alive(version), SECOND.cut(version)) == (alive, cut)
     assert FIRST.alive(v(1, 9))
-    assert SECOND.cut(v(1, 9))
-
-
-def test_n_repeats_after_a_failover_and_the_epoch_tells_them_apart():
-    """Rule 1."""
-    assert SECOND.alive(v(2, 9))
-    assert SECOND.cut(v(1, 9))
-
-
-def test_of_an_epoch_that_was_not_reached_nothing_can_be_said():
     assert SECOND.beyond(v(3, 1))
-    assert not SECOND.alive(v(3, 1))
-    assert not SECOND.cut(v(3, 1))
-
-
-def test_nobody_generated_a_version_at_or_below_the_base_of_its_epoch():
-    assert SECOND.cut(v(2, 8))
-    assert SECOND.alive(v(2, 9))
 
 
 def test_an_epoch_that_left_nothing_is_off_the_chain():

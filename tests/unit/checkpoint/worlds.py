@@ -5,8 +5,6 @@ far. `World.problems` says what went wrong: two readers that disagree, a reader 
 primaries of one epoch, a log that contradicts itself.
 """
 
-from __future__ import annotations
-
 from itertools import count
 from random import Random
 
@@ -38,8 +36,6 @@ CHANCES = {
 
 
 class World:
-    """One run."""
-
     def __init__(
         self,
         seed,

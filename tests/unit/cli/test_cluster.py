@@ -1,7 +1,5 @@
 """Which Kafka a command takes: what it is told, else where the pipeline is served, else the local one."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

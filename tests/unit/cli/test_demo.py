@@ -1,7 +1,5 @@
 """`spillway demo` finds demonstrations by their path, lists them, and says what to do where there are none."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the command says of common mistakes: one line that names the place and the way out."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

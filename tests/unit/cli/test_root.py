@@ -1,7 +1,5 @@
 """The root of the command: help without heavy imports, errors as text, exit codes as documented."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -13,8 +11,6 @@ from lineage.errors import BrokerError, SpecError
 
 
 def stub(monkeypatch, action):
-    """Make `spillway status` do something else."""
-
     @click.command()
     def status():
         return action()
@@ -91,3 +87,57 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "set()\n"
+
+
+# A command that is through ends its process, whatever would not let go of it.
+
+STUCK = """
+import sys, threading
+from {module} import {name}
+
+class Client:
+    def __del__(self):
+        threading.Event().wait()  # as librdkafka's clients may, when their broker has gone
+
+kept = Client()
+sys.argv = ["spillway", "--version"]
+{call}
+"""
+
+
+def run(call, module, name):
+    script = STUCK.format(module=module, name=name, call=call)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_the_command_ends_although_a_client_does_not():
+    ended = run("main()", "agents.cli.main", "main")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("spillway ")
+
+
+def test_what_was_written_is_out_and_the_code_is_kept():
+    ended = run("print('x' * 100_000, end=''); sys.stderr.write('why'); end(3)", "agents.cli.main", "end")
+    assert (ended.returncode, len(ended.stdout), ended.stderr) == (3, 100_000, "why")
+
+
+# Where the command looks for users' models: last in the working directory, so that nothing else comes from there.
+
+THEIRS = "raise SystemExit('a folder of the user has taken the place of another')\n"
+
+
+@pytest.mark.parametrize("theirs", ["agents", "checkpoint", "multiprocessing", "numpy"])
+def test_what_lies_there_takes_the_place_of_nothing(tmp_path, theirs):
+    (tmp_path / theirs).mkdir()
+    (tmp_path / theirs / "__init__.py").write_text(THEIRS)
+    (tmp_path / "own_models.py").write_text("class Echo:\n    def predict(self, batch):\n        return batch\n")
+    (tmp_path / "p.yaml").write_text("{name: p, slo: 1s, stages: [{name: echo, model: 'own_models:Echo'}]}")
+    command = "from spillway.entry import main; main()"
+    done = subprocess.run(  # --models: in a process that is spawned, and looks for everything anew
+        [sys.executable, "-P", "-c", command, "check", "p.yaml", "--models"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

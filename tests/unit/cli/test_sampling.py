@@ -1,7 +1,5 @@
 """Sample queries as `spillway profile --sample` names them."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """A process of a stage is refused that the pipeline does not have."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 
@@ -32,5 +30,36 @@ def test_a_replica_beyond_the_stages_own_is_refused(tmp_path, monkeypatch, stage
     file.write_text(SPEC)
     options = ["--bootstrap", "127.0.0.1:1", "--stage", stage, "--replica", str(replica)]
     done = CliRunner().invoke(serve, [str(file), *options])
+    assert isinstance(done.exception, UsageError)
+    assert said in str(done.exception)
+
+
+# Journals are refused where they could not be replayed: of stages that go by version logs.
+
+JOURNALED = """
+name: p
+slo: 1s
+stages:
+  - {name: before, model: "tests.unit.models.sample_models:Doubler"}
+  - {name: keeps, model: "tests.unit.models.stateful_models:Total", state: shared, after: before}
+  - {name: behind, model: "tests.unit.models.sample_models:Doubler", after: keeps}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "stage 'keeps' keeps a state"),
+        (("--stage", "keeps"), "stage 'keeps' keeps a state"),
+        (("--stage", "behind"), "stage 'behind' comes after 'keeps', which keeps a state"),
+    ],
+)
+def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, options, said):
+    monkeypatch.setattr("agents.cli.commands.serve._ensure_topics", lambda *_: None)
+    monkeypatch.setattr("agents.cli.log.to_stderr", lambda: None)
+    file = tmp_path / "p.yaml"
+    file.write_text(JOURNALED)
+    arguments = [str(file), "--journal", str(tmp_path / "journals"), "--bootstrap", "127.0.0.1:1", *options]
+    done = CliRunner().invoke(serve, arguments)
     assert isinstance(done.exception, UsageError)
     assert said in str(done.exception)

@@ -1,7 +1,5 @@
 """`spillway status` of a pipeline one of whose places dies again and again."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,6 @@
 """Short ways to make deliveries and cores in tests."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from typing import Any
 
 from agents.core.actions import Ok
@@ -11,6 +10,7 @@ from agents.core.policy import StageView
 from agents.core.request import Delivery
 from agents.core.stage import StageCore
 from lineage.hops import Hop
+from lineage.marks import Mark, Version
 from tests.unit.core.shapes import SHAPES
 
 NOW = 1_000.0
@@ -34,7 +34,6 @@ def delivery(request_id: str, offset: int, sender: str = "", *, sequence: int | 
 
 
 def stage_core(shape: str, stage: str, *, batch: int = 1, policy: str = "naive", instances: int = 1, **options: Any):
-    """A core with one partition assigned at offset 0."""
     batcher = Batcher(make(policy, StageView(stage=stage, instances=instances)), batch, 0.0, instances)
     core = StageCore(SHAPES[shape].graph(), stage, batcher, rule=SHAPES[shape].rules.get(stage), **options)
     core.assign(0, 0)
@@ -49,5 +48,32 @@ def finish(core: StageCore, *destinations: str | None, now: float = NOW):
 
 
 def shown(emits):
-    """What emits say, shortly."""
     return [(emit.kind.value, emit.destination, emit.request_id, emit.lost) for emit in emits]
+
+
+# Messages that rest on states, and a durability that knows what it is told.
+
+OLD, NEW = Mark("s", 0, Version(1, 5)), Mark("s", 0, Version(2, 5))
+OTHER = Mark("t", 0, Version(1, 1))
+
+
+class Known:
+    def __init__(self):
+        self.alive, self.gone, self.asked = set(), set(), 0
+
+    def durable(self, mark):
+        self.asked += 1
+        return mark in self.alive
+
+    def dead(self, mark):
+        self.asked += 1
+        return mark in self.gone
+
+    def may_release(self, hops):
+        return all(self.durable(mark) for hop in hops for mark in hop.marks)
+
+
+def marked(request_id, offset, sender, *marks, **more):
+    made = delivery(request_id, offset, sender, **more)
+    made.hop = replace(made.hop, marks=marks)
+    return made

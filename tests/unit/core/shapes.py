@@ -1,16 +1,12 @@
 """Small pipelines."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from agents.core.joins import Rule
 from topology.routing import Graph
 from topology.spec import PipelineSpec, StageSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -20,7 +16,7 @@ class Shape:
     sinks: Literal["any", "all"] | None = None
     choices: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # chooser -> what it may choose
 
-    def graph(self) -> Graph:
+    def graph(self):
         stages = tuple(
             StageSpec(name=name, model="m:M", after=after, choose="m:choose" if name in self.choices else None)
             for name, after in self.edges.items()

@@ -4,10 +4,9 @@ Whatever a base covers, however far each member has read, and wherever reading s
 can be written, the next reign has the same memory of it, and each request is taken exactly once along the chain.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +15,10 @@ from agents.core.input_tail import InputTail
 from agents.core.request import Delivery, Taken
 from agents.core.stateful_stage import StatefulShare
 from checkpoint.notes import decode
+from lineage.hops import Hop
 from lineage.limits import Limits
 from lineage.replication import Contents, InputPlace
 from lineage.values.contents import pack_contents
-from tests.unit.core.made_up_logs import messages
 
 MOST = 12  # records in a tail
 ROOM = 4  # records that a reign has in hand
@@ -49,8 +48,6 @@ class Version:
 
 @dataclass
 class Member:
-    """What a member has read."""
-
     log: list[Delivery]
     tail: InputTail = field(init=False)
     at: int = 0  # of the log, where its consumer is
@@ -192,3 +189,30 @@ def test_a_takeover_in_a_backlog_keeps_memory_and_coverage(seed, kind, steps):
         world.step()
     world.reign(random.randrange(2), random.choice(world.versions))
     assert sorted(world.to_the_end()) == sorted({delivery.request_id for delivery in log})
+
+
+# A predecessor's messages, made up: with the repetitions that its restarts cause.
+
+NOW = 1_000.0
+
+
+@dataclass(frozen=True)
+class Made:
+    request_id: str
+    hop: Hop
+    body: Any
+
+    def delivery(self, offset):
+        return Delivery(self.request_id, 0, offset, NOW, NOW + 1e6, self.hop.stage, self.hop, {}, (), NOW, self.body)
+
+
+def messages(random, stage, requests):
+    made = []
+    committed = 0
+    for number in range(requests):
+        if random.random() < 0.3:
+            committed = number
+        made.append(Made(f"q{number}", Hop(stage, 1, 0, number, committed), f"{stage}.{number}"))
+        if random.random() < 0.2:
+            made += [replace(r, hop=replace(r.hop, committed=committed)) for r in made if r.hop.sequence >= committed]
+    return made

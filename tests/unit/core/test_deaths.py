@@ -1,7 +1,5 @@
 """With how much care a record is run that processes may have died of."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.batching import Batch

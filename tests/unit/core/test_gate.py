@@ -1,7 +1,5 @@
 """The gate's core call by call: one outcome a query, released with its offsets, remembered across restarts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """The gate's outcomes that rest on states which are not durable: held, discarded, merged anew, released."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -9,9 +7,8 @@ import pytest
 from agents.core.gate import GateCore
 from lineage.marks import Mark, Version
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
-from tests.unit.core.builders import NOW
+from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, marked
 from tests.unit.core.shapes import SHAPES
-from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """What a member keeps of its input: enough for any base that a promotion may start from, and no more."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

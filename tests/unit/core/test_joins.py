@@ -1,7 +1,5 @@
 """What a join makes of every order of results, losses, time and room."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import pytest

@@ -1,17 +1,14 @@
 """What is done with is gone at once: cycles are looked for so rarely in what serves that they would fill memory."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 
 import pytest
 
 from lineage.message import PREDICTION, Outcome
-from tests.unit.core.builders import NOW, finish, stage_core
+from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, finish, marked, stage_core
 from tests.unit.core.builders import delivery as told
 from tests.unit.core.test_held_outcomes import Report, gate
-from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
 
 
 class Payload(Report):

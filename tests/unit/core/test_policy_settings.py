@@ -1,7 +1,5 @@
 """How a policy is named, with and without parameters; and what is said of one that cannot be."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.cli.main import run

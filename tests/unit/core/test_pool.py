@@ -1,11 +1,13 @@
 """The pool of one lane: what it starts, drains and replaces."""
 
-from __future__ import annotations
-
 import pytest
 
+from agents.core.actions import Ok
 from agents.core.pool import Drain, Pool, Start
+from agents.core.stage import DEATHS, UNSERVED_SECONDS
 from agents.core.workers import Phase
+from lineage import reasons
+from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
 
 
 def started(pool: Pool, now: float = 0.0) -> list[int]:
@@ -85,3 +87,115 @@ def test_what_cannot_happen_is_refused():
         pool.began(0.0, 0)
     with pytest.raises(ValueError, match="cannot have -1"):
         pool.resize(-1)
+
+
+# What becomes of queries whose worker drains, or is lost.
+
+ENDS = "SIGKILL"
+
+
+def core_of(*names: str, workers: int = 1, batch: int = 4):
+    core = stage_core("chain", "b", batch=batch, instances=workers)
+    for offset, name in enumerate(names):
+        core.deliver(NOW, delivery(name, offset, "a"))
+    return core
+
+
+def ids(batch):
+    return [request.request_id for request in batch.requests]
+
+
+def test_what_a_lost_worker_ran_is_run_by_another_and_answered_once():
+    core = core_of("q0", workers=2)
+    (batch,) = core.take_runs()
+    core.lose(NOW, batch.worker, blamed=range(1), why=ENDS)
+    (again,) = core.take_runs()
+    assert (ids(again), again.worker) == (["q0"], 1 - batch.worker)
+    core.complete(NOW, again, [Ok({"c": "out"})], 0.01)
+    assert shown(core.take_emits()) == [("result", "c", "q0", ())]
+    assert core.unsettled == 1
+
+
+def test_without_another_worker_it_waits_for_one():
+    core = core_of("q0", "q1", "q2")
+    (batch,) = core.take_runs()
+    core.lose(NOW, batch.worker, blamed=range(1), why=ENDS)
+    assert core.take_runs() == []
+    assert core.depth == 3
+    core.attach(NOW, 7)
+    (again,) = core.take_runs()
+    assert (sorted(ids(again)), again.worker) == (["q0", "q1", "q2"], 7)
+    assert core.depth == 0
+
+
+def test_what_was_answered_before_the_end_stays_answered():
+    core = core_of("q0", "q1", "q2", "q3")
+    first = core.take_runs()[0]
+    core.complete(NOW, first, [Ok({"c": "out"})], 0.01)
+    (batch,) = core.take_runs()
+    assert ids(batch) == ["q1", "q2", "q3"]
+    core.take_emits()
+    core.lose(NOW, batch.worker, [Ok({"c": "out"}), None, None], blamed=range(1, 2), why=ENDS)
+    assert [emit.request_id for emit in core.take_emits()] == ["q1"]
+    core.attach(NOW, 1)
+    (again,) = core.take_runs()
+    assert {request.request_id: request.deaths for request in again.requests} == {"q2": 1, "q3": 0}
+
+
+def test_a_query_that_ends_every_worker_costs_its_own_outcome_alone():
+    core = core_of("fatal", "q1")
+    core.take_runs()
+    core.lose(NOW, 0, blamed=range(1), why=ENDS)
+    for worker in range(1, DEATHS):
+        core.attach(NOW, worker)
+        (batch,) = core.take_runs()
+        suspects = [request.request_id for request in batch.requests if request.suspect]
+        assert suspects == ([] if worker == 1 else ["fatal"])
+        place = ids(batch).index("fatal")
+        core.lose(NOW, worker, blamed=range(place, place + 1), why=ENDS)
+    letter, outcome = core.take_emits()
+    assert (letter.kind.value, outcome.kind.value) == ("dead-letter", "outcome")
+    assert outcome.loss.reason == reasons.MODEL_DIED
+    assert "3 workers ended with it; the last: SIGKILL" in outcome.loss.text
+    core.attach(NOW, 9)
+    assert shown(finish(core, "c")) == [("result", "c", "q1", ())]
+
+
+def test_a_drained_worker_answers_what_it_runs_and_gets_no_more():
+    core = core_of("q0", "q1", workers=1)
+    (batch,) = core.take_runs()
+    assert not core.drain(NOW, 0)
+    core.complete(NOW, batch, [Ok({"c": "out"})], 0.01)
+    assert core.take_runs() == []
+    assert core.depth == 1
+    core.attach(NOW, 1)
+    assert [ids(run) for run in core.take_runs()] == [["q1"]]
+
+
+def test_an_idle_worker_drains_at_once():
+    core = core_of()
+    assert core.drain(NOW, 0)
+    core.deliver(NOW, delivery("q0", 0, "a"))
+    assert core.take_runs() == []
+
+
+def test_where_no_worker_comes_a_query_fails_long_after_its_deadline():
+    core = core_of("q0")
+    core.take_runs()
+    core.lose(NOW, 0)
+    over = NOW + 1.0 + UNSERVED_SECONDS
+    core.advance(over - 0.1)
+    assert core.take_emits() == []
+    assert core.next_wake(over) is not None
+    core.advance(over + 0.1)
+    assert [emit.loss.reason for emit in core.take_emits() if emit.kind.value == "outcome"] == [reasons.NO_WORKER]
+    assert core.depth == 0
+
+
+def test_a_revoked_partition_takes_the_queries_of_a_lost_worker_with_it():
+    core = core_of("q0", "q1")
+    core.take_runs()
+    core.revoke(NOW, 0)
+    core.lose(NOW, 0, blamed=range(1), why=ENDS)
+    core.attach(NOW, 1)
+    assert (core.take_runs(), core.take_emits(), core.unsettled, core.depth) == ([], [], 0, 0)

@@ -1,7 +1,5 @@
 """Joins that drop the payloads of waiting parts beyond a bound in bytes, and have them read again when they close."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.actions import Ok
@@ -9,9 +7,8 @@ from agents.core.joins import MIN_WAIT_SECONDS, Fetch
 from agents.core.request import Loss
 from lineage import reasons
 from lineage.message import FAILED
-from tests.unit.core.builders import NOW, delivery, finish, stage_core
+from tests.unit.core.builders import NEW, NOW, OLD, Known, delivery, finish, marked, stage_core
 from tests.unit.core.test_gate import gate, report, turn
-from tests.unit.core.told_durability import NEW, OLD, Known, marked
 
 GONE = Loss(FAILED, reasons.PART_GONE, "the log does not have it any more")
 

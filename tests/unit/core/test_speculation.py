@@ -1,7 +1,5 @@
 """What a stage takes that rests on states which are not durable, call by call: held, superseded, taken back, let go."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core import joins
@@ -16,8 +14,7 @@ from lineage import reasons
 from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.replication import Base, Fence
-from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
-from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
+from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, shown, stage_core
 
 
 def behind(shape, stage, **options):

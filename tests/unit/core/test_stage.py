@@ -1,7 +1,5 @@
 """The stage's core call by call: what it asks for, and when it lets an offset go."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.actions import EmitKind, Failed, Loss, Ok, timing_of

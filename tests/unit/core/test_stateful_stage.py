@@ -1,7 +1,5 @@
 """A stateful stage's core, where a schedule of `spillway prove` has found it wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

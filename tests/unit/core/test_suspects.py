@@ -16,7 +16,6 @@ def suspects():
 
 
 def apart(suspects, *requests):
-    """The ids of each part."""
     batch = Batch(0, [SimpleNamespace(request_id=each) for each in requests], 1.0, 2.0)
     parts = suspects.apart(batch)
     assert {(part.worker, part.started, part.expected_end) for part in parts} == {(0, 1.0, 2.0)}

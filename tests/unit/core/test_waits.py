@@ -1,12 +1,9 @@
 """Which partitions a stage and the gate say to stand still for versions of other stages."""
 
-from __future__ import annotations
-
 from agents.core.gate import HELD_LIMIT, GateCore
 from lineage.message import PREDICTION, Outcome
-from tests.unit.core.builders import NOW, delivery, finish, stage_core
+from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, stage_core
 from tests.unit.core.shapes import SHAPES
-from tests.unit.core.told_durability import NEW, OLD, OTHER, Known, marked
 
 
 class Report:

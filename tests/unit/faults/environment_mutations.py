@@ -1,7 +1,5 @@
 """The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
 
-from __future__ import annotations
-
 from agents.core.gate import GateCore, GateShare
 from agents.core.input_tail import InputTail
 from agents.core.outcomes import ReleasedMemory

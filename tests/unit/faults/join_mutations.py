@@ -1,7 +1,5 @@
 """The rules of joins, losses, choices and shards, broken."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from agents.core.gate import GateCore, GateShare

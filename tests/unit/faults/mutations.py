@@ -4,46 +4,41 @@ A mutation is a subclass of a guard, or another function in its place; productio
 The seeds are in `pins.json`; `python -m tests.unit.faults.mutations` searches for them anew.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agents.sim.faults.oracle import problems
 from agents.sim.faults.play import run
 from agents.sim.faults.schedule.drawing import drawn
+from agents.sim.faults.schedule.scenario import Guards, Scenario
 from checkpoint.modes import NSPB
 from tests.unit.faults import environment_mutations, join_mutations, state_mutations, stateless_mutations
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agents.sim.faults.schedule.scenario import Guards, Scenario, Topology
-
 SEARCHED = 300
 _PINS = Path(__file__).with_name("pins.json")
-PINS: dict[str, int] = json.loads(_PINS.read_text())
+PINS = json.loads(_PINS.read_text())
 
 
 class Mutation(NamedTuple):
     guards: Guards
     schedule: Callable[[int], Scenario]
 
-    def caught(self, seed: int) -> bool:
+    def caught(self, seed):
         """Whether the oracle, or a core itself, says something of the schedule of a seed."""
         try:
             return bool(problems(run(replace(self.schedule(seed), guards=self.guards), seed)))
         except ValueError:
             return True
 
-    def first_catch(self) -> int | None:
+    def first_catch(self):
         return next((seed for seed in range(SEARCHED) if self.caught(seed)), None)
 
 
-def stateless(seed: int, topology: Topology | None = None) -> Scenario:
+def stateless(seed, topology=None):
     """A drawn schedule whose stages keep no state; what would strike a member strikes its stage's replicas."""
     scenario = drawn(seed, topology)
     return replace(
@@ -55,7 +50,7 @@ def stateless(seed: int, topology: Topology | None = None) -> Scenario:
     )
 
 
-def _state_schedule(name: str, seed: int) -> Scenario:
+def _state_schedule(name, seed):
     return state_mutations.HARM.get(name) or drawn(seed, mode=NSPB)
 
 

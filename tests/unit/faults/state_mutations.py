@@ -1,7 +1,5 @@
 """The guards of stateful serving, broken."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The guards of stateless stages and the gate, broken: deduplication, the tracker, joins, what is read again."""
 
-from __future__ import annotations
-
 from agents.core.gate import GateCore
 from agents.core.joins import JoinTable, Verdict
 from agents.core.outcomes import ReleasedMemory

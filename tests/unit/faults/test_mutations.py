@@ -1,7 +1,5 @@
 """The oracle sees each guard broken: a schedule that passes with the real parts fails with the mutated one."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.sim.faults.oracle import problems

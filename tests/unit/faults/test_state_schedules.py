@@ -3,18 +3,22 @@
 More of them: `spillway prove`. A seed that fails is replayed by `spillway prove --seed N`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
+from itertools import product
+from random import Random
 
 import pytest
 
 from agents.sim.faults.oracle import problems, prove
 from agents.sim.faults.play import run
-from agents.sim.faults.schedule.drawing import DRAWN, drawn
+from agents.sim.faults.schedule.drawing import DRAWN, drawn, may_choose, random_topology
 from agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario
 from checkpoint.modes import MODES
+from lineage.errors import SpecError
+from tests.oracle import outcome_problems, repetition_problems
 from tests.unit.faults.mutations import stateless
+from topology import dag
+from topology.load import parse
 
 FAILED_ONCE: tuple[int, ...] = ()  # seeds that showed a bug: put one here with the fix
 
@@ -114,3 +118,71 @@ def test_replay_diverges_where_the_model_draws(scenario):
     drawing = replace(scenario, deterministic=False)
     broken = [problems(run(drawing, seed)) for seed in range(12)]
     assert sum(map(bool, broken)) > 6
+
+
+# The oracle itself: it sees each kind of wrong, and nothing else.
+
+RIGHT = [("q1", "prediction", 1), ("q2", "dropped", "expired")]
+
+
+def right(request_id, kind, told):
+    return (request_id, kind, told) in RIGHT
+
+
+def test_outcomes():
+    accepted = ["q1", "q2"]
+    assert outcome_problems(accepted, RIGHT, right) == []
+    assert outcome_problems(accepted, RIGHT[:1], right) == ["q2: no outcome"]
+    assert outcome_problems(accepted, [*RIGHT, RIGHT[0]], right) == ["q1: 2 outcomes"]
+    assert outcome_problems(["q1"], RIGHT, right) == ["q2: outcome of a query that nobody sent"]
+    wrong = [RIGHT[0], ("q2", "prediction", 1)]
+    assert outcome_problems(accepted, wrong, right) == ["q2: wrong outcome prediction 1"]
+
+
+def test_repetitions():
+    once = [("a", "q1", 11), ("b", "q1", 21), ("a", "q2", 11)]
+    assert repetition_problems(once, replaced=()) == []
+    assert repetition_problems([*once, ("a", "q1", 12)], replaced={"a"}) == []
+    assert len(repetition_problems([*once, ("a", "q1", 12)], replaced={"b"})) == 1
+    assert len(repetition_problems([*once, ("a", "q1", 11)], replaced={"a"})) == 1
+
+
+# The pipelines that `spillway prove` draws: whatever `spillway check` takes of graphs, choices and joins.
+
+
+def written(edges, choosers=(), sinks=None, states=()):
+    lines = ["name: p", "slo: 1.0", "partitions: 3", *([f"sinks: {sinks}"] if sinks else []), "stages:"]
+    for name, before in edges.items():
+        lines += [f"  - name: {name}", "    model: m:M", f"    after: [{', '.join(before)}]"]
+        lines += ["    choose: m:choose"] if name in choosers else []
+        lines += ["    state: shared"] if name in states else []
+    return "\n".join(lines)
+
+
+def test_every_pipeline_that_is_drawn_is_taken():
+    drawn = [random_topology(Random(seed), 3) for seed in range(300)]
+    for topology in drawn:
+        parse(written(topology.edges, topology.choices, topology.sinks, topology.states))
+    rules = {(rule.mode, rule.on_loss) for topology in drawn for rule in topology.rules.values()}
+    assert rules == {("all", "drop"), ("all", "partial"), ("any", "drop")}
+    assert {topology.sinks for topology in drawn} == {None, "any", "all"}
+    assert sum(bool(topology.choices) for topology in drawn) > 30
+    assert sum(bool(topology.keyed) for topology in drawn) > 30
+    assert sum(set(topology.shards.values()) > {1} for topology in drawn) > 10
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_may_choose_is_known(seed):
+    edges = random_topology(Random(seed), 3).edges
+    inner = [name for name, behind in dag.reverse(edges).items() if behind]
+    for chosen in product((False, True), repeat=len(inner)):
+        choosers = tuple(name for name, one in zip(inner, chosen, strict=True) if one)
+        assert may_choose(edges, choosers) == taken(written(edges, choosers, "any"))
+
+
+def taken(text):
+    try:
+        parse(text)
+    except SpecError:
+        return False
+    return True

@@ -1,7 +1,5 @@
 """Which states a message rests on: what a stage passes on, and version 2 of the header that carries it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,11 @@
+import asyncio
+from itertools import pairwise
+from unittest.mock import Mock
+
 import pytest
 
 from agents.live import clock as module
-from agents.live.clock import Clock
+from agents.live.clock import Alarm, Clock
 
 
 @pytest.fixture
@@ -41,3 +45,73 @@ def test_a_clock_goes_on_while_the_host_is_suspended(times, monkeypatch):
     assert module.since_boot() == 1234.0
     monkeypatch.delattr(module.time, "CLOCK_BOOTTIME")
     assert module.since_boot() == 50.0
+
+
+# A driver's one timer: the earliest moment that was asked for counts; the next one is asked for when it has rung.
+
+
+class Timers:
+    """What of an event loop an alarm takes; nothing waits."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        self.set = []
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
+
+    def time(self):
+        return self.now
+
+    def call_at(self, when, call):
+        timer = Mock(when=lambda: when, call=call, cancel=lambda: self.set.remove(timer))
+        self.set.append(timer)
+        return timer
+
+    def pass_until(self, now):
+        self.now = now
+        for timer in [timer for timer in self.set if timer.when() <= now]:
+            self.set.remove(timer)
+            timer.call()
+
+
+def alarm(timers):
+    rung = []
+    return Alarm(lambda: rung.append(timers.now)), rung
+
+
+def test_the_earliest_moment_counts_and_it_rings_once(monkeypatch):
+    timers = Timers(monkeypatch)
+    made, rung = alarm(timers)
+    for seconds in (3.0, 1.0, 2.0):
+        made.within(seconds)
+    for now in (0.5, 1.0, 2.0, 3.0):
+        timers.pass_until(now)
+    assert rung == [1.0]
+
+
+def test_it_is_set_anew_once_it_has_rung_or_was_cancelled(monkeypatch):
+    timers = Timers(monkeypatch)
+    made, rung = alarm(timers)
+    made.within(-1.0)  # what is due already
+    timers.pass_until(0.0)
+    made.within(1.0)
+    made.cancel()
+    timers.pass_until(2.0)
+    assert rung == [0.0]
+    made.within(1.0)
+    timers.pass_until(3.0)
+    assert rung == [0.0, 3.0]
+
+
+def test_it_may_be_set_while_it_rings(monkeypatch):
+    timers = Timers(monkeypatch)
+    rung = []
+
+    def ring():
+        rung.append(timers.now)
+        made.within(1.0)
+
+    made = Alarm(ring)
+    made.within(1.0)
+    for now in (1.0, 2.0, 3.0):
+        timers.pass_until(now)
+    assert [after - before for before, after in pairwise(rung)] == [1.0, 1.0]

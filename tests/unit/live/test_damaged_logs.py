@@ -1,7 +1,5 @@
 """A version log with a damaged record: it is not believed, and nobody goes on from an older version (rule 16)."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 
@@ -132,7 +130,6 @@ def test_no_bit_of_a_claim_makes_another_winner():
 
 
 def damaged_at(at, history=HISTORY):
-    """The log with a bit of one record changed."""
     log = log_of(history)
     key, value = log[at]
     return [*log[:at], (key, flipped(value, 4 * len(value))), *log[at + 1 :]]

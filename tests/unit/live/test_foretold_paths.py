@@ -1,7 +1,5 @@
 """A stage that chooses learns from its own choices, by the class that senders name, and drops by what it foretells."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.core.actions import Ok
@@ -34,7 +32,6 @@ def served(policy: str, journal=None):
 
 
 def ask(core, offset: int, kind: str, way: str, *, deadline: float) -> list[str]:
-    """One request through the stage; where it was sent to."""
     now = NOW + offset
     core.deliver(now, delivery(f"r{offset}", offset, deadline=deadline, kind=kind))
     for batch in core.take_runs():

@@ -1,7 +1,5 @@
 """The gate's loop around a consumer that keeps a pause as librdkafka does: it reads on whenever there is room."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -26,8 +24,8 @@ from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
 from tests import mock_cluster
+from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES
-from tests.unit.core.told_durability import Known
 from tests.waiting import until
 
 NOW = 1_000.0
@@ -98,8 +96,6 @@ def read(taken):
 
 
 class Writer:
-    """Aborts as often as it is told to."""
-
     def __init__(self):
         self.aborts, self.released = 0, 0
 
@@ -123,8 +119,6 @@ class Memory:
 
 
 class Reader:
-    """Reads when it is told to."""
-
     def __init__(self):
         self.free, self.error = threading.Event(), None
 

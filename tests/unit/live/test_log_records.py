@@ -1,20 +1,26 @@
 """A bad record in a log is believed by nobody and told of with its place; in a version log it is damage."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.states import log_reader
+from agents.live.consumer.fetching import salvage
+from agents.live.states import log_reader as log_records
+from agents.live.states.beats import _spoken
 from agents.live.states.log_reader import CONTROL, LogRecords
+from agents.live.states.standby import StandbyReader
 from checkpoint import claims, version_log
+from checkpoint.chunks import encode_key
 from checkpoint.damage import Damage
+from checkpoint.standby import Standby
 from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Base, Beat, Claim, Fence, Manifest, Yield
+from lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from lineage.values.replication import ReplicationDecoder, encode
+from producers.connection import ClientSettings
 
 PLACE = ("learn", 0)
 VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
@@ -158,7 +164,7 @@ def noise(dice):
 
 @pytest.mark.parametrize("slot", [VERSIONS, CLAIMS])
 def test_whatever_the_bytes_they_are_read_or_damaged_or_reported(monkeypatch, slot):
-    monkeypatch.setattr(log_reader.log, "warning", lambda *_arguments: None)
+    monkeypatch.setattr(log_records.log, "warning", lambda *_arguments: None)
     dice, seen = random.Random(7), set()
     for _ in range(500):
         key, value = noise(dice)
@@ -172,3 +178,144 @@ def test_whatever_the_bytes_they_are_read_or_damaged_or_reported(monkeypatch, sl
             assert key == key_of(read.record)
         seen.add("reported" if read is None else "read")
     assert seen == {"read", "damaged" if slot == VERSIONS else "reported"}
+
+
+# Batches are built with aiokafka's own pure-Python builder, whose header keys may be any object with `encode`.
+
+TP = TopicPartition("t", 0)
+GZIP = 1
+
+
+class NotUtf8(str):
+    __slots__ = ()
+
+    def encode(self, *_):
+        return b"\xff\xfe" + str(self).encode()
+
+
+def batch(base, records, compression=0):
+    builder = _DefaultRecordBatchBuilderPy(2, compression, 0, -1, -1, -1, 1 << 20)
+    for index, (key, value, headers) in enumerate(records):
+        assert builder.append(index, 1_000 + index, key, value, headers)
+    raw = bytearray(builder.build())
+    raw[:8] = base.to_bytes(8, "big")
+    return bytes(raw)
+
+
+GOOD = (b"k", b"v", [("a", b"1")])
+BAD = (None, b"bad", [(NotUtf8("x"), b"2"), ("b", None)])
+
+
+@pytest.mark.parametrize("compression", [0, GZIP])
+def test_a_key_that_is_not_utf8_stays_bytes_and_its_neighbours_are_whole(compression):
+    records, after = salvage(TP, batch(10, [GOOD, BAD, GOOD], compression), 10)
+    assert [record.offset for record in records] == [10, 11, 12]
+    assert after == 13
+    assert records[1].headers == ((b"\xff\xfex", b"2"), ("b", None))
+    assert (records[1].key, records[1].value) == (None, b"bad")
+    assert records[0].headers == records[2].headers == (("a", b"1"),)
+    assert records[2].timestamp == 1002
+
+
+def test_records_below_the_position_are_left_out_but_later_batches_are_read():
+    raw = batch(0, [GOOD, BAD]) + batch(2, [GOOD, GOOD])
+    records, after = salvage(TP, raw, 1)
+    assert [record.offset for record in records] == [1, 2, 3]
+    assert after == 4
+
+
+def test_a_batch_that_the_broker_cut_is_left_for_the_next_fetch():
+    whole, cut = batch(0, [BAD]), batch(1, [GOOD])
+    records, after = salvage(TP, whole + cut[:-3], 0)
+    assert [record.offset for record in records] == [0]
+    assert after == 1
+
+
+def test_a_batch_that_cannot_be_read_at_all_becomes_one_record():
+    raw = bytearray(batch(5, [GOOD, GOOD]))
+    raw[61] = 0xFE  # the first record's length, and what follows, make no sense
+    raw[62:70] = b"\xff" * 8
+    records, after = salvage(TP, bytes(raw), 5)
+    assert [(record.offset, record.value, record.headers) for record in records] == [(6, bytes(raw), ())]
+    assert after == 7
+
+
+# Records that are none of a shard's, where its members listen: they are told of with their place, and fell nobody.
+
+BEAT = Beat(*PLACE, "m", 1, "primary", 7, 0, INITIAL)
+REPORT = Report(*PLACE, ("m",), 0, "its supervisor saw it end")
+
+
+class Record:
+    """As the client gives it."""
+
+    def __init__(self, key, value):
+        self._key, self._value = key, value
+
+    def topic(self):
+        return "p.beat"
+
+    def offset(self):
+        return 17
+
+    def key(self):
+        return self._key
+
+    def value(self):
+        return self._value
+
+
+def spoken(value):
+    return _spoken(Record(b"learn/0/m", value), PLACE, ReplicationDecoder())
+
+
+@pytest.mark.parametrize("record", [BEAT, REPORT])
+def test_a_shards_own_words_are_heard(record, caplog):
+    assert spoken(encode(record)) == record
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"", "does not start as Avro"),
+        (b"rubbish", "does not start as Avro"),
+        (encode(BEAT)[:-3], "p.beat offset 17"),
+        (encode(Claim(*PLACE, 3, "m")), "a Claim has no place in it"),
+        (encode(Beat("other", 0, "m", 1, "primary", 7, 0, INITIAL)), "of another shard"),
+        (encode(Beat("learn", 1, "m", 1, "primary", 7, 0, INITIAL)), "of another shard"),
+    ],
+)
+def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
+    assert spoken(value) is None
+    assert "p.beat offset 17 is passed over" in caplog.text
+    assert why in caplog.text
+
+
+class Partition:
+    """Gives records once."""
+
+    def __init__(self, records):
+        self._records = records
+
+    def end(self, _slot):
+        return 2
+
+    def poll(self, _seconds, _most):
+        records, self._records = self._records, []
+        return records, {}
+
+
+@pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
+def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
+    standby = Standby()
+    reader = StandbyReader(
+        ClientSettings(bootstrap="nowhere:1"), "p", PLACE, print, print, pytest.fail, standby=standby
+    )
+    try:
+        own = ChunkKey(1, 1, 0)
+        reader._read(Partition([Record(key, b"x"), Record(encode_key(own), b"y")]))
+    finally:
+        reader.close()
+    assert standby.held.present == {own}
+    assert "p.learn.state[0] offset 17 is passed over" in caplog.text

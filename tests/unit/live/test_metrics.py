@@ -1,13 +1,25 @@
+import asyncio
 import json
 import os
+import threading
+import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.live.metrics import Distribution, GateMetrics, StageMetrics
-from agents.live.registry import serve_metrics
+from agents.core.actions import DROPPED, Emit, EmitKind, Loss
+from agents.core.request import Request
+from agents.core.workers import Batch
+from agents.live.metrics import BELIEVED_SECONDS, Distribution, GateMetrics, StageMetrics, StateFigures, WaitsTold
+from agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
+from agents.live.stage.batch_work import Executed
+from agents.live.stage.tally import Tally
+from agents.supervise.registry import Entry
+from agents.supervise.scrape import figures, parse
+from lineage.errors import UsageError
 
 
 def samples(metrics):
@@ -105,3 +117,158 @@ def test_estimates_and_budgets_come_out_by_term_and_fate():
     assert found["spillway_budget_seconds_bucket", labels(fate="refused", le="-0.1")] == 1
     assert found["spillway_budget_seconds_bucket", labels(fate="kept", le="+Inf")] == 1
     assert found["spillway_shortfall_seconds_count", LABELS] == 1
+
+
+# What a stage's batches and messages add to its metrics.
+
+
+def request(**times):
+    return Request("q", 0, 0.0, **{"deadline": 2.0, "arrived": 1.0, "parts": (), "path": {}, **times})
+
+
+def test_a_batch_is_counted_with_its_budgets_and_held_to_what_was_told():
+    metrics = StageMetrics("p", "s", 0)
+    tally = Tally(metrics)
+    metrics.calibration.told(0.1, 0.1, 0.1)
+    one = request(entered=1.25, started=1.5)
+    tally.executed(1.75, Batch(0, [one], 1.5, 1.75), Executed([], 0.25))
+    assert (metrics.batches, metrics.batched, metrics.busy) == (1, 1, 0.25)
+    assert metrics.budgets.left["kept"].total == pytest.approx(0.75)
+    assert metrics.budgets.consumption.total == pytest.approx(0.75)
+    assert metrics.calibration.happened_total["visit"] == pytest.approx(0.75)
+
+
+def test_a_drop_told_to_several_joins_is_one_refusal():
+    metrics = StageMetrics("p", "s", 0)
+    tally = Tally(metrics)
+    gone = request()
+    loss = Loss(DROPPED, "too-late", "", 0.5)
+    for kind, destination in ((EmitKind.TOMBSTONE, "j"), (EmitKind.OUTCOME, None)):
+        tally.emitted(1.8, Emit(kind, destination, None, {}, None, gone, None, ("s",), loss))
+    assert metrics.budgets.left["refused"].count == 1
+    assert metrics.budgets.left["refused"].total == pytest.approx(0.2)
+    assert metrics.budgets.shortfall.total == 0.5
+    assert metrics.outcomes["dropped", "too-late"] == 2
+
+
+def test_what_an_unreporting_policy_does_not_tell_is_observed():
+    seen = SimpleNamespace(delays=[], waits=[])
+    batch = Batch(0, [request(entered=1.25, started=1.5)], 1.5, 2.0)
+    Tally(StageMetrics("p", "s", 0), seen).executed(2.0, batch, Executed([], 0.5))
+    assert (seen.delays, seen.waits) == ([0.25], [0.25])
+
+
+# What a process answers over HTTP: its metrics, whether it hangs, whether it serves.
+
+
+def get(address, path):
+    try:
+        with urllib.request.urlopen(f"http://{address.local}:{address.port}{path}", timeout=30) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_metrics_and_questions_have_their_pages():
+    wrong = {"healthy": "", "ready": "it starts"}
+    server = MetricsServer(
+        StageMetrics("p", "s", 0), Address(), healthy=lambda: wrong["healthy"], ready=lambda: wrong["ready"]
+    )
+    try:
+        assert "spillway_received_total" in get(server.address, "/metrics")[1]
+        assert get(server.address, "/healthz") == (200, "ok\n")
+        assert get(server.address, "/readyz") == (503, "it starts\n")
+        wrong.update(healthy="it hangs", ready="")
+        assert get(server.address, "/healthz") == (503, "it hangs\n")
+        assert get(server.address, "/readyz") == (200, "ok\n")
+    finally:
+        server.close()
+
+
+def test_a_port_that_is_taken_is_named():
+    first = MetricsServer(StageMetrics("p", "s", 0), Address())
+    try:
+        with pytest.raises(UsageError, match=rf"cannot listen on 127\.0\.0\.1:{first.address.port} .* --metrics-port"):
+            MetricsServer(StageMetrics("p", "s", 1), first.address)
+    finally:
+        first.close()
+
+
+def test_all_addresses_are_reached_by_loopback():
+    assert Address("0.0.0.0", 1).local == LOOPBACK
+    assert Address("10.0.0.1", 1).local == "10.0.0.1"
+
+
+def test_a_process_is_ready_once_it_serves_and_while_no_partition_is_stopped(tmp_path):
+    metrics = StageMetrics("p", "s", 0)
+    registration = serve_metrics(tmp_path, metrics, Address(), str)
+    address = Address(port=registration.port)
+    try:
+        assert get(address, "/readyz") == (503, "it has not begun to serve\n")
+        registration.mark_ready()
+        assert get(address, "/readyz")[0] == 200
+        metrics.stopped[3] = 17
+        code, said = get(address, "/readyz")
+        assert (code, "partitions 3 are stopped" in said) == (503, True)
+    finally:
+        registration.close()
+
+
+def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
+    monkeypatch.setattr("agents.live.registry.LOOP_SECONDS", 60.0)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        assert turns(loop)() == ""
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+    monkeypatch.setattr("agents.live.registry.LOOP_SECONDS", 0.0)
+    assert turns(loop)() == "the event loop has not turned for 0 s"
+    loop.close()
+
+
+# What a process says of its waiting is believed for as long as the loop that says it goes on.
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def told(metrics):
+    """What the watchdog reads of a process with these metrics."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    entry = Entry("p", metrics.stage, 0, 1, 1, 0.0, metrics.role)
+    return figures(entry, parse(generate_latest(registry).decode(), 1.0), None)
+
+
+def test_a_loop_that_falls_silent_is_not_believed_for_long():
+    clock = Clock()
+    waits = WaitsTold(clock)
+    waits.say(frozenset({1, 3}))
+    assert (waits.partitions, waits.due) == ({1, 3}, False)
+    clock.now += BELIEVED_SECONDS
+    assert (waits.partitions, waits.due) == ({1, 3}, True)
+    clock.now += 0.1
+    assert waits.partitions == frozenset()
+
+
+def test_the_watchdog_reads_it_of_stages_and_gate():
+    for metrics in (StageMetrics("p", "back", 0), GateMetrics("p")):
+        assert told(metrics).waits == ()
+        metrics.waits.say(frozenset({3, 1}))
+        assert told(metrics).waits == (1, 3)
+
+
+def test_it_reads_the_bytes_that_a_member_has_moved():
+    metrics = StageMetrics("p", "learn", 0)
+    assert told(metrics).moved == 0
+    metrics.state = StateFigures()
+    metrics.state.moved = 5_000
+    assert told(metrics).moved == 5_000

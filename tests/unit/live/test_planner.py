@@ -1,7 +1,5 @@
 """What a planner says, hears and gives to its policy; the driver's clock stands still here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

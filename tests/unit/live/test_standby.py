@@ -1,7 +1,5 @@
 """A standby waits, visibly, for one line on its stdin."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A backup that reads too late for what was compacted goes on with a newer version; damage alone ends it (rule 16)."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,7 +96,6 @@ class World:
         return manifest.version
 
     def hear(self):
-        """The member reads its version log to the end."""
         for record in self.unread:
             counts = self.logs.take(PLACE, record)
             self.copies.heard(SimpleNamespace(record=record), counts=counts)

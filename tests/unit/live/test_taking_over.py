@@ -1,7 +1,5 @@
 """Partitions that come: the version logs are read to their ends before anything is remembered, and others go on."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 
@@ -58,8 +56,6 @@ class Memory:
 
 
 class Logs:
-    """Reads to the ends when the test says so."""
-
     def __init__(self):
         self.asked, self.read = 0, asyncio.Event()
 

@@ -1,7 +1,5 @@
 """Topics on a cluster that is made up: what is counted of it, and what the operator is told."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from unittest.mock import Mock
 

@@ -1,7 +1,5 @@
 """Models that are not what a stage needs, each in another way."""
 
-from __future__ import annotations
-
 import os
 import time
 

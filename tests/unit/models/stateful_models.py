@@ -22,8 +22,6 @@ class Total:
 
 
 class Sums:
-    """Keyed: a sum per user."""
-
     def initialize(self):
         return {"sum": np.zeros(1)}
 

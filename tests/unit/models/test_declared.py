@@ -1,7 +1,5 @@
 """A model against what its stage declares of its state; and models tried in a process of their own."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

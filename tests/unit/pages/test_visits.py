@@ -1,7 +1,5 @@
 """Visits from a simulation and from outcomes' timings, and the page that is made of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

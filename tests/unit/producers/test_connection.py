@@ -1,9 +1,17 @@
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from lineage.errors import UsageError
+from lineage.errors import BrokerError, UsageError
+from producers import cluster
+from producers.cluster import ProducerLog, idempotent_producer
 from producers.connection import ClientSettings
+from producers.patience import AnswerTime, patiently
+from tests import mock_cluster
 
 SASL = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -152,3 +160,154 @@ def test_a_missing_tls_file_is_named():
     settings = ClientSettings(bootstrap="a:1", properties={"security.protocol": "SSL", "ssl.ca.location": "/none.pem"})
     with pytest.raises(UsageError, match=r"/none\.pem"):
         settings.aiokafka()
+
+
+# Calls are asked again while what ails them passes, and given up with words.
+
+
+class Broker:
+    """Fails with each of `codes` in turn, then answers; time goes on with each call."""
+
+    def __init__(self, monkeypatch, *codes):
+        self.codes = list(codes)
+        self.now = 0.0
+        self.given = []
+        monkeypatch.setattr("producers.patience.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("producers.patience.time.sleep", lambda seconds: None)
+
+    def ask(self, seconds):
+        self.given.append(seconds)
+        self.now += seconds
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        return "answer"
+
+
+def test_what_passes_is_asked_again(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError._TIMED_OUT, KafkaError.NOT_LEADER_FOR_PARTITION)
+    assert patiently(broker.ask, "ask", 10) == "answer"
+
+
+def test_a_request_whose_connection_was_replaced_meanwhile_is_made_again(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError._DESTROY_BROKER)  # as where the only broker restarts
+    assert patiently(broker.ask, "ask", 10) == "answer"
+
+
+def test_partitions_without_a_leader_are_waited_for(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError._NOENT)  # as where offsets are listed while the only broker starts
+    assert patiently(broker.ask, "ask", 10) == "answer"
+
+
+def test_what_does_not_pass_is_said_at_once(monkeypatch):
+    broker = Broker(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match=r"could not ask: .*TOPIC_AUTHORIZATION_FAILED"):
+        patiently(broker.ask, "ask", 10)
+
+
+def test_patience_ends(monkeypatch):
+    broker = Broker(monkeypatch, *[KafkaError._TRANSPORT] * 100)
+    with pytest.raises(BrokerError, match="could not ask within 3 s"):
+        patiently(broker.ask, "ask", 3)
+    assert broker.now == 3
+
+
+def test_who_answers_late_is_given_more_time_for_the_next_answer_but_not_beyond_the_end(monkeypatch):
+    broker = Broker(monkeypatch, *[KafkaError._TIMED_OUT] * 100)
+    with pytest.raises(BrokerError, match="could not ask within 14 s"):
+        patiently(broker.ask, "ask", 14)
+    assert broker.given == [1, 2, 4, 5, 2]
+
+
+def test_what_an_answer_took_is_what_the_next_is_expected_to_take():
+    given = AnswerTime()
+    assert given.seconds == 1
+    for _ in range(3):
+        given.late()
+    assert given.seconds == 5
+    given.answered(1.5)
+    assert given.seconds == 3
+    given.answered(0.001)
+    assert given.seconds == 1
+
+
+# What an idempotent producer is made ready for before its first message.
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = ClientSettings.load("b:1")
+
+
+class FakeProducer:
+    def __init__(self, config, logger):
+        self.config = config
+        self.logger = logger
+        self.looked_up = []
+
+    def list_topics(self, topic, timeout):
+        assert 0 < timeout <= 2.0
+        self.looked_up.append(topic)
+
+    def poll(self, _seconds):
+        self.logger.log(10, "%s [%s] %s", "IDEMPSTATE", "p", "state change WaitPID -> Assigned")
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch):
+    monkeypatch.setattr(cluster, "Producer", FakeProducer)
+
+
+def test_every_topic_is_looked_up():
+    made = idempotent_producer(SETTINGS, "state", 5.0, {"linger.ms": 0}, also=("versions",))
+    assert made.looked_up == ["state", "versions", "state"]
+    assert made.config["linger.ms"] == 0
+
+
+@pytest.mark.parametrize("words", ["producer id acquired", "state change WaitPID -> Has it"])
+def test_one_whose_log_is_worded_otherwise_is_used_all_the_same(monkeypatch, words):
+    monkeypatch.setattr(cluster, "ID_SECONDS", 0.1)
+    monkeypatch.setattr(
+        FakeProducer, "poll", lambda made, _: made.logger.log(10, "%s [%s] %s", "IDEMPSTATE", "p", words)
+    )
+    made = idempotent_producer(SETTINGS, "state", 5.0, {})
+    assert set(made.looked_up) == {"state"}
+
+
+def test_a_transactional_one_gets_its_id_later(monkeypatch):
+    monkeypatch.setattr(FakeProducer, "poll", lambda *_: None)
+    assert idempotent_producer(SETTINGS, "state", 5.0, {"transactional.id": "t"}).looked_up == ["state"]
+
+
+def test_an_id_may_be_lost_again():
+    said = ProducerLog()
+    for state, has_id in (("WaitPID -> Assigned", True), ("Assigned -> DrainBump", False)):
+        said.log(10, "%s [%s] %s", "IDEMPSTATE", "p", f"Idempotent producer state change {state}")
+        said.log(10, "%s [%s] %s", "FAIL", "p", "Disconnected -> Assigned")
+        assert said.has_id is has_id
+
+
+FRESH = """
+from producers import cluster
+from producers.connection import ClientSettings
+from tests.mock_cluster import INIT_PRODUCER_ID, MockCluster
+mock = MockCluster()
+mock.topic("t", 4)
+logs = []
+class Log(cluster.ProducerLog):
+    def __init__(self):
+        super().__init__()
+        logs.append(self)
+cluster.ProducerLog = Log
+COORDINATOR_LOAD_IN_PROGRESS = 14
+for number in range(50):
+    if number % 10 == 0:
+        mock.answer_with(INIT_PRODUCER_ID, COORDINATOR_LOAD_IN_PROGRESS)
+    cluster.idempotent_producer(ClientSettings(bootstrap=mock.bootstrap), "t", 60.0, {})
+print(len(logs), sum(log.has_id for log in logs))
+"""
+
+
+@pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
+def test_librdkafka_says_of_each_of_50_fresh_producers_that_it_has_its_id():
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.stdout.split() == ["50", "50"], done.stderr

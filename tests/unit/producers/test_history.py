@@ -1,7 +1,5 @@
 """What a recording says of each query."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

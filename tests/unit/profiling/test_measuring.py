@@ -1,7 +1,5 @@
 """Timing a model: sizes, warm-up, repeats, percentiles, samples; on a clock that the model moves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

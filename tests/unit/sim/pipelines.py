@@ -1,7 +1,5 @@
 """Small pipelines in the paper's JSON form."""
 
-from __future__ import annotations
-
 import json
 
 from topology.load import load

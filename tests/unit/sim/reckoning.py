@@ -8,14 +8,8 @@ first happens first. So an event, an arrival from outside or the end of a batch,
 and an instant is a tuple (time, event, place among what the event brings); their order is the order of what happens.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NEVER = (float("-inf"), ())
 
@@ -29,18 +23,18 @@ class Stage:
     beta: float
     before: tuple[str, ...]
 
-    def duration(self, count: int) -> float:
+    def duration(self, count):
         return self.alpha + self.beta * count
 
-    def end(self, start: tuple, count: int) -> tuple:
+    def end(self, start, count):
         return (start[0] + self.duration(count), start)
 
 
-def brings(event: tuple, place: int) -> tuple:
+def brings(event, place):
     return (event[0], event, place)
 
 
-def queue_per_worker(ready, stage: Stage, doomed: Callable):
+def queue_per_worker(ready, stage, doomed):
     """All batches, as (end, requests), of a stage that hands its requests to its workers' queues in turn."""
     return [
         batch
@@ -49,7 +43,7 @@ def queue_per_worker(ready, stage: Stage, doomed: Callable):
     ]
 
 
-def one_worker(queue, stage: Stage, doomed: Callable):
+def one_worker(queue, stage, doomed):
     opened = ends = NEVER  # start and end of the running batch
     while queue:
         forming, start = [], brings(ends, -1)
@@ -68,7 +62,7 @@ def one_worker(queue, stage: Stage, doomed: Callable):
         yield ends, forming
 
 
-def queue_for_all(ready, stage: Stage, _doomed: Callable):
+def queue_for_all(ready, stage, _doomed):
     """All batches of a stage whose instances share one queue; drops nothing."""
     waiting = list(ready)  # queued, or not there yet
     instances = [{"ends": NEVER, "forming": []} for _ in range(stage.workers)]
@@ -96,10 +90,10 @@ def queue_for_all(ready, stage: Stage, _doomed: Callable):
             return
 
 
-def reckon(stages: list[Stage], sent: list[float], dispatch=queue_per_worker, doomed: Callable = lambda now, r: False):
+def reckon(stages, sent, dispatch=queue_per_worker, doomed=lambda now, r: False):
     """For every request when its prediction was made, None where it was dropped; by stage its batch sizes, sorted."""
-    ends: dict[str, dict[int, tuple]] = {}
-    sizes: dict[str, list[int]] = {}
+    ends = {}
+    sizes = {}
     for stage in stages:  # in topological order, the only sink last
         if stage.before:
             complete = set.intersection(*(set(ends[name]) for name in stage.before))

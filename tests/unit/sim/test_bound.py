@@ -1,7 +1,5 @@
 """The clairvoyant bound: instances worked out by hand, brute force, policies that must not beat it, the reference."""
 
-from __future__ import annotations
-
 import csv
 from itertools import combinations, permutations
 from pathlib import Path

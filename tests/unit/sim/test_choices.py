@@ -1,15 +1,17 @@
 """Choices in the simulator: drawn beforehand, by class where told so, and foretold to policies that ask."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from agents.sim.choices import Crossroads, chooser
+from agents.sim.observe import Observer
 from agents.sim.simulation import simulate
 from lineage.errors import UsageError
 from producers.report import DROPPED, PREDICTION
 from topology.load import parse
+
+from .pipelines import pipeline
+from .test_simulation import CHAIN, DIAMOND
 
 FORK = """
 name: fork
@@ -85,3 +87,113 @@ def test_chances_by_class_are_those_that_were_given():
 def test_what_cannot_be_drawn(choices, classes, text):
     with pytest.raises(UsageError, match=text):
         kinds("naive", choices, classes)
+
+
+# Requests with a budget, a partition and a hop delay of their own.
+
+SPEC = """
+name: small
+slo: 1
+partitions: 4
+stages:
+  - {name: a, emulated: {alpha: 100ms, beta: 0}, batch: 1, replicas: 2}
+  - {name: b, after: a, emulated: {alpha: 100ms, beta: 0}, batch: 1, replicas: 2}
+"""
+
+
+def run(arrivals, **options):
+    return simulate(parse(SPEC), arrivals, policy="expired", **options)
+
+
+def test_each_is_judged_by_its_own_deadline():
+    # All at once, one after the other: the third would enter a batch at .1 s.
+    found = run([0.0] * 3, partitions=[0, 0, 0], budgets=[1.0, 1.0, 0.05])
+    assert found.kind.tolist() == [PREDICTION, PREDICTION, DROPPED]
+
+
+def test_each_goes_to_its_own_partition():
+    apart = run([0.0, 0.0], partitions=[0, 1])
+    together = run([0.0, 0.0], partitions=[0, 2])
+    assert apart.finished.tolist() == pytest.approx([0.2, 0.2])
+    assert together.finished.tolist() == pytest.approx([0.2, 0.3])
+
+
+def test_each_takes_its_own_time_from_hop_to_hop():
+    found = run([0.0, 0.0], partitions=[0, 1], hops=[0.0, 0.01])
+    assert found.finished.tolist() == pytest.approx([0.2, 0.23])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"budgets": [1.0]},
+        {"budgets": [1.0, 0.0]},
+        {"partitions": [0]},
+        {"partitions": [0, 4]},
+        {"hops": [0.0]},
+        {"hops": [0.0, -1.0]},
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong):
+    with pytest.raises(UsageError, match="for 2 arrivals; give one each"):
+        run([0.0, 0.0], **wrong)
+
+
+# The observer sees everything once, and changes nothing.
+
+ARRIVALS = np.cumsum(np.random.default_rng(1).gamma(0.4, 1 / 0.4 / 260.0, 4000))
+
+
+def observed(tmp_path, stages, **options):
+    observer = Observer(**options)
+    small = pipeline(tmp_path, stages, slo_ms=150.0)
+    workers = [2] * len(stages)
+    result = simulate(small, ARRIVALS, workers=workers, dispatch="worker", policy="expired", observer=observer)
+    plain = simulate(small, ARRIVALS, workers=workers, dispatch="worker", policy="expired")
+    assert (plain.finished == result.finished).all()
+    return result, observer
+
+
+def test_drops_per_stage_add_up_to_the_drops(tmp_path):
+    result, observer = observed(tmp_path, CHAIN)
+    drops = [index for log in observer.stages.values() for index in log.drops]
+    assert len(drops) > 100
+    assert sorted(drops) == np.flatnonzero(result.kind == DROPPED).tolist()
+    for name, log in observer.stages.items():
+        assert len(log.drops) == result.stages[name].dropped
+        assert (np.array(log.dropped) >= np.array(log.drop_arrived)).all()
+
+
+def test_a_request_that_two_branches_drop_is_dropped_once(tmp_path):
+    result, observer = observed(tmp_path, DIAMOND)
+    drops = [index for log in observer.stages.values() for index in log.drops]
+    assert set(drops) == set(np.flatnonzero(result.kind == DROPPED).tolist())
+    assert len(drops) >= len(set(drops))
+
+
+def test_visits_tell_each_request_s_way(tmp_path):
+    result, observer = observed(tmp_path, CHAIN)
+    done = result.kind == PREDICTION
+    before = dict(enumerate(ARRIVALS))
+    for name, log in observer.stages.items():
+        totals = result.stages[name]
+        assert len(log.visits) == totals.queries
+        arrived, entered, started, ended = (
+            np.array(times) for times in (log.arrived, log.entered, log.started, log.ended)
+        )
+        assert (arrived <= entered).all()
+        assert (entered <= started).all()
+        assert (entered - arrived).mean() == pytest.approx(totals.queued)
+        assert (started - entered).mean() == pytest.approx(totals.waited)
+        assert sum(1 / size for size in log.sizes) == pytest.approx(totals.batches)
+        assert arrived.tolist() == [before[index] for index in log.visits]
+        before = dict(zip(log.visits, ended.tolist(), strict=True))
+    assert {index: float(result.finished[index]) for index in np.flatnonzero(done)} == before
+
+
+def test_a_sample_is_the_same_requests_everywhere(tmp_path):
+    _, whole = observed(tmp_path, CHAIN)
+    _, sample = observed(tmp_path, CHAIN, every=7)
+    for name, log in sample.stages.items():
+        assert list(log.visits) == [index for index in whole.stages[name].visits if index % 7 == 0]
+        assert list(log.drops) == list(whole.stages[name].drops)

@@ -1,7 +1,5 @@
 """Joins, choices, sinks, partitions, delays and the policies' synchronisation in the simulator."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import ClassVar
 
@@ -42,8 +40,6 @@ def ends(result):
 
 
 class DropsSecond(Fifo):
-    """Drops every second request that wants to enter."""
-
     __slots__ = ("seen",)
 
     def __init__(self, view):

@@ -1,7 +1,5 @@
 """`spillway simulate` as a user calls it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -17,7 +15,6 @@ CHAIN = [("a", 20.0, 7.0, 3, ()), ("b", 11.0, 5.0, 4, ("a",))]
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A pipeline and a trace in the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.json").write_text(json.dumps(document(CHAIN)))
     (tmp_path / "counts.csv").write_text("second,requests\n0,30\n1,60\n2,20\n")

@@ -1,7 +1,5 @@
 """The simulator against hand-worked cases and against an independent reckoning of the same model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

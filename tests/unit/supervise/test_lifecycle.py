@@ -1,8 +1,7 @@
 """A child's life: restarts with growing delays, giving up, stopping, with the clock in the test's hands."""
 
-from __future__ import annotations
-
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from agents.live.gate.fencing import FencedError
 from agents.supervise.lifecycle import ALIVE, ENDED, FENCED, TRANSITIONS, Action, Lifecycle, RestartPolicy, State
+from agents.supervise.supervisor import Supervisor
 
 POLICY = RestartPolicy(
     max_deaths=3, forgiven_after=12.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0
@@ -345,3 +345,25 @@ def test_what_its_predecessor_moved_gives_it_no_more_time():
     life = born(now=100.0)
     life.progressed(50.0)
     assert look(life, 130.0) is Action.KILL
+
+
+# What a child said in the end is repeated at its next death only where it is something else.
+
+
+def test_a_reason_is_told_once_until_it_changes(tmp_path):
+    said = {"a": "no weights", "b": "no weights"}
+    supervisor = SimpleNamespace(_words={})
+
+    def because(name, **how):
+        plan = SimpleNamespace(name=name)
+        child = SimpleNamespace(plan=plan, log=tmp_path / name, last_words=lambda: said[name])
+        return Supervisor._because(supervisor, child, **how)
+
+    assert "a: no weights" in because("a")
+    assert because("a") == " (as before)"
+    assert "a: no weights" in because("a", again=True), "as it is given up"
+    assert "b: no weights" in because("b")
+    said["a"] = "no memory"
+    assert "a: no memory" in because("a")
+    said["a"] = ""
+    assert because("a") == f" (its log is {tmp_path / 'a'})"

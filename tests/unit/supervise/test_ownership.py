@@ -1,7 +1,5 @@
 """An owner whose log cannot be read or written for a while answers again when it can."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

@@ -1,12 +1,21 @@
 """Which processes a pipeline has on a machine, their names, and the consumer groups that the watchdog looks at."""
 
-from __future__ import annotations
+import json
+import os
+import time
 
 import pytest
+from confluent_kafka.admin import OffsetSpec
 
+from agents.core.joins import longest_wait
 from agents.live.groups import member_of
+from agents.live.registry import Address, Entry
+from agents.supervise import groups
+from agents.supervise.child import GATE
 from agents.supervise.groups import Watched, watched_groups
-from agents.supervise.service import ServiceSettings, child_plans
+from agents.supervise.registry import ServeEntry, entries
+from agents.supervise.service import EVERY_SECONDS, ServiceSettings, Targets, child_plans, join_holds, targets_path
+from agents.supervise.supervisor import SupervisorSettings
 from producers.connection import ClientSettings
 from topology.load import parse
 
@@ -71,3 +80,120 @@ def test_members_are_watched_each_by_a_group_of_its_own(pipeline, plans):
     assert groups["bare"] == Watched("p.bare", (0, 1, 2, 3))
     assert groups["gate"] == Watched("p.outcomes", (0, 1, 2, 3))
     assert {plan.group for plan in plans.values() if plan.role != "standby"} == set(groups)
+
+
+# All processes of a served pipeline speak at the same moments: as told, else as often as its policies ask.
+
+POLICIES = """
+name: p
+slo: 1
+stages:
+  - {name: a, emulated: {beta: 1ms}, replicas: 2}
+  - {name: b, emulated: {beta: 1ms}, after: a, policy: naive}
+  - {name: c, emulated: {beta: 1ms}, after: b, policy: spillway}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "period"), [({}, "0.1"), ({"policy": "pard"}, "1.0"), ({"policy": "pard", "plan_period": 0.3}, "0.3")]
+)
+def test_every_process_is_given_the_same_period(tmp_path, given, period):
+    pipeline = parse(POLICIES, "p.yaml")
+    settings = ServiceSettings(pipeline, ClientSettings(bootstrap="localhost:1"), tmp_path, **given)
+    commands = {f"{plan.stage}.{plan.replica}": plan.command for plan in child_plans(settings)}
+    assert set(commands) == {"a.0", "a.1", "b.0", "c.0", f"{GATE}.0"}
+    for command in commands.values():
+        assert command[command.index("--plan-period") + 1] == period
+
+
+# A stage that waits by right is not taken for one that hangs.
+
+DIAMOND = """
+name: p
+slo: 60
+stages:
+  - {name: a, model: "m:M"}
+  - {name: b, model: "m:M", after: a}
+  - {name: c, model: "m:M", after: a}
+  - {name: d, model: "m:M", after: [b, c]}
+"""
+TWO_ENDS = """
+name: p
+slo: 0.1
+sinks: all
+stages:
+  - {name: a, model: "m:M"}
+  - {name: b, model: "m:M", after: a}
+  - {name: c, model: "m:M", after: a}
+"""
+
+
+def test_joins_may_hold_their_input_for_as_long_as_they_wait():
+    assert join_holds(parse(DIAMOND, "p.yaml")) == {"d": longest_wait(60.0)}
+    assert join_holds(parse(TWO_ENDS, "p.yaml")) == {"gate": longest_wait(0.1)}
+
+
+def test_the_watchdogs_patience_is_longer_than_any_such_wait():
+    settings = SupervisorSettings(stall=30.0, holds={"d": longest_wait(60.0)})
+    assert settings.patience("d") == 30.0 + longest_wait(60.0)
+    assert settings.patience("a") == 30.0
+
+
+# The file that tells Prometheus where a pipeline's processes are.
+
+
+def test_it_names_every_process_and_follows_changes(tmp_path):
+    served = ServeEntry("p", "p.yaml", "b:1", None, os.getpid(), time.time(), port=9400)
+    served.write(tmp_path)
+    Entry(tmp_path, "p", "greet", 0, role="stage", address=Address("0.0.0.0", 9401))
+    targets = Targets(tmp_path, "p")
+    targets.keep(0.0)
+    file = targets_path(tmp_path, "p")
+    assert json.loads(file.read_text()) == [
+        {"targets": ["127.0.0.1:9400"], "labels": {"pipeline": "p", "place": "supervisor"}},
+        {"targets": ["127.0.0.1:9401"], "labels": {"pipeline": "p", "place": "greet.0"}},
+    ]
+    file.unlink()
+    targets.keep(EVERY_SECONDS)
+    assert not file.exists(), "nothing has changed"
+    Entry(tmp_path, "p", "greet", 0, role="stage", address=Address("10.0.0.1", 9500))
+    targets.keep(EVERY_SECONDS * 1.5)
+    assert not file.exists(), "it is not looked at all the time"
+    targets.keep(EVERY_SECONDS * 2)
+    assert json.loads(file.read_text())[1]["targets"] == ["10.0.0.1:9500"]
+    assert [entry.name for entry in entries(tmp_path, "p")] == ["greet.0"]
+
+
+# What is seen of a group while the broker leads nothing.
+
+NOBODY = -1001  # the offset of a partition without a leader, said without an error
+
+
+def look(monkeypatch, begin, end, *, markers=False):
+    """The partitions that are seen of a group that has committed 5."""
+    monkeypatch.setattr(groups.Admin, "once", lambda _self, question: question(None))
+    monkeypatch.setattr(groups.KafkaGroups, "_offsets_of", lambda _self, _group: {0: 5})
+
+    def offsets(_self, _client, _groups, spec):
+        return {("g", 0): end if isinstance(spec, type(OffsetSpec.latest())) else begin}
+
+    monkeypatch.setattr(groups.KafkaGroups, "_offsets", offsets)
+    watched = groups.Watched("t", (0,), only=0, markers=markers)
+    watch = groups.KafkaGroups(ClientSettings.load("127.0.0.1:1"), "p", {"g": watched})
+    return set(watch.look(["g"])["g"].partitions)
+
+
+@pytest.mark.parametrize(("begin", "end", "seen"), [(0, 8, {0}), (NOBODY, 8, set()), (0, NOBODY, set())])
+def test_a_partition_without_a_leader_is_not_seen(monkeypatch, begin, end, seen):
+    """Else its end would be far below what was read of it."""
+    assert look(monkeypatch, begin, end) == seen
+
+
+@pytest.mark.parametrize(("begin", "end", "seen"), [(5, 8, {0}), (6, 8, set()), (0, 4, set()), (5, 5, {0})])
+def test_a_partition_that_is_stopped_for_lost_records_stands_still_by_right(monkeypatch, begin, end, seen):
+    """No restart of its reader would move it, and would hold up the others."""
+    assert look(monkeypatch, begin, end) == seen
+
+
+def test_behind_transactions_a_start_above_the_position_does_not_stop_a_partition(monkeypatch):
+    assert look(monkeypatch, 6, 8, markers=True) == {0}

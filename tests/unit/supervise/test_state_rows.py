@@ -1,7 +1,5 @@
 """What members of stateful shards tell of themselves, and what a person sees of it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The watchdog's judgement, with the clock and the broker's view in the test's hands."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

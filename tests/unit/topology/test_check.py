@@ -1,7 +1,5 @@
 """`spillway check`, as a user calls it."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Files as plain values: how scalars are read, what is bounded, and that nothing but one error ever comes out."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Pipelines drawn as text and as DOT: what they look like, and that every line leads where an edge does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +10,7 @@ from hypothesis import strategies as st
 from topology.drawing import dot, text
 from topology.load import load, parse
 from topology.routing import Graph
-
-from .requests import random_pipeline
+from topology.spec import PipelineSpec, StageSpec
 
 DRAWINGS = Path(__file__).parent / "drawings"
 
@@ -32,6 +29,15 @@ def test_names_cannot_break_out_of_dot():
     evil = pipeline.spec.model_copy(update={"name": 'p" [label="x'})
     drawn = dot(SimpleNamespace(spec=evil, graph=pipeline.graph))
     assert drawn.startswith('digraph "p\\" [label=\\"x" {')
+
+
+def random_pipeline(chance):
+    stages = []
+    for number in range(chance.randint(1, 9)):
+        before = sorted(chance.sample(range(number), min(number, chance.choice((0, 1, 1, 1, 2, 3)))))
+        choose = "m:f" if chance.random() < 0.3 else None
+        stages.append(StageSpec(name=f"s{number}", model="m:M", after=tuple(f"s{n}" for n in before), choose=choose))
+    return PipelineSpec(name="p", slo=1.0, sinks="all", stages=tuple(stages))
 
 
 @given(st.randoms(use_true_random=False))

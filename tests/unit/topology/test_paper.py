@@ -1,7 +1,5 @@
 """The JSON form of PARD's artifact."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 The long ones are files in `invalid/`, each with the text of its error beside it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Profile files: what is written is read, what is wrong is told, and a pipeline takes its durations from one."""
 
-from __future__ import annotations
-
 import pytest
 
 from lineage.errors import SpecError

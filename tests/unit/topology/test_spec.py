@@ -1,9 +1,9 @@
 """What a pipeline file says, once it is right: units, defaults, short forms, durations of emulated batches."""
 
-from __future__ import annotations
-
+import re
 from dataclasses import fields
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -12,7 +12,7 @@ from lineage.errors import UsageError
 from lineage.limits import DEFAULT_LIMITS, Limits
 from topology.load import load, parse, remarks
 from topology.quantities import duration, show_duration, size
-from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, StageSpec
+from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 FULL = """
 name: plates
@@ -205,3 +205,31 @@ def test_files_may_begin_with_a_byte_order_mark(tmp_path):
     pipeline = load(file)
     assert pipeline.spec.name == "p"
     assert pipeline.path == file
+
+
+# The page on writing pipelines: it names every field, with its default, and its examples are valid.
+
+PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def table(title: str) -> dict[str, str]:
+    """Field -> default, of the table below a title."""
+    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_an_example_is_valid(text):
+    parse(text, "docs/pipelines.md")
+
+
+@pytest.mark.parametrize(("title", "model"), [("The pipeline", PipelineSpec), ("A stage", StageSpec)])
+def test_every_field_is_named_with_its_default(title, model):
+    told = table(title)
+    assert set(told) == set(model.model_fields)
+    for name, field in model.model_fields.items():
+        if field.is_required():
+            assert told[name] == "required"
+        elif isinstance(field.default, (int, float)) and field.default:
+            assert told[name] == str(field.default)

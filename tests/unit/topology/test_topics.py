@@ -1,7 +1,5 @@
 """The topics of a pipeline, and where a cluster has them otherwise."""
 
-from __future__ import annotations
-
 import pytest
 
 from checkpoint.layout import CHUNK_BYTES, OWN_BYTES

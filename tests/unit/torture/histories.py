@@ -3,8 +3,6 @@
 `World.serve` plays both primaries for one batch; all times are a millisecond apart, in the order of what is done.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from agents.models.inputs import Inputs
@@ -49,9 +47,7 @@ stages:
 
 
 class Shard:
-    """The primary of a stage's one shard."""
-
-    def __init__(self, world: World, stage: str) -> None:
+    def __init__(self, world, stage):
         self.world = world
         self.stage = stage
         spec = world.recording.pipeline.spec.stage(stage)
@@ -92,7 +88,6 @@ class Shard:
         return [(request, p, o, dict(out)) for (request, p, o, _), out in zip(records, outputs, strict=True)]
 
     def complete(self, **changes) -> None:
-        """Write the state as a version: chunks, then the manifest."""
         keyed = self.machine.kind == "keyed"
         captured = self.capture.take({}, self.machine.state) if keyed else self.capture.take(self.machine.state)
         writing = self.chunks.write(self.mark.version, captured)
@@ -111,8 +106,6 @@ class Shard:
 
 
 class World:
-    """The topics, and who writes them."""
-
     def __init__(self, model: str = "Chain", kind: str = "shared", pipeline: str = PIPELINE) -> None:
         self.recording = Recording(parse(pipeline % (model, kind), Path("p.yaml")))
         self.now = 1_000
@@ -155,7 +148,6 @@ class World:
         return sent
 
     def report(self, made: list) -> list:
-        """Send what stage b has made to the gate."""
         sent = []
         for request, partition, offset, output in made:
             hop = Hop("b", self.b.epoch, partition, offset, 0, (self.b.mark,))
@@ -166,7 +158,6 @@ class World:
         return sent
 
     def release(self, reports: list) -> None:
-        """Let the gate say them."""
         for report in reports:
             self.write("p.egress", *report)
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from agents.models.stateful import Machine
 from checkpoint.manifests import open_contents
 from checkpoint.versions import INITIAL, Version
 from lineage.headers import Headers
@@ -16,13 +15,11 @@ from lineage.replication import Record
 from lineage.values.codec import encode_outcome
 from lineage.values.replication import ReplicationDecoder, encode
 from tests.state_oracle import Judge
-from tests.torture.models import Chain
 
 from .histories import JOIN, World
 
 
 def found(problems, *words):
-    """One problem at least has all these words."""
     assert any(all(word in problem for word in words) for problem in problems), problems
 
 
@@ -47,34 +44,6 @@ def test_a_model_with_chance_is_judged_by_hash_alone():
     world.serve(1, 2)
     found(world.problems(), "b/0 e1.v1: its state is not that of a replay", "thrown")
     assert world.problems(random={"b"}) == []
-
-
-def test_versions_may_coalesce(world):
-    reports = world.report(world.b.take(world.send(world.a, world.a.take(world.ask(5)))))
-    reports += world.report(world.b.take(world.send(world.a, world.a.take(world.ask(6)))))
-    world.a.complete()
-    world.b.complete()
-    world.release(reports)
-    assert world.problems() == []
-
-
-def test_a_failover_that_goes_back_to_a_complete_version_is_right(world):
-    """The old primary's next version is lost; its message is dead, and the query is taken again by the new one."""
-    lost = world.ask(5)
-    world.send(world.a, world.a.take(lost))
-    world.a.machine = Machine("a", Chain())  # the new one has the state of the newest complete version
-    for batch in ((1, 2, 3), (4,)):
-        world.a.machine.compute([{"x": number} for number in batch])
-        world.a.machine.update()
-    world.a.recorded = []
-    world.a.reign(2, Version(1, 2))
-    passed = world.send(world.a, world.a.take(lost))
-    world.a.complete()
-    world.b.requires.pop(1, None)  # the dead one was never taken
-    reports = world.report(world.b.take(passed))
-    world.b.complete()
-    world.release(reports)
-    assert world.problems() == []
 
 
 # a: outcomes ---------------------------------------------------------------------------------------------------
@@ -246,26 +215,6 @@ def test_two_live_outputs_of_one_hop_are_told(world):
     other = encode_outcome(Outcome(PREDICTION, {"x": 99}, stage="b"))
     world.write("p.b", 0, b"q4", other, world.pairs("q4", hop))
     found(world.problems(), "q4: a has sent to p.b both query", "prediction {'x': 99} (a/0 e1.v2)")
-
-
-def test_a_dead_output_may_differ(world):
-    value = encode_outcome(Outcome(PREDICTION, {"x": 99}, stage="b"))
-    taken = world.ask(5)
-    made = world.b.take(world.send(world.a, world.a.take(taken)))
-    world.a.complete()
-    hop = Hop("b", 1, 1, 2, 0, (world.b.mark,))
-    world.write("p.outcomes", 1, b"q5", value, world.pairs("q5", hop))
-    world.b.recorded, world.b.requires = [], {}
-    world.b.machine = Machine("b", Chain())
-    for numbers in ((1, 2, 3), (4,)):
-        world.b.machine.compute([{"x": number} for number in numbers])
-        world.b.machine.update()
-    world.b.reign(2, Version(1, 2))
-    reports = world.report(world.b.take([(r, p, o, record.value) for (r, p, o, _), record in zip(
-        made, [world.recording.topics["p.b"][-1]], strict=True)]))  # fmt: skip
-    world.b.complete()
-    world.release(reports)
-    assert world.problems() == []
 
 
 def test_a_query_that_changes_a_state_twice_is_told(world):

@@ -1,18 +1,9 @@
 """Recordings made by hand: what a first-come-first-served pipeline of single queries would have left on its topics."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Self
-
 from lineage.headers import Headers, encode
 from lineage.message import DROPPED, PREDICTION, Outcome, Query, StageTiming
 from lineage.values.codec import encode_outcome, encode_query
 from producers.recording import About, Recorded, RecordingWriter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lineage.message import OutcomeKind
 
 UNIX = 1_700_000_000.0
 
@@ -20,44 +11,24 @@ UNIX = 1_700_000_000.0
 class Taken:
     """Writes a recording, query by query. Times in seconds from its start."""
 
-    def __init__(
-        self,
-        directory: Path,
-        spec: str,
-        *,
-        name: str = "small",
-        policies: dict[str, str] | None = None,
-        period: float | None = 1.0,
-    ):
+    def __init__(self, directory, spec, *, name="small", policies=None, period=1.0):
         about = About(name, spec, f"{name}.ingress", f"{name}.egress", {}, policies or {}, UNIX, period)
         self._writer = RecordingWriter(directory, about)
         self._name = name
         self._offset = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._writer.close()
 
-    def query(self, name: str, sent: float, *, budget: float = 0.1, appended: float | None = None, partition: int = 0):
-        """A query comes."""
+    def query(self, name, sent, *, budget=0.1, appended=None, partition=0):
         at = int((UNIX + sent) * 1e6)
         pairs = encode(Headers(name, at, at + int(budget * 1e6)))
         self._write("ingress", sent if appended is None else appended, partition, pairs, encode_query(Query({"x": 1})))
 
-    def outcome(
-        self,
-        name: str,
-        at: float,
-        timings: list[StageTiming],
-        *,
-        kind: OutcomeKind = PREDICTION,
-        stage: str = "",
-        path: dict[str, tuple[str, ...]] | None = None,
-        reason: str = "expired",
-    ):
-        """An outcome leaves."""
+    def outcome(self, name, at, timings, *, kind=PREDICTION, stage="", path=None, reason="expired"):
         pairs = encode(Headers(name, int(UNIX * 1e6), int(UNIX * 1e6), path=path or {}))
         told = "" if kind == PREDICTION else reason
         value = encode_outcome(Outcome(kind, reason=told, stage=stage, timings=timings))
@@ -67,14 +38,14 @@ class Taken:
         """A message on the egress that is nobody's."""
         self._write("egress", 0.0, 0, [], b"?")
 
-    def _write(self, topic: str, at: float, partition: int, pairs: list[tuple[str, bytes]], value: bytes):
+    def _write(self, topic, at, partition, pairs, value):
         self._offset += 1
         self._writer.write(
             Recorded(f"{self._name}.{topic}", partition, self._offset, UNIX + at, b"k", tuple(pairs), value)
         )
 
 
-def served(taken: Taken, arrivals: list[float], seconds: float, budget: float, *, stage: str = "a") -> list[float]:
+def served(taken, arrivals, seconds, budget, *, stage="a"):
     """One stage that serves one query after the other in `seconds`, `expired`: the exact truth of a simulation."""
     free, latencies = 0.0, []
     for number, sent in enumerate(arrivals):

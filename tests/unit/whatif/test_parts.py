@@ -1,7 +1,5 @@
 """Alternatives, durations from a recording, figures and the verdict."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

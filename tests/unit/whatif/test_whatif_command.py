@@ -1,7 +1,5 @@
 """`spillway whatif` as a user calls it, on recordings made by hand."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The workers' protocol: golden frames, limits, and streams cut anywhere."""
 
-from __future__ import annotations
-
 import struct
 
 import msgpack

@@ -5,8 +5,6 @@ requests and q = 30 ms of 10, so 15 ms, and waits of 20 ms; c says q = 2 ms and 
 sum q = 17, sum d = 70, w = 25, together 112 ms.
 """
 
-from __future__ import annotations
-
 from agents.core.policies import make
 from agents.core.policy import Load, StageFacts, StageState, StageView
 from agents.core.request import Request
@@ -39,7 +37,6 @@ def request(name="r", sent=100.0, arrived=None, slo=0.5):
 
 
 def told_policy(name, stage="a", rate=0.0, **more):
-    """A policy that has heard all stages."""
     policy = make(name, view(stage, **more))
     policy.tick(2.0, IDLE, states(rate))
     return policy

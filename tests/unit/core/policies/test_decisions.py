@@ -1,15 +1,11 @@
 """Who is let into a batch: every policy on one chain that was worked out by hand (see `scenes`)."""
 
-from __future__ import annotations
-
 import pytest
 
-from agents.core.estimates.outlook import Later, Outlook
 from agents.core.policies import make
-from agents.core.policies.pard import Pard
 from agents.core.policy import Load
 
-from .scenes import CHAIN, IDLE, request, states, told_policy, view
+from .scenes import IDLE, request, states, told_policy, view
 
 # Milliseconds from t_s to the latest t_e that is let in at a: 500 - 50, less what is expected of b and c.
 LATEST = {
@@ -111,68 +107,3 @@ def test_worst_case_tells_the_longest_time():
     policy = told_policy("wcl")
     policy.judge(100.02, 100.05, request())
     assert policy.report(101.0, IDLE).longest == pytest.approx(0.1)
-
-
-# Mutations: each takes a part of eq. 3 away, and the table above has to see it. ------------------------------------
-
-
-class _NoWaits(Pard):
-    __slots__ = ()
-
-    def later(self, choices):
-        found = super().later(choices)
-        return Later(found.queueing, found.execution, 0.0)
-
-
-class _NoQueueing(Pard):
-    __slots__ = ()
-
-    def later(self, choices):
-        found = super().later(choices)
-        return Later(0.0, found.execution, found.waits)
-
-
-class _NoExecution(Pard):
-    __slots__ = ()
-
-    def later(self, choices):
-        found = super().later(choices)
-        return Later(found.queueing, 0.0, found.waits)
-
-
-class _EntryForStart(Pard):
-    __slots__ = ()
-
-    def judge(self, now, starts, request):
-        return super().judge(now, now, request)
-
-
-class _NoOwnBatch(Pard):
-    __slots__ = ()
-
-    def tick(self, now, load, states):
-        super().tick(now, load, states)
-        self._needed -= self._duration
-
-
-class _FromArrival(Pard):
-    __slots__ = ()
-
-    def judge(self, now, starts, request):
-        return super().judge(now, starts - (now - request.arrived), request)
-
-
-@pytest.mark.parametrize("mutant", [_NoWaits, _NoQueueing, _NoExecution, _EntryForStart, _NoOwnBatch, _FromArrival])
-def test_the_table_sees_a_missing_term(mutant):
-    policy = mutant(view(), mutant.parameters_type())
-    policy.tick(2.0, IDLE, states())
-    assert abs(latest_ms(policy) - LATEST["pard"]) > 1.5
-
-
-def test_the_mean_over_paths_would_be_seen():
-    """b is followed by c or by nothing: the worst path counts, not the mean or the best."""
-    fork = {**CHAIN, "a": ("b", "c")}
-    outlook = Outlook(view().__class__("a", facts=view().facts, successors=fork), 0.1, 100)
-    outlook.hear(2.0, states())
-    assert outlook.later("a").path == ("b", "c")
-    assert outlook.later("a").total == pytest.approx(0.112)

@@ -1,7 +1,5 @@
 """The double-ended queue against a sorted list, for any sequence of what can be done to it."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

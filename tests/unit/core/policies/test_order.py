@@ -1,7 +1,5 @@
 """In which order requests enter a batch, and how those leave that never do."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ ORDERED = [name for name, kind in POLICIES.items() if issubclass(kind, Pard)]
 
 
 def taken(policy, now=100.0, room=10):
-    """Names of those let in, and of those dropped."""
     batch, drops = [], []
     policy.fill(now, now, room, batch, drops)
     return [each.request_id for each in batch], [(each.request_id, refusal.reason) for each, refusal in drops]
@@ -120,15 +117,3 @@ def test_a_revoked_partition_takes_its_requests_along(budgets):
     assert {int(each.request_id) % 2 for each in removed} <= {1}
     assert len(removed) == len(budgets) // 2
     assert len(policy) == len(budgets) - len(removed)
-
-
-def test_an_inverted_order_would_be_seen():
-    class Inverted(Pard):
-        __slots__ = ()
-
-        def pop(self, now):
-            return self._waiting.pop_low() if self._high else self._waiting.pop_high()
-
-    policy = Inverted(view(), Inverted.parameters_type())
-    policy.tick(2.0, IDLE, states(rate=250.0))
-    assert taken(waiting(policy, 400, 500, 300))[0] != ["500", "400", "300"]

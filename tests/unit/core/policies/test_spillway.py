@@ -1,7 +1,5 @@
 """What `spillway` does otherwise than PARD, each in a scene that fails when that is taken out. See `scenes`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

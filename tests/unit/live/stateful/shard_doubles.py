@@ -1,7 +1,5 @@
 """Two members of one shard on one clock and one pair of logs, all of it in memory."""
 
-from __future__ import annotations
-
 from agents.live.stateful import roles
 from agents.live.stateful.roles import RoleDriver
 from agents.live.states.log_reader import CONTROL, Read
@@ -111,7 +109,6 @@ class Shard:
                 member.core.logs.caught_up(place)
 
     def prepares(self, index, before_fence):
-        """Have a member do something before it fences."""
         self.members[index]._before_fence, self.members[index].core._prepares = before_fence, True
 
     def append(self, place, record):
@@ -147,7 +144,6 @@ class Shard:
         return self
 
     def complete(self, n, *requires, index=0):
-        """Have the primary's manifest read."""
         history = self.members[index].core.logs.log(PLACE).history
         self.append(PLACE, Manifest(Version(history.epoch, n), history.links, requires, self.names[index]))
 

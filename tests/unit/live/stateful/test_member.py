@@ -1,7 +1,5 @@
 """What a member does with its reign: how one begins, fails, is overtaken, is given up and ends."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 
@@ -114,8 +112,6 @@ class Input:
 
 
 class Bench:
-    """One member, and what it has told."""
-
     def __init__(self):
         self.crashes, self.ended, self.input = [], [], Input()
         self.states, self.roles = States(), Roles()

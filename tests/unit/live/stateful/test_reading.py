@@ -1,7 +1,5 @@
 """What a member reads of its input when there is more than it has room for."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

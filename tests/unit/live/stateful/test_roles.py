@@ -1,7 +1,5 @@
 """Who is primary, and how a member becomes one or stops being one, as the logs and the beats say."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.live.stateful.transactions import transactional_id

@@ -1,7 +1,5 @@
 """Computing and updating a batch: what is updated is what leaves, and nobody fails for a neighbour."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from types import SimpleNamespace
