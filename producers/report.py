@@ -72,7 +72,6 @@ class Spread(_Frozen):
 
     @classmethod
     def of(cls, seconds: NDArray[np.float64]) -> Spread:
-        """Describe a sample of durations in seconds."""
         if not len(seconds):
             return cls(mean=None, p50=None, p90=None, p99=None, p999=None, max=None)
         p50, p90, p99, p999, largest = (_ms(q) for q in np.quantile(seconds, (0.5, 0.9, 0.99, 0.999, 1.0)))

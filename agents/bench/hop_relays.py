@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.models.inputs import Inputs
+
 COMMIT_SECONDS = 0.5
 _BATCH = 500
+
+
+class Noop:
+    """The model that `bench hop` gives our stage: it returns what it gets."""
+
+    def predict(self, batch: list[Inputs]) -> list[Inputs]:
+        return batch
 
 
 class Ends:

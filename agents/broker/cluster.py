@@ -124,7 +124,6 @@ class EmbeddedCluster:
             node.seat = Seat(number, membership.id, membership.controllers)
 
     def stop(self, timeout: float = 20.0) -> None:
-        """Stop all nodes, orderly if they do so in time."""
         end_all(self.folder.brokers(), timeout, of=len(self.nodes))
         for node in self.nodes:
             node.stop(timeout=0.0)

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 
-from agents.pages.charts import LATE, LOAD, LOST, STYLE, svg_of
+from agents.pages.run_report import LATE, LOAD, LOST, STYLE, svg_of
 from agents.whatif import table
 
 if TYPE_CHECKING:

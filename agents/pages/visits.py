@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from agents.sim.observe import Observer, SimulationResult
     from lineage.message import StageTiming
-    from producers.load.tally import LoadResult
-    from producers.load.witness import Witness
+    from producers.load.tally import LoadResult, Witness
     from topology.load import Pipeline
     from topology.routing import Graph
 

@@ -19,8 +19,7 @@ from topology.profiles import Measured, StageProfile
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.profiling.measuring import Effort
-    from agents.profiling.process import Parts, Share
+    from agents.profiling.process import Effort, Parts, Share
     from topology.load import Pipeline
     from topology.spec import StageSpec
 

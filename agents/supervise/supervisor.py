@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from agents.models.slow import SLOW, SLOW_SECONDS
 from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
+from agents.supervise.groups import Groups, MetricsReader, Observer
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
-from agents.supervise.observer import Groups, MetricsReader, Observer
 from agents.supervise.registry import entries
 from agents.supervise.table import Row
 from agents.supervise.watchdog import Movement, Watchdog, keeps_up
@@ -179,7 +179,6 @@ class Supervisor:
         self._hurry = True
 
     def kill(self) -> None:
-        """End all children at once, without draining."""
         for child in self.children:
             child.kill()
 

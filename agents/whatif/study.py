@@ -9,9 +9,8 @@ import numpy as np
 
 from agents.sim import bound
 from agents.sim.simulation import simulate
-from agents.whatif.alternatives import Alternative, resized
 from agents.whatif.figures import Fates, Figures, figures
-from agents.whatif.traffic import Measured
+from agents.whatif.traffic import Alternative, Measured, resized
 from lineage.errors import UsageError
 from producers.report import DROPPED
 
@@ -145,7 +144,6 @@ class Study:
 
     @property
     def all_rows(self) -> list[Row]:
-        """Every row in the order of the table."""
         return [row for row in (self.recorded, self.predicted, *self.rows) if row is not None]
 
     def as_json(self) -> dict[str, Any]:

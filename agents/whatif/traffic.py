@@ -3,26 +3,105 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from agents.whatif.alternatives import resized
 from lineage.errors import SpecError, UsageError
 from producers.load import traces
 from producers.recording import is_recording, read_recording
 from producers.recording.history import History, history
 from producers.report import FAILED, MISSING
 from topology.load import parse
+from topology.names import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from producers.recording import Recording
     from topology.load import Pipeline
+
+
+# What is to be tried: policies, sizes and SLOs, each with each.
+#
+# A size is a change of `replicas`, `instances` or `batch` of one or more stages. Every dimension begins with what the
+# pipeline file says, so each alternative stands beside the present one; several sizes of one dimension exclude each
+# other. A pipeline with other sizes is the same pipeline in all else.
+
+DIMENSIONS: Final = ("replicas", "instances", "batch")
+MOST: Final = 64  # alternatives in one table
+
+Sizes = dict[str, int]  # by stage
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One thing to try; what is None or empty is as the pipeline file says."""
+
+    policy: str | None = None
+    sizes: Mapping[str, Sizes] = field(default_factory=dict)  # by dimension
+    slo: float | None = None
+
+    @property
+    def label(self) -> str:
+        words = []
+        for dimension, sizes in self.sizes.items():
+            mark = "" if dimension == "replicas" else f" {dimension}"
+            words += [f"{stage}={number}{mark}" for stage, number in sizes.items()]
+        if self.slo is not None:
+            words.append(f"SLO {1000 * self.slo:g} ms")
+        return " ".join(words) or "as the file says"
+
+
+def alternatives(
+    policies: Sequence[str], sizes: Mapping[str, Sequence[Sizes]], slos: Sequence[float]
+) -> list[Alternative]:
+    """Every policy with every size of each dimension and every SLO; the file's own size is always among them."""
+    names: list[str | None] = [*dict.fromkeys(policies)] or [None]
+    objectives: list[float | None] = [*slos] or [None]
+    each: list[list[Sizes | None]] = [[None, *sizes.get(dimension, ())] for dimension in DIMENSIONS]
+    found = []
+    for chosen in product(*each):
+        taken = {dimension: size for dimension, size in zip(DIMENSIONS, chosen, strict=True) if size is not None}
+        found += [Alternative(name, taken, slo) for slo in objectives for name in names]
+    if len(found) > MOST:
+        raise UsageError(
+            f"{len(found)} alternatives are too many for one table (each policy with each size and SLO): at most {MOST}"
+        )
+    return found
+
+
+def resized(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> Pipeline:
+    """The pipeline with other sizes. Raises `UsageError` for an unknown stage or a size that cannot be served."""
+    spec = pipeline.spec
+    known = [stage.name for stage in spec.stages]
+    for dimension, chosen in sizes.items():
+        for name, number in chosen.items():
+            if name not in known:
+                raise UsageError(f"--{dimension}: pipeline {spec.name!r} has no stage {name!r}; {meant(name, known)}")
+            if number < 1:
+                raise UsageError(f"--{dimension}: stage {name} needs at least 1, not {number}")
+            if dimension in ("replicas", "instances") and number > 1 and spec.stage(name).stateful:
+                raise UsageError(
+                    f"--{dimension}: stage {name} keeps a state, which one member of each shard works with: it has no "
+                    "more; change 'shards' in the pipeline file, if its state is keyed"
+                )
+            if dimension == "replicas" and number > spec.partitions:
+                raise UsageError(
+                    f"--replicas: stage {name} cannot have {number} replicas, as each needs one of the "
+                    f"{spec.partitions} partitions: give it more --instances"
+                )
+            if dimension == "batch" and number > spec.stage(name).max_batch:
+                raise UsageError(f"--batch: stage {name} takes at most {spec.stage(name).max_batch} (its max_batch)")
+    stages = tuple(
+        stage.model_copy(update={key: chosen[stage.name] for key, chosen in sizes.items() if stage.name in chosen})
+        for stage in spec.stages
+    )
+    return replace(pipeline, spec=spec.model_copy(update={"stages": stages}))
 
 
 # How long batches take by what was recorded, for stages without a profile or in its place.
@@ -45,7 +124,6 @@ class Measured:
     sizes: int  # how many different ones were seen
 
     def __call__(self, count: int) -> float:
-        """Return the expected seconds of a batch of `count`."""
         seconds = self.medians.get(count)
         return self.alpha + self.beta * count if seconds is None else seconds
 

@@ -25,7 +25,7 @@ from producers.client import Client
 from producers.client.exchange import Exchange
 from producers.load import generated
 from producers.load.generator import Pace, run_load
-from producers.load.witness import Witness
+from producers.load.tally import Witness
 from producers.report import PREDICTION as PREDICTED
 from producers.report import Report
 

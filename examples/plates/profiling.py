@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.profiling.measuring import Effort
+from agents.profiling.process import Effort
 from agents.profiling.profiler import Profiler
 from examples.plates import payload
 from topology.load import load

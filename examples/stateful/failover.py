@@ -36,7 +36,7 @@ from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
 from producers.load import generated
 from producers.load.generator import Pace, run_load
-from producers.load.witness import Witness
+from producers.load.tally import Witness
 from producers.report import Report
 from topology.load import load
 

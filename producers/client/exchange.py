@@ -148,7 +148,6 @@ class Exchange:
             self._thread.join()
 
     def undelivered(self, request_id: bytes, error: KafkaError) -> None:
-        """Tell a query's waiter that the broker has not taken it."""
         self._fail(request_id, BrokerError(f"{self._ingress} did not take query {request_id.decode()}: {error.str()}"))
 
     # The reply thread -------------------------------------------------------------------------------------------

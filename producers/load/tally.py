@@ -19,7 +19,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lineage.errors import SpillwayError
-    from lineage.message import Outcome
+    from lineage.message import Outcome, StageTiming
+
+
+@dataclass(slots=True)
+class Witness:
+    """Give its `observe` to the load's pace; timings are kept of one query in `every`, by index."""
+
+    every: int = 1
+    lost_at: dict[int, str] = field(default_factory=dict)  # stage
+    timings: dict[int, list[StageTiming]] = field(default_factory=dict)
+
+    def observe(self, index: int, outcome: Outcome) -> None:
+        if outcome.kind != message.PREDICTION:
+            self.lost_at[index] = outcome.stage
+        if index % self.every == 0:
+            self.timings[index] = outcome.timings
+
 
 _KINDS: Final = {message.PREDICTION: PREDICTION, message.DROPPED: DROPPED, message.FAILED: FAILED}
 

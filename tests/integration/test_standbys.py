@@ -145,7 +145,7 @@ def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, mon
     def told(_self, _now):
         return {f"s.0.{n}": figures_of(role) for n, role in enumerate(("primary", "backup"))}
 
-    monkeypatch.setattr("agents.supervise.observer.MetricsReader.read", told)
+    monkeypatch.setattr("agents.supervise.groups.MetricsReader.read", told)
     plans = [replace(plan(tmp_path, "s.0", replica=n), role="member", label=f"s.0.{n}") for n in range(2)]
     quick = SupervisorSettings(QUICK, stall=1.2)
     with running(tmp_path, plans, settings=quick, groups=StandingStill()) as run:
@@ -159,7 +159,7 @@ def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, mon
 
 def test_backups_stop_before_primaries_and_that_is_told(tmp_path, monkeypatch):
     roles = {"s.0.0": figures_of("primary"), "s.1.0": figures_of("backup")}
-    monkeypatch.setattr("agents.supervise.observer.MetricsReader.read", lambda _self, _now: roles)
+    monkeypatch.setattr("agents.supervise.groups.MetricsReader.read", lambda _self, _now: roles)
     plans = [
         replace(plan(tmp_path, stage), role="member", label=f"{stage}.0", member=f"fake.{stage}.0")
         for stage in ("s.0", "s.1")

@@ -15,8 +15,7 @@ from rich.table import Table
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import json_option, pipeline_argument
 from agents.cli.summary import progress_bar
-from agents.profiling.measuring import Effort
-from agents.profiling.process import SAMPLES
+from agents.profiling.process import SAMPLES, Effort
 from agents.profiling.profiler import Profiler, parse_sizes
 from lineage.errors import SpecError, UsageError, WireError
 from lineage.limits import DEFAULT_LIMITS

@@ -40,7 +40,7 @@ from producers.connection import ClientSettings
 from producers.load import traces
 from producers.load.generator import Pace, run_load
 from producers.load.payloads import find_payload, signature_payload
-from producers.load.witness import Witness
+from producers.load.tally import Witness
 from producers.recording import is_recording, read_recording
 from producers.report import Report
 

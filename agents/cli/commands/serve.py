@@ -215,7 +215,6 @@ def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
 
 
 def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
-    """What runs a gate."""
     from agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
     from agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
 

@@ -149,7 +149,6 @@ class _View:
         )
 
     def read(self) -> None:
-        """Look again."""
         self.found = entries(self._run_dir, self._pipeline)
         self._before = self._now
         self._now = {
@@ -164,7 +163,6 @@ class _View:
         return scrape(served, time.monotonic()) if served is not None and served.port else None
 
     def rows(self) -> dict[str, list[Row]]:
-        """Rows of the table, by pipeline."""
         made: dict[str, list[Row]] = {}
         for entry in self.found:
             flaps = (entry.pipeline, entry.name) in self._flapping
@@ -173,16 +171,13 @@ class _View:
         return made
 
     def flapping(self, pipeline: str) -> list[str]:
-        """The places of a pipeline that die again and again."""
         return sorted(place for name, place in self._flapping if name == pipeline)
 
     def plan(self, pipeline: str) -> list[PlanRow]:
-        """What the replicas of a pipeline last told one another."""
         of = (self._now.get(entry.pid) for entry in self.found if entry.pipeline == pipeline)
         return plan_rows(snapshot for snapshot in of if snapshot is not None)
 
     def states(self, pipeline: str) -> list[StateRow]:
-        """How the members of a pipeline's stateful shards stand."""
         of = ((entry.name, self._now.get(entry.pid)) for entry in self.found if entry.pipeline == pipeline)
         return state_rows((name, snapshot) for name, snapshot in of if snapshot is not None)
 
@@ -197,7 +192,6 @@ class _View:
         return "" if served is None else served.policies
 
     def as_json(self) -> dict[str, Any]:
-        """All that is known, by pipeline and process."""
         made: dict[str, Any] = {}
         for entry in self.found:
             known = self._figures(entry)

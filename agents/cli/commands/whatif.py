@@ -13,17 +13,16 @@ from agents.cli.options import json_option, pipeline_argument, plan_period_optio
 from agents.cli.policies import POLICY, load_warned
 from agents.cli.summary import progress_bar, writing
 from agents.whatif import table
-from agents.whatif.alternatives import DIMENSIONS, alternatives, resized
 from agents.whatif.study import study
-from agents.whatif.traffic import read_traffic
+from agents.whatif.traffic import DIMENSIONS, alternatives, read_traffic, resized
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agents.sim.plan import Dispatch
-    from agents.whatif.alternatives import Alternative, Sizes
     from agents.whatif.study import Durations, Study
+    from agents.whatif.traffic import Alternative, Sizes
     from topology.load import Pipeline
 
 _FILE = click.Path(path_type=Path, dir_okay=False)

@@ -96,7 +96,6 @@ def kept_version(histories: Histories, place: Place, text: str | None) -> Kept:
 
 
 def _listed(kept: Sequence[Kept]) -> str:
-    """The newest of them."""
     shown = [f"{each.version} ({each.standing.value})" for each in kept[-_SHOWN:]]
     return ", ".join(shown) + (f" and {len(kept) - _SHOWN} older" if len(kept) > _SHOWN else "")
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from agents.cli.main import run
-from agents.pages.charts import examples
+from agents.pages.run_report import examples
 from agents.pages.visits import simulated_series, stage_loads, told
 from agents.sim.observe import Observer
 from agents.sim.simulation import simulate
 from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
-from producers.load.witness import Witness
+from producers.load.tally import Witness
 from topology.load import parse
 
 SPEC = """

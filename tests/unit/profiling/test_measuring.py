@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from agents.profiling.measuring import Effort, Memory, measure
-from agents.profiling.process import own_samples
+from agents.profiling.process import Effort, Memory, measure, own_samples
 from agents.profiling.profiler import parse_sizes, sizes_up_to
 from lineage.errors import ModelError, UsageError
 from topology.spec import StageSpec
@@ -67,7 +66,7 @@ def test_a_slow_model_is_run_less_often():
 PEAK = """
 import os
 import numpy as np
-from agents.profiling.measuring import Memory
+from agents.profiling.process import Memory
 memory = Memory("cpu", [os.getpid()])
 memory.reset()
 before = memory.peak()

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from agents.whatif.alternatives import Alternative, alternatives, resized
 from agents.whatif.figures import Fates, figures
 from agents.whatif.study import judge
-from agents.whatif.traffic import measured, read_traffic
+from agents.whatif.traffic import Alternative, alternatives, measured, read_traffic, resized
 from lineage.errors import UsageError
 from producers.report import DROPPED, PREDICTION
 from topology.load import parse
