@@ -29,8 +29,9 @@ def lost(pipeline, futures):
     """Where the queries without an outcome have come to, by their numbers."""
     missing = {n for n, future in enumerate(futures) if not future.done()}
     places = {"heard": {number(headers.request_id) for headers, _, _ in pipeline.heard}}
+    places["ingress"] = {number(request_id) for request_id in written(pipeline, "ingress", "read_uncommitted")}
     for isolation in ("read_uncommitted", "read_committed"):
-        places[isolation] = {number(request_id) for request_id in written(pipeline, isolation)}
+        places[isolation] = {number(request_id) for request_id in written(pipeline, "egress", isolation)}
     return ", ".join(
         [f"no outcome of {sorted(missing)}"]
         + [f"{place}: {sorted(missing & found)}" for place, found in places.items()]
@@ -41,9 +42,9 @@ def number(request_id):
     return int(request_id.rpartition("-")[2])
 
 
-def written(pipeline, isolation):
+def written(pipeline, topic, isolation):
     reader = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": "lost", "isolation.level": isolation})
-    reader.assign([TopicPartition(f"{pipeline.name}.egress", n, 0) for n in range(pipeline.partitions)])
+    reader.assign([TopicPartition(f"{pipeline.name}.{topic}", n, 0) for n in range(pipeline.partitions)])
     found = []
     while (message := reader.poll(10)) is not None:
         if message.error() is None and message.headers():

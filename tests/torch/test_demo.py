@@ -32,6 +32,7 @@ def test_ctrl_c_ends_the_demo_and_everything_it_started(tmp_path):
     signal.signal(signal.SIGINT, before)
     try:
         until(lambda: "replaying" in output.read_text() or demo.poll() is not None, 180, "the demo's replay")
+        assert demo.poll() is None, output.read_text()
         started = psutil.Process(demo.pid).children(recursive=True)
         assert len(started) >= 6, output.read_text()  # Kafka, four stages and the gate at least
         demo.send_signal(signal.SIGINT)
