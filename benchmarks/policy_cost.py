@@ -20,8 +20,8 @@ import numpy as np
 
 from agents.cli.options import json_option
 from agents.cli.policies import POLICY
-from agents.core.depq import Depq
 from agents.core.policies import POLICIES, make
+from agents.core.policies.adaptive import Depq
 from agents.core.policy import Load, StageFacts, StageState, StageView
 from agents.core.request import Request
 

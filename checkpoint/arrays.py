@@ -4,7 +4,7 @@ A leaf is seen as a numpy array without a copy where its memory allows it (a ten
 that is not contiguous is copied when its bytes are taken). bfloat16, which numpy lacks, is seen as its bits. What was a
 torch tensor becomes one again in a process that has imported torch, else a numpy array (`Bfloat16` for bfloat16); where
 torch is not even installed it is refused, as whoever reads it would take it for an array of numpy's from then on.
-`requires_grad`, the device and the layout in memory do not travel: `fill` copies into the tensors that a model has.
+`requires_grad`, the device and the layout in memory do not travel.
 """
 
 from __future__ import annotations
@@ -87,42 +87,12 @@ def given(entry: Entry, array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-def fill(target: Any, source: Any, name: str) -> None:
-    """Copy a tensor into one that a model has, in place. Raises CheckpointError where they do not fit."""
-    if _is_torch(target):
-        torch = sys.modules["torch"]
-        tensor = (
-            source if _is_torch(source) else given(Entry(name, TORCH, *_shown(source)), np.asarray(seen(source)[2]))
-        )
-        if target.shape != tensor.shape or target.dtype != tensor.dtype:
-            raise _unlike(name, f"{target.dtype} of {tuple(target.shape)}", f"{tensor.dtype} of {tuple(tensor.shape)}")
-        with torch.no_grad():
-            target.copy_(tensor)
-        return
-    _, dtype, array = seen(source)
-    _, own, memory = seen(target)
-    if own != dtype or memory.shape != array.shape:
-        raise _unlike(name, f"{own} of {memory.shape}", f"{dtype} of {array.shape}")
-    np.copyto(memory, array)
-
-
 def written(value: Any) -> Callable[[], tuple[int, int]] | None:
     """What tells the writes to a torch tensor that torch has seen; None for others.
 
     Only a hint: torch does not see writes through `.data`, through numpy, or by fused optimizers.
     """
     return (lambda: (value.data_ptr(), value._version)) if _is_torch(value) else None  # noqa: SLF001  torch's own name
-
-
-def _shown(source: Any) -> tuple[str, tuple[int, ...]]:
-    _, dtype, array = seen(source)
-    return dtype, array.shape
-
-
-def _unlike(name: str, has: str, given_: str) -> CheckpointError:
-    return CheckpointError(
-        f"the state's {name!r} is {given_}, but the model has {has}: load it into the model that wrote it"
-    )
 
 
 def _is_torch(value: Any) -> bool:

@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,7 +26,10 @@ from lineage.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from checkpoint.layout import Span
     from lineage.replication import ChunkKey, ChunkRef, Contents
+
+MAX_BYTES: Final = 1 << 40  # of a state
 
 
 class ChunkError(CheckpointError):
@@ -40,26 +43,55 @@ class ChunkError(CheckpointError):
         self.key = key
 
 
+class Tensors:
+    """The tensors of one layout."""
+
+    def __init__(self, contents: Contents) -> None:
+        entries = [entry for entry in contents.entries if entry.dtype]
+        self.spans: tuple[Span, ...] = spans_of(contents.entries, contents.chunk_bytes, contents.own_bytes)
+        self.arrays: list[arrays.Array] = [arrays.empty(entry) for entry in entries]
+        self._flat = [array.reshape(-1).view(np.uint8) for array in self.arrays]
+
+    def put(self, place: int, data: Any) -> None:
+        source = np.frombuffer(data, np.uint8)
+        for tensor, start, stop, at in self.spans[place].pieces:
+            np.copyto(self._flat[tensor][start:stop], source[at : at + stop - start])
+
+    def get(self, place: int) -> bytes:
+        span = self.spans[place]
+        gathered = np.zeros(span.size, np.uint8)
+        for tensor, start, stop, at in span.pieces:
+            gathered[at : at + stop - start] = self._flat[tensor][start:stop]
+        return gathered.tobytes()
+
+
+def check_size(contents: Contents, max_bytes: int) -> None:
+    """Raise CheckpointError for a state of more bytes; a damaged manifest must not ask for more."""
+    size = sum(arrays.nbytes(entry) for entry in contents.entries if entry.dtype) + sum(contents.pages)
+    if size > max_bytes:
+        raise CheckpointError(f"the state is of {size} bytes, over the limit of {max_bytes}")
+
+
+def check_chunks(contents: Contents, tensors: Tensors) -> None:
+    """Raise CheckpointError unless the contents name the chunks that their entries and pages make."""
+    sizes = [*(span.size for span in tensors.spans), *(stop - start for _, start, stop in _page_spans(contents))]
+    if [chunk.size for chunk in contents.chunks] != sizes:
+        raise CheckpointError(
+            f"the manifest names {len(contents.chunks)} chunks where its entries make {len(sizes)}, or of other sizes; "
+            "it is damaged: take another member's copy of the version log"
+        )
+
+
 class Assembler:
     """Puts one version together. Raises CheckpointError where its contents contradict themselves."""
 
-    def __init__(self, contents: Contents, *, max_bytes: int = 1 << 40) -> None:
-        """`max_bytes`: of the state; a damaged manifest must not ask for more."""
+    def __init__(self, contents: Contents, *, max_bytes: int = MAX_BYTES) -> None:
+        check_size(contents, max_bytes)
         self._contents = contents
         self._entries = [entry for entry in contents.entries if entry.dtype]
-        size = sum(arrays.nbytes(entry) for entry in self._entries) + sum(contents.pages)
-        if size > max_bytes:
-            raise CheckpointError(f"the state is of {size} bytes, over the limit of {max_bytes}")
-        self._spans = spans_of(contents.entries, contents.chunk_bytes, contents.own_bytes)
+        self._tensors = Tensors(contents)
         self._pages = _page_spans(contents)
-        sizes = [*(span.size for span in self._spans), *(stop - start for _, start, stop in self._pages)]
-        if [chunk.size for chunk in contents.chunks] != sizes:
-            raise CheckpointError(
-                f"the manifest names {len(contents.chunks)} chunks where its entries make {len(sizes)}, or of other "
-                "sizes; it is damaged: take another member's copy of the version log"
-            )
-        self._tensors = [arrays.empty(entry) for entry in self._entries]
-        self._flat = [tensor.reshape(-1).view(np.uint8) for tensor in self._tensors]
+        check_chunks(contents, self._tensors)
         self._page_data = [bytearray(size) for size in contents.pages]
         self._open: dict[ChunkKey, list[int]] = {}
         for at, chunk in enumerate(contents.chunks):
@@ -77,7 +109,7 @@ class Assembler:
         for place in places:
             chunk = self._contents.chunks[place]
             check(chunk, value, self._where(place))
-            self._put(place, np.frombuffer(value, np.uint8))
+            self._put(place, value)
         del self._open[key]
         return True
 
@@ -85,7 +117,7 @@ class Assembler:
         """The state, and, where it has pages, its keyed part. Raises ChunkError while chunks are missing."""
         for key, (place, *_) in self._open.items():
             raise ChunkError(key, "is missing", self._where(place))
-        state = unflatten(self._contents.entries, self._tensors, self._contents.values)
+        state = unflatten(self._contents.entries, self._tensors.arrays, self._contents.values)
         if not self._contents.pages:
             return state, None
         reader = PageReader()
@@ -94,20 +126,21 @@ class Assembler:
             keyed.update(reader.read(bytes(data), page))
         return state, keyed
 
-    def _put(self, place: int, data: arrays.Array) -> None:
-        if place < len(self._spans):
-            for tensor, start, stop, at in self._spans[place].pieces:
-                self._flat[tensor][start:stop] = data[at : at + stop - start]
+    def _put(self, place: int, data: Any) -> None:
+        count = len(self._tensors.spans)
+        if place < count:
+            self._tensors.put(place, data)
             return
-        page, start, stop = self._pages[place - len(self._spans)]
-        self._page_data[page][start:stop] = data.tobytes()
+        page, start, stop = self._pages[place - count]
+        self._page_data[page][start:stop] = data
 
     def _where(self, place: int) -> str:
-        if place < len(self._spans):
-            pieces = self._spans[place].pieces
+        count = len(self._tensors.spans)
+        if place < count:
+            pieces = self._tensors.spans[place].pieces
             first, last = (self._entries[piece.tensor].name for piece in (pieces[0], pieces[-1]))
             return f" (in {first!r:.80})" if first == last else f" (in {first!r:.80} to {last!r:.80})"
-        return f" (in page {self._pages[place - len(self._spans)][0]} of the keyed state)"
+        return f" (in page {self._pages[place - count][0]} of the keyed state)"
 
 
 def check(chunk: ChunkRef, value: Any, where: str = "") -> None:
@@ -122,7 +155,7 @@ def check(chunk: ChunkRef, value: Any, where: str = "") -> None:
 
 
 def assemble(
-    contents: Contents, fetch: Callable[[ChunkKey], bytes | None], *, max_bytes: int = 1 << 40
+    contents: Contents, fetch: Callable[[ChunkKey], bytes | None], *, max_bytes: int = MAX_BYTES
 ) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]:
     """The state that contents describe, one chunk after the other from `fetch` (None: there is none)."""
     assembler = Assembler(contents, max_bytes=max_bytes)

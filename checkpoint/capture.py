@@ -1,7 +1,7 @@
 """The copy of a state that is made while the next batch computes (HAMS, section IV-B).
 
 Only `update` changes a state, so while `compute` runs it stands still; the next `update` waits until `take` has
-returned, and for nothing else. What lies on a device is on its way to the host then (`checkpoint.staging`): the update
+returned, and for nothing else. What lies on a device is on its way to the host then (`Staging`): the update
 waits for that on the device, as it is run within `updating`; and who first reads the captured version waits for it, and
 compares and copies, on its own thread. Invariants:
 
@@ -10,7 +10,7 @@ compares and copies, on its own thread. Invariants:
   copying, and exact. torch's version counters are not believed unless told: they miss writes through `.data`, through
   numpy and by fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
 * What did not change is neither copied nor hashed nor written again: versions share its block. Memory is used again;
-  at most four copies of what changes exist: three slots (`checkpoint.slots`) and the one being made. Off a device
+  at most four copies of what changes exist: three slots (`checkpoint.reign`) and the one being made. Off a device
   every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the version
   before is copied on from there. Counters are not asked there.
 * Of a keyed state only the keys named as touched are looked at, removed ones included; a change to another one is lost
@@ -32,7 +32,6 @@ from checkpoint import arrays, devices
 from checkpoint.blocks import Pool
 from checkpoint.layout import CHUNK_BYTES, OWN_BYTES, Span, spans_of
 from checkpoint.pages import named_states
-from checkpoint.staging import Staging
 from checkpoint.state import flatten
 from lineage.errors import CheckpointError
 
@@ -42,11 +41,141 @@ if TYPE_CHECKING:
 
     from checkpoint.arrays import Array
     from checkpoint.blocks import Block
-    from checkpoint.devices import Device
+    from checkpoint.devices import Device, Event
     from checkpoint.pages import Page, Pages
-    from checkpoint.staging import Staged
     from checkpoint.state import Flat
     from lineage.replication import Entry
+
+
+# A state's way off its devices: what waits for what, so that a copy runs beside the next batch (HAMS, section V).
+#
+# model's thread    update n | mark | compute n+1 ........... | follow | update n+1
+# side stream                      copies of n, behind mark ..| event
+# copies' thread                   stage: starts them, and returns
+# writer's thread                                             wait for the event, then read
+#
+# Invariants:
+#
+# * A copy comes behind the update whose state it is: behind the mark that `updated` has left, or, without one, behind
+# everything that the device was given. It does not wait for the compute that follows.
+# * The next update comes behind the copies (`updates`): on the device, where the host need not stop. Nothing else does.
+# * What is staged is read behind the event alone (`Staged.wait`), on the thread that wants the bytes.
+# * What lies on the host (the step count of torch's Adam) is copied when it is staged, as nobody waits for its update.
+# * A buffer is used again once what was staged in it has been read or dropped: a copy into it comes behind the earlier
+# one, as both are on the side stream.
+#
+# A model's `compute` and `update` leave their work on the stream that was current when they were called, as torch's do
+# by default; one that uses streams of its own joins them before it returns. `updates` and `updated` are called on the
+# model's thread, `stage` on one thread; a state stands still, as the model sees it, between `updated` and `updates`.
+
+_Kind = tuple[Any, ...]
+
+
+class Staged:
+    """States on their way to the host: their leaves, whose bytes are there once `wait` has returned."""
+
+    __slots__ = ("_events", "buffers", "flat", "keyed")
+
+    def __init__(
+        self, flat: Flat, keyed: dict[str, Flat], buffers: list[tuple[_Kind, Any]], events: list[Event]
+    ) -> None:
+        self.flat = flat
+        self.keyed = keyed
+        self.buffers = buffers
+        self._events = events
+
+    def wait(self) -> None:
+        for event in self._events:
+            event.wait()
+
+
+class Staging:
+    """Stages the states of one shard."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Device, Event] = {}  # behind the last update
+        self._copies: dict[Device, Event] = {}  # that the next update has to wait for
+        self._known: set[Device] = set()
+        self._free: dict[_Kind, list[Any]] = {}
+
+    def updates(self) -> None:
+        copies, self._copies = self._copies, {}
+        for device, event in copies.items():
+            device.follow(event)
+
+    def updated(self) -> None:
+        self._marks = {device: device.now() for device in self._known}
+
+    def stage(
+        self,
+        find: Callable[[Any], Device | None],
+        state: Mapping[Any, Any],
+        keyed: Mapping[str, tuple[str, Mapping[Any, Any]]],
+    ) -> Staged | None:
+        """Start to copy states off their devices; None, and nothing has happened, where all are on the host.
+
+        `keyed`: by key, what errors call it and its state. Raises StateError for what cannot be kept.
+        """
+        taking = _Taking(find, self._free)
+        try:
+            flat = taking.take(state, "the state")
+            flats = {key: taking.take(each, what) for key, (what, each) in keyed.items()}
+        except BaseException:
+            self._put_back(taking.buffers)
+            raise
+        if not taking.pairs:
+            return None
+        for each in (flat, *flats.values()):
+            taking.hold(each)
+        events = []
+        for device, pairs in taking.pairs.items():
+            event = self._copies[device] = device.copy(pairs, self._marks.get(device))
+            events.append(event)
+            self._known.add(device)
+        return Staged(flat, flats, taking.buffers, events)
+
+    def done(self, staged: Staged) -> None:
+        buffers, staged.buffers = staged.buffers, []
+        self._put_back(buffers)
+
+    def trim(self) -> None:
+        self._free.clear()
+
+    def _put_back(self, buffers: list[tuple[_Kind, Any]]) -> None:
+        for kind, buffer in buffers:
+            self._free.setdefault(kind, []).append(buffer)
+
+
+class _Taking:
+    """What is found while states are looked through."""
+
+    def __init__(self, find: Callable[[Any], Device | None], free: dict[_Kind, list[Any]]) -> None:
+        self.pairs: dict[Device, list[tuple[Any, Any]]] = {}
+        self.buffers: list[tuple[_Kind, Any]] = []
+        self._find = find
+        self._free = free
+        self._own: set[int] = set()
+
+    def take(self, state: Mapping[Any, Any], what: str) -> Flat:
+        return flatten(state, what, self._seen)
+
+    def hold(self, flat: Flat) -> None:
+        for at, leaf in enumerate(flat.leaves):
+            if id(leaf) not in self._own:
+                flat.tensors[at] = flat.tensors[at].copy()
+
+    def _seen(self, leaf: Any) -> Any:
+        device = self._find(leaf)
+        if device is None:
+            return leaf
+        kind = (device, tuple(leaf.shape), leaf.dtype)
+        free = self._free.get(kind)
+        buffer = free.pop() if free else device.buffer(leaf)
+        self.buffers.append((kind, buffer))
+        self._own.add(id(buffer))
+        self.pairs.setdefault(device, []).append((leaf, buffer))
+        return buffer
+
 
 _SAMPLE = 4_096  # bytes that are compared before the rest: what changes, mostly changes there too
 

@@ -57,7 +57,6 @@ class Damages:
 
     @property
     def first(self) -> Damage | None:
-        """The oldest of them."""
         return next((damage for damage, _ in self._found.values()), None)
 
     def add(self, damage: Damage, epoch: int) -> None:

@@ -216,9 +216,6 @@ class PartitionMemory:
             lane = self._lanes[predecessor] = self.lane_type()
         return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
 
-    def lane(self, predecessor: str) -> HopLane | None:
-        return self._lanes.get(predecessor)
-
     def opened(self, predecessor: str) -> HopLane:
         """Give one predecessor's lane; a new one where nothing came from it yet."""
         lane = self._lanes.get(predecessor)

@@ -68,7 +68,6 @@ def between(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[Differ
 
 
 def between_keys(before: Keyed, after: Keyed) -> KeyDifferences:
-    """Every key that differs, in order."""
     common = sorted(before.keys() & after.keys())
     found = {key: between(before[key], after[key]) for key in common}
     changed = {key: differences for key, differences in found.items() if differences}

@@ -39,7 +39,6 @@ class Span(NamedTuple):
 
 
 def spans_of(entries: Iterable[Entry], chunk_bytes: int = CHUNK_BYTES, own_bytes: int = OWN_BYTES) -> tuple[Span, ...]:
-    """The chunks of a state's tensors, in order."""
     spans: list[Span] = []
     shared: list[Piece] = []
     used = 0

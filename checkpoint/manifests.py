@@ -9,18 +9,116 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint.assembly import check
+from checkpoint.assembly import ChunkError, check
 from checkpoint.blocks import digest_of
-from lineage.replication import Contents
+from checkpoint.chunks import encode_key
+from lineage.errors import CheckpointError
+from lineage.marks import Version
+from lineage.replication import ChunkKey, ChunkRef, Contents
 from lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from checkpoint.capture import Captured
     from checkpoint.chunks import Chunk, Writing
-    from checkpoint.copying import Copying
-    from lineage.replication import Batch, ChunkKey, InputPlace, Manifest, Output
+    from lineage.replication import Batch, InputPlace, Manifest, Output
+
+
+# The contents of a version that an operator makes: a state from elsewhere, and the rest of the version before.
+#
+# A version says more than its state: how far the shard's inputs are covered, what it remembers against repeats, what it
+# has sent. An operator who puts another state in changes the state alone. Invariants:
+#
+# * Inputs, deduplication and outputs are those of the base. What was covered stays covered: no query is asked again, no
+#   released outcome is taken back, and nothing is sent that was not.
+# * It has no batches of its own, so it requires nothing beyond what its base does.
+# * `n` goes on from the base, in the operator's own epoch: to everyone else it is a version like any other.
+
+
+def successor(epoch: int, base: Version) -> Version:
+    return Version(epoch, base.n + 1)
+
+
+def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef, ...]) -> Contents:
+    """The contents of `base` (None: of the initial version) with the state that `state` describes, in these chunks."""
+    return replace(
+        base if base is not None else Contents(),
+        entries=state.entries,
+        values=state.values,
+        chunk_bytes=state.chunk_bytes,
+        own_bytes=state.own_bytes,
+        chunks=chunks,
+        pages=state.pages,
+        batches=(),
+    )
+
+
+# A version's chunks under the keys of another version: what rewinding a shard writes.
+#
+# Chunks are copied as they are, checked by size and digest, one at a time and in whatever order they come: what went in
+# comes out to the bit, and memory beside the tables is one chunk. A version never names chunks of an older epoch than
+# its own reign's, as those are the next owner's to tombstone (`checkpoint.chunks`); so all of them are written anew.
+
+
+class Copying:
+    """The records of `version`, made from those of another one; `checkpoint.manifests.seal` takes it as a `Writing`."""
+
+    def __init__(self, contents: Contents, version: Version) -> None:
+        self.version = version
+        self.written_bytes = 0
+        self._spilled: list[ChunkRef] = []
+        self._old = contents.chunks
+        self._open = {chunk.key: chunk for chunk in contents.chunks}
+        self._parts: dict[bytes, int] = {}  # digest -> the part that has these bytes from now on
+        for chunk in contents.chunks:
+            self._parts.setdefault(chunk.digest, len(self._parts))
+        self._next = len(self._parts)
+        self._made: set[int] = set()
+
+    def missing(self) -> list[ChunkKey]:
+        return list(self._open)
+
+    def add(self, key: ChunkKey, value: Any) -> list[Chunk] | None:
+        """The records to write for one that was read; None if it is not needed. Raises ChunkError for a damaged one."""
+        chunk = self._open.get(key)
+        if chunk is None:
+            return None
+        check(chunk, value)
+        del self._open[key]
+        part = self._parts[chunk.digest]
+        if part in self._made:
+            return []
+        self._made.add(part)
+        self.written_bytes += chunk.size
+        return [(encode_key(self._key(part)), value)]
+
+    @property
+    def chunks(self) -> tuple[ChunkRef, ...]:
+        """What the new version consists of. Raises ChunkError while a chunk has not come."""
+        for key in self._open:
+            raise ChunkError(key, "is missing", "")
+        return tuple(chunk._replace(key=self._key(self._parts[chunk.digest])) for chunk in self._old)
+
+    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
+        """Contents that are too large for a manifest, as records behind the chunks'."""
+        if self._open:
+            raise CheckpointError(f"the contents of {self.version} cannot be told before all its chunks were copied")
+        for at in range(0, len(contents), chunk_bytes):
+            piece = contents[at : at + chunk_bytes]
+            key = self._key(self._next)
+            self._next += 1
+            self.written_bytes += len(piece)
+            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
+            yield encode_key(key), piece
+
+    @property
+    def spilled(self) -> tuple[ChunkRef, ...]:
+        return tuple(self._spilled)
+
+    def _key(self, part: int) -> ChunkKey:
+        return ChunkKey(self.version.epoch, self.version.n, part)
+
 
 INLINE_BYTES: Final = 16 << 10
 """Contents up to this size ride in the manifest; larger ones go to the state topic, which only members read."""

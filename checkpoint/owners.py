@@ -109,7 +109,6 @@ def encode(word: Word) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes) -> Word:
-    """Read a word. Raises CheckpointError for what is none."""
     try:
         name = (key or b"").decode()
         fields = json.loads(value)

@@ -122,7 +122,6 @@ class Roles:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch of the shard that is known."""
         return max(self.claims.epoch(self.place), self.logs.log(self.place).epoch)
 
     def others(self, now: float) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from checkpoint import arrays, names
-from checkpoint.state import MAX_ENTRIES, flatten, unflatten
+from checkpoint.state import MAX_ENTRIES
 from lineage.errors import CheckpointError
 from lineage.replication import NUMPY, SCALAR, TORCH, VALUE, Entry
 
@@ -33,15 +33,6 @@ _METADATA: Final = "__metadata__"
 _ENTRIES, _VALUES = "spillway.entries", "spillway.values"
 _LENGTH: Final = struct.Struct("<Q")
 _ALIGNED: Final = 8
-
-
-def export(state: Mapping[Any, Any], metadata: Mapping[str, str] | None = None) -> Iterator[bytes]:
-    """The file's bytes, piece by piece. Raises CheckpointError for what the format lacks.
-
-    `metadata`: further texts for whoever looks at the file, e.g. pipeline, stage and version.
-    """
-    flat = flatten(state)
-    return written(flat.entries, flat.tensors, flat.values, metadata)
 
 
 def written(
@@ -72,12 +63,6 @@ def written(
     yield _LENGTH.pack(len(text)) + text
     for tensor in tensors:
         yield arrays.flat(tensor).tobytes()
-
-
-def load(data: bytes | memoryview) -> tuple[dict[Any, Any], dict[str, str]]:
-    """The state in a file's bytes, and the metadata that were given to `export`. Raises CheckpointError."""
-    leaves = read(data)
-    return unflatten(leaves.entries, leaves.tensors, leaves.values), leaves.metadata
 
 
 class Leaves(NamedTuple):

@@ -20,9 +20,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from checkpoint.assembly import ChunkError
-from checkpoint.held_chunks import FUTURE_BYTES, SPARE_BYTES, HeldChunks
 from checkpoint.manifests import open_contents
-from checkpoint.state_copy import StateCopy
+from checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, HeldChunks, StateCopy
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL
 from lineage.values.replication import ReplicationDecoder
@@ -166,7 +165,6 @@ class Standby:
         return Given(self.applied, contents, *self.copy.give(), present, self._last)
 
     def _open(self, one: _Complete) -> Contents | None:
-        """The contents; None while chunks of theirs are missing."""
         if one.contents is None:
             try:
                 one.contents = open_contents(one.manifest, self._fetch, self._decoder)

@@ -112,21 +112,6 @@ def digest(state: Mapping[Any, Any]) -> bytes:
     return hashlib.blake2b(b"".join(sorted(parts)), digest_size=DIGEST_BYTES).digest()
 
 
-def load(target: Mapping[Any, Any], source: Mapping[Any, Any]) -> None:
-    """Copy a state's tensors into those that a model has, in place; it must have the same ones.
-
-    Small values are left to the model: Python's are not changed in place. Raises CheckpointError.
-    """
-    into, given = flatten(target), flatten(source)
-    mine = dict(zip((entry.name for entry in into.entries if entry.dtype), into.leaves, strict=True))
-    theirs = dict(zip((entry.name for entry in given.entries if entry.dtype), given.leaves, strict=True))
-    if mine.keys() != theirs.keys():
-        only = sorted(mine.keys() ^ theirs.keys())[:5]
-        raise CheckpointError(f"the state and the model do not have the same tensors: {', '.join(only)}")
-    for name, leaf in mine.items():
-        arrays.fill(leaf, theirs[name], name)
-
-
 def _take(flat: Flat, name: str, leaf: Any) -> tuple[Entry, int]:
     if not arrays.is_array(leaf):
         flat.values[name], size = small_values.pack(leaf)

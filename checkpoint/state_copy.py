@@ -17,27 +17,174 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
-from checkpoint import arrays
-from checkpoint.assembly import check
-from checkpoint.layout import Span, spans_of
+from checkpoint.assembly import MAX_BYTES, Tensors, check, check_chunks, check_size
+from checkpoint.blocks import digest_of
 from checkpoint.pages import PageReader
 from checkpoint.state import unflatten
 from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from checkpoint.arrays import Array
-    from checkpoint.held_chunks import Held
+    from lineage.marks import Version
     from lineage.replication import ChunkKey, ChunkRef, Contents
 
-    Fetch = Callable[[ChunkKey], Held | None]
+    Fetch = Callable[[ChunkKey], "Held | None"]
     Keep = Callable[[ChunkKey, Callable[[], bytes]], object]
 
+
+# What a backup holds of its shard's partition of the state topic, beside the state that it has applied.
+#
+# Invariants:
+#
+# * Held are the chunks that a complete version names which was not applied yet, and those of versions to come: chunks
+#   newer than every manifest of their epoch, as a manifest follows its chunks. Both as long as no tombstone says else.
+# * What no known version names is kept up to `spare_bytes`, oldest first to go: a later version may name it again, as
+#   long as it was not tombstoned. What was dropped and is named after all has to be read from the topic once more.
+# * Of versions to come at most `future_bytes` are held; beyond that the oldest go, and are read again.
+# * The digest of what will be needed is computed when it comes, so that a promotion need not wait for it.
+# * Every key that the partition holds is known, held or not: the next owner tombstones by them.
+
+SPARE_BYTES: Final = 64 << 20
+FUTURE_BYTES: Final = 4 << 30
+_KEPT_SHARE: Final = 4  # of the spare bytes, for one version: where everything changes, copying it all is of no use
+
+
+class Held:
+    """A chunk's bytes."""
+
+    __slots__ = ("_digest", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._digest: bytes | None = None
+
+    @property
+    def digest(self) -> bytes:
+        if self._digest is None:
+            self._digest = digest_of(self.data)
+        return self._digest
+
+
+class _Bounded:
+    """Chunks up to so many bytes; the first that came is the first to go."""
+
+    def __init__(self, most: int) -> None:
+        self.chunks: dict[ChunkKey, Held] = {}
+        self.nbytes = 0
+        self.dropped = 0
+        self.most = most
+
+    def add(self, key: ChunkKey, held: Held) -> None:
+        self.chunks[key] = held
+        self.nbytes += len(held.data)
+        while self.nbytes > self.most:
+            self.pop(next(iter(self.chunks)))
+            self.dropped += 1
+
+    def pop(self, key: ChunkKey) -> None:
+        gone = self.chunks.pop(key, None)
+        if gone is not None:
+            self.nbytes -= len(gone.data)
+
+    def clear(self) -> None:
+        self.chunks, self.nbytes = {}, 0
+
+
+class HeldChunks:
+    """The chunks of one partition."""
+
+    def __init__(self, *, spare_bytes: int = SPARE_BYTES, future_bytes: int = FUTURE_BYTES) -> None:
+        self.present: set[ChunkKey] = set()
+        self._named: dict[ChunkKey, Held] = {}
+        self._future = _Bounded(future_bytes)
+        self._spare = _Bounded(spare_bytes)
+        self._wanted: frozenset[ChunkKey] = frozenset()
+        self._applied: frozenset[ChunkKey] = frozenset()
+        self._passed: dict[int, int] = {}  # epoch -> the n of its newest manifest
+        self._epoch = 0
+        self._kept = 0  # bytes of spare chunks kept since `settle`
+
+    def take(self, key: ChunkKey, value: bytes | None) -> None:
+        """Take a record of the partition; None is a tombstone."""
+        self._forget(key)
+        if value is None:
+            self.present.discard(key)
+            return
+        self.present.add(key)
+        self._hold(key, Held(value))
+
+    def keep(self, key: ChunkKey, make: Callable[[], bytes]) -> None:
+        """Keep a chunk that is replaced in the applied state, if it still stands in the topic and there is room."""
+        if key not in self.present or (key not in self._wanted and self._kept > self._spare.most // _KEPT_SHARE):
+            return
+        value = make()
+        self._kept += len(value)
+        self._applied -= {key}
+        self._hold(key, Held(value))
+
+    def get(self, key: ChunkKey) -> Held | None:
+        return self._named.get(key) or self._future.chunks.get(key) or self._spare.chunks.get(key)
+
+    def manifest(self, version: Version) -> None:
+        """Note the manifest of a version: what is older, and not named, is of no version to come."""
+        self._epoch = max(self._epoch, version.epoch)
+        self._passed[version.epoch] = max(self._passed.get(version.epoch, 0), version.n)
+
+    def fenced(self, epoch: int) -> None:
+        self._epoch = max(self._epoch, epoch)
+
+    def want(self, keys: Iterable[ChunkKey]) -> None:
+        """Hold these, whether they have come or not, for a version that was not applied."""
+        fresh = frozenset(keys) - self._wanted
+        self._wanted |= fresh
+        for key in fresh:
+            held = self._future.chunks.get(key) or self._spare.chunks.get(key)
+            if held is not None:
+                self._forget(key)
+                self._hold(key, held)
+
+    def wanted(self, key: ChunkKey) -> bool:
+        return key in self._wanted
+
+    def settle(self, wanted: Iterable[ChunkKey], applied: Iterable[ChunkKey]) -> None:
+        """Hold what is `wanted` by versions that were not applied; what `applied` names lies in the state itself."""
+        self._wanted, self._applied = frozenset(wanted), frozenset(applied)
+        self._kept = 0
+        held = {**self._spare.chunks, **self._future.chunks, **self._named}
+        self._named = {}
+        self._spare.clear()
+        self._future.clear()
+        for key in sorted(held):
+            self._hold(key, held[key])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(held.data) for held in self._named.values()) + self._future.nbytes + self._spare.nbytes
+
+    @property
+    def dropped(self) -> int:
+        return self._future.dropped + self._spare.dropped
+
+    def _hold(self, key: ChunkKey, held: Held) -> None:
+        if key in self._applied:
+            return
+        if key in self._wanted:
+            self._named[key] = held
+        elif key.epoch >= self._epoch and key.version > self._passed.get(key.epoch, 0):
+            self._future.add(key, held)
+        else:
+            self._spare.add(key, held)
+            return
+        _ = held.digest
+
+    def _forget(self, key: ChunkKey) -> None:
+        self._named.pop(key, None)
+        self._future.pop(key)
+        self._spare.pop(key)
+
+
 State = dict[Any, Any]
-_MAX_BYTES: Final = 1 << 40
 
 
 class _Page(NamedTuple):
@@ -48,37 +195,15 @@ class _Page(NamedTuple):
     states: dict[str, State]
 
 
-class _Tensors:
-    """The tensors of one layout."""
-
-    def __init__(self, contents: Contents) -> None:
-        entries = [entry for entry in contents.entries if entry.dtype]
-        self.spans: tuple[Span, ...] = spans_of(contents.entries, contents.chunk_bytes, contents.own_bytes)
-        self.arrays: list[Array] = [arrays.empty(entry) for entry in entries]
-        self._flat = [array.reshape(-1).view(np.uint8) for array in self.arrays]
-
-    def put(self, place: int, data: bytes) -> None:
-        source = np.frombuffer(data, np.uint8)
-        for tensor, start, stop, at in self.spans[place].pieces:
-            np.copyto(self._flat[tensor][start:stop], source[at : at + stop - start])
-
-    def get(self, place: int) -> bytes:
-        span = self.spans[place]
-        gathered = np.zeros(span.size, np.uint8)
-        for tensor, start, stop, at in span.pieces:
-            gathered[at : at + stop - start] = self._flat[tensor][start:stop]
-        return gathered.tobytes()
-
-
 class StateCopy:
     """One state, at the version whose contents were applied last."""
 
-    def __init__(self, *, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
         """`max_bytes`: of the state; a damaged manifest must not ask for more."""
         self.contents: Contents | None = None
         self.copied = 0  # bytes that the last `apply` has put in
         self._max_bytes = max_bytes
-        self._tensors: _Tensors | None = None
+        self._tensors: Tensors | None = None
         self._pages: list[_Page] = []
         self._reader = PageReader()
 
@@ -91,10 +216,10 @@ class StateCopy:
         before, tensors = self.contents, self._tensors
         if before is None or tensors is None or _layout(before) != _layout(contents):
             before = None
-            self._check_size(contents)
-            tensors = _Tensors(contents)
+            check_size(contents, self._max_bytes)
+            tensors = Tensors(contents)
         count = len(tensors.spans)
-        _check_chunks(contents, tensors)
+        check_chunks(contents, tensors)
         old = before.chunks if before is not None else ()
         changed = [at for at in range(count) if before is None or old[at].digest != contents.chunks[at].digest]
         seek = _Seek(fetch, self.contents, self._tensors, self._pages)
@@ -126,11 +251,6 @@ class StateCopy:
         self.contents, self._tensors, self._pages = None, None, []
         return state, keyed
 
-    def _check_size(self, contents: Contents) -> None:
-        size = sum(arrays.nbytes(entry) for entry in contents.entries) + sum(contents.pages)
-        if size > self._max_bytes:
-            raise CheckpointError(f"the state is of {size} bytes, over the limit of {self._max_bytes}")
-
     def _read_pages(self, contents: Contents, chunks: Sequence[ChunkRef], seek: _Seek) -> list[_Page]:
         pages: list[_Page] = []
         following = iter(chunks)
@@ -151,7 +271,7 @@ class _Seek:
     """Finds chunks: among those that were fetched, else, by digest, in the copy as it is."""
 
     def __init__(
-        self, fetch: Fetch, contents: Contents | None, tensors: _Tensors | None, pages: Sequence[_Page]
+        self, fetch: Fetch, contents: Contents | None, tensors: Tensors | None, pages: Sequence[_Page]
     ) -> None:
         self.paged = 0  # bytes of pages that were read
         self._fetch = fetch
@@ -192,14 +312,3 @@ def _slice(data: bytes, start: int, stop: int) -> bytes:
 
 def _layout(contents: Contents) -> tuple[object, ...]:
     return contents.entries, contents.chunk_bytes, contents.own_bytes
-
-
-def _check_chunks(contents: Contents, tensors: _Tensors) -> None:
-    step = contents.chunk_bytes
-    paged = (min(step, size - start) for size in contents.pages for start in range(0, size, step))
-    sizes = [*(span.size for span in tensors.spans), *paged]
-    if [chunk.size for chunk in contents.chunks] != sizes:
-        raise CheckpointError(
-            f"the manifest names {len(contents.chunks)} chunks where its entries make {len(sizes)}, or of other sizes; "
-            "it is damaged: take another member's copy of the version log"
-        )

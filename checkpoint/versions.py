@@ -69,12 +69,10 @@ class History:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch; 0 before the first."""
         return self.links[-1][0] if self.links else 0
 
     @property
     def base(self) -> Version:
-        """What the newest epoch started from."""
         return self.links[-1][1] if self.links else INITIAL
 
     def begun(self, epoch: int, base: Version) -> History:

@@ -16,7 +16,7 @@ OF_STAGE: Final = "of_stage"  # whose word it was, where one process tells of an
 OF_REPLICA: Final = "of_replica"
 ROLE: Final = "role"  # of a member of a stateful shard: checkpoint.promotion.Role
 PLACE: Final = "place"  # a process that the supervisor keeps, by its name
-WHAT: Final = "what"  # of a replica's word: agents.live.plan_metrics.TOLD
+WHAT: Final = "what"  # of a replica's word: agents.live.metrics
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
 

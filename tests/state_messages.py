@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.live.stage.user_functions import UserFunctions
+from agents.live.stage.batch_work import UserFunctions
 from agents.models.inputs import Inputs
 from agents.models.state import fingerprint
 from checkpoint.logs import Fate

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from agents.live.gate import group as gate_group
-from agents.live.gate.process import GateProcessConfig, build, transactional_writer
+from agents.live.gate.process import GateProcessConfig, build, member, transactional_writer
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
@@ -102,7 +101,7 @@ def main(variant: str, pipeline: str, bootstrap: str, run_dir: str) -> None:
     settings = ClientSettings(bootstrap=bootstrap)
     config = GateProcessConfig(pipeline=load(pipeline), settings=settings, run_dir=Path(run_dir))
     name = config.pipeline.spec.name
-    consumer = gate_group.member(settings, name, config.replica)
+    consumer = member(settings, name, config.replica)
     inner = transactional_writer(config) if variant == "transactional" else PlainWriter(settings, consumer)
     writer = TimedWriter(inner)
     gate = build(config, consumer, writer, GateMetrics(name))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from agents.core.loss import Loss
-from agents.core.request import Request
+from agents.core.request import Loss, Request
 from lineage.message import DROPPED, FAILED, StageTiming
 
 if TYPE_CHECKING:

@@ -289,7 +289,6 @@ class Batcher:
 
     @property
     def workers(self) -> int:
-        """How many are given batches."""
         return len(self._active)
 
     @property
@@ -368,7 +367,6 @@ class Batcher:
         self._retarget(now)
 
     def _take(self, now: float, starts: float, room: int, slot: Worker) -> None:
-        """Move what waits into a forming batch that has room."""
         drops = self.drops
         before = len(drops)
         self._fill(now, starts, room, slot.forming, drops)

@@ -23,9 +23,7 @@ _MOST: Final = 2.0  # times what was expected
 class Duration(Protocol):
     """Expected seconds of a batch of n; learns from what is measured, where it learns at all."""
 
-    def __call__(self, count: int, /) -> float:
-        """Return the expected seconds of a batch of `count` requests."""
-        ...
+    def __call__(self, count: int, /) -> float: ...
 
 
 class ProfiledEstimate:
@@ -40,11 +38,9 @@ class ProfiledEstimate:
         self._sizes: dict[int, tuple[float, int]] = {}  # ratio, and the number of its last batch
 
     def __call__(self, count: int, /) -> float:
-        """Return the expected seconds of a batch of `count` requests."""
         return self._profile(count) * self._ratio(count)
 
     def observe(self, count: int, seconds: float) -> None:
-        """Learn that a batch of `count` took `seconds`."""
         profiled = self._profile(count)
         if profiled <= 0:
             return  # it says nothing that could be corrected
@@ -79,7 +75,6 @@ class RunningEstimate:
         self._moments: tuple[float, float, float, float] | None = None
 
     def __call__(self, count: int, /) -> float:
-        """Return the expected seconds of a batch of `count` requests."""
         mean = self._means.get(count)
         if mean is not None:
             return mean
@@ -93,7 +88,6 @@ class RunningEstimate:
         return max(0.0, d + slope * (count - n))
 
     def observe(self, count: int, seconds: float) -> None:
-        """Learn that a batch of `count` took `seconds`."""
         if self._first and self._moments is not None:
             self._first = False
             self._means.clear()

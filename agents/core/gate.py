@@ -29,13 +29,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.gate_gauges import GateGauges
-from agents.core.gate_share import GateShare
-from agents.core.joins import NEVER, JoinTable, Rule, Verdict
-from agents.core.outcomes import Release, merged
-from agents.core.refetch import PAYLOAD_BYTES, PayloadRoom
-from agents.core.released import RELEASED_LIMIT, RELEASED_SECONDS, ReleasedMemory
-from agents.core.taken import Taken
+from agents.core.joins import NEVER, PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
+from agents.core.outcomes import RELEASED_LIMIT, RELEASED_SECONDS, GateStats, Release, ReleasedMemory, merged
+from agents.core.request import Taken
+from agents.core.share import Share, Waits
 from checkpoint.durability import Stateless
 from checkpoint.notes import decode
 from lineage import reasons
@@ -44,14 +41,103 @@ from lineage.message import FAILED, PREDICTION, Outcome
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from agents.core.cases import Copy
-    from agents.core.joins import Entry
-    from agents.core.loss import Loss
-    from agents.core.refetch import Fetch
-    from agents.core.request import Delivery, Path
+    from agents.core.joins import Entry, Fetch
+    from agents.core.request import Delivery, Loss, Path
+    from agents.core.speculation import Copy
     from checkpoint.dedup import Span
     from checkpoint.durability import Durability
     from topology.routing import Graph
+
+
+HELD_LIMIT = 20_000
+
+
+class GateGauges:
+    """The readings of one gate."""
+
+    def __init__(self) -> None:
+        self.stats = GateStats()
+        self._shares: dict[int, GateShare] = {}
+        self._waits = Waits()
+        self._decided: list[Release] = []  # not collected: new, or held for no version
+
+    @property
+    def pending(self) -> int:
+        return len(self._decided) + self.held
+
+    @property
+    def held(self) -> int:
+        return sum(share.held for share in self._shares.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(share.waiting for share in self._shares.values())
+
+    @property
+    def room(self) -> bool:
+        """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
+        return self.pending + sum(len(share.refetch) for share in self._shares.values()) < HELD_LIMIT
+
+    def waits(self) -> frozenset[int]:
+        """The partitions that have stood still for other stages' versions since this was asked before."""
+        return self._waits.look(self._shares, room=self.room)
+
+    @property
+    def evicted(self) -> int:
+        return sum(share.evicted + share.released.evicted for share in self._shares.values())
+
+
+# One egress partition as the gate knows it: a share of the reports, what was decided of it, and what is held.
+#
+# Invariant: what is held is decided, and never released before all that it was decided by is durable. A query that is
+# held is found by its id, as reports of it that come by other ways are kept until it is known whether it stands.
+
+
+class GateShare(Share):
+    """What the gate knows of one partition."""
+
+    __slots__ = ("_queries", "held", "released", "settled")
+
+    def __init__(
+        self,
+        partition: int,
+        committed: int,
+        joins: JoinTable | None,
+        released: ReleasedMemory,
+        *,
+        settled: bool,
+    ) -> None:
+        super().__init__(partition, committed, joins)
+        self.released = released
+        self.settled = settled
+        self.held = 0  # outcomes that are decided and rest on what is not durable
+        self._queries: dict[str, Release] = {}  # the same, the newest of an id
+
+    def confirm(self, offset: int) -> bool:
+        """Note that the broker has the commit of `offset`; False if that is no news."""
+        self.settled = True
+        news = super().confirm(offset)
+        if news:
+            self.released.committed(offset)
+        return news
+
+    def hold(self, release: Release) -> None:
+        self.held += 1
+        self._queries[release.request_id] = release
+
+    def let_go(self, release: Release) -> None:
+        self.held -= 1
+        if self._queries.get(release.request_id) is release:
+            del self._queries[release.request_id]
+
+    def parks(self, delivery: Delivery) -> bool:
+        """Keep another report of a decided query in case that does not stand; False if it stands."""
+        release = self._queries.get(delivery.request_id)
+        if self.speculation is None or release is None or abs(release.source.sent - delivery.sent) > REUSE_SECONDS:
+            return False
+        self.speculation.park(release.case, delivery)
+        return True
+
 
 GATE = "gate"
 

@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import FAILED, Loss, Work
 from agents.core.joins import Verdict
-from agents.core.taken import Taken
-from agents.core.waits import Waits
+from agents.core.request import Taken
+from agents.core.share import Waits
 from lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from agents.core.batching import Batcher
-    from agents.core.cases import Changes, Copy
     from agents.core.deaths import Place
-    from agents.core.joins import Entry
+    from agents.core.joins import Entry, Fetch
     from agents.core.outbox import Outbox
     from agents.core.policy import Load
-    from agents.core.refetch import Fetch
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
+    from agents.core.speculation import Changes, Copy
     from checkpoint.durability import Durability
 
 

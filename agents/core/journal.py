@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 from agents.core.actions import Emit, Failed, Ok, Work
 from agents.core.batching import Batch
 from agents.core.gate import GATE, GateCore
-from agents.core.loss import Loss
+from agents.core.joins import Fetch
 from agents.core.outcomes import Release
 from agents.core.policy import StageState
-from agents.core.refetch import Fetch
-from agents.core.request import Delivery
+from agents.core.request import Delivery, Loss
 from agents.core.stage import StageCore
 from lineage.errors import UsageError
 from lineage.hops import Hop

@@ -64,11 +64,7 @@ class Pool:
         """Each worker's phase, by its number, oldest first."""
         return {number: member.phase for number, member in self._members.items()}
 
-    def number_of(self, *phases: Phase) -> int:
-        return sum(member.phase in phases for member in self._members.values())
-
     def take(self, now: float) -> list[Start | Drain]:
-        """Give what is to be done now."""
         staying = [n for n, member in self._members.items() if member.phase is not Phase.DRAINING]
         actions: list[Start | Drain] = []
         if len(staying) < self._count and now >= self._not_before:
@@ -113,7 +109,6 @@ class Pool:
         return [Drain(worker)]
 
     def lost(self, now: float, worker: int) -> None:
-        """Note that a worker is gone without having been told to."""
         member = self._members.get(worker)
         if member is None:
             return

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agents.core.loss import Loss
     from lineage.hops import Hop
+    from lineage.message import OutcomeKind
+
+
+@dataclass(slots=True, frozen=True)
+class Loss:
+    """Why a request does not go on from this stage."""
+
+    kind: OutcomeKind  # dropped or failed
+    reason: str  # a code of lineage.reasons
+    text: str = ""
+    short: float = 0.0  # seconds by which the estimate missed the deadline; 0 where none was made
+
+
+class Taken(Enum):
+    """What a record is to the core that it was delivered to."""
+
+    FIRST = "first"  # the first copy: the core owes it `done`
+    REPEATED = "repeated"  # a later copy: done already
+    STRAY = "stray"  # taken before, or below the start: not to be touched
+    DEAD = "dead"  # it rests on a state that no recovery reproduces: done already, and not remembered
+    KEPT = "kept"  # a later copy of one that may turn out dead: it comes again, or is done, when that is known
+
 
 # The choices made so far: chooser stage -> the successors it chose (empty: the request ends there).
 Path = dict[str, tuple[str, ...]]
@@ -35,7 +57,7 @@ class Delivery:
     unusable: Loss | None = None  # why it cannot be used as it is; the core's own
     copy: Any = None  # behind a stateful stage: what it rests on (`agents.core.speculation`); the core's own
     size: int = 0  # bytes that the payload takes in memory, as the driver reckons
-    dropped: bool = False  # the payload was, and is read again when it is needed (`agents.core.refetch`)
+    dropped: bool = False  # the payload was, and is read again when it is needed (`agents.core.joins`)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ Invariants:
 * Every first copy leads to at least one message, or completes a join's entry that did. Nothing ends silently.
 * A record waits in a join without taking room: back-pressure, which stops the reading, could otherwise keep away the
   very part that it waits for. What bounds joins is their time; beyond a number of bytes their parts' payloads are
-  dropped, and read again when they are needed (`agents.core.refetch`). A driver that
+  dropped, and read again when they are needed (`agents.core.joins`). A driver that
   bounds how much it keeps of what is not committed goes on reading where joins hold it (`Share.held_by_joins`).
 * A loss is sent to every next join that would wait for this stage in vain, and to the gate in place of every terminal
   that will not report: `graph.losses`. A join takes a loss as that sender's delivery and decides by its own rule.
@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING
 
 from agents.core.actions import DROPPED, Failed, Loss, Ok, Work
 from agents.core.intake import Intake
-from agents.core.joins import NEVER, JoinTable, Rule
+from agents.core.joins import NEVER, PAYLOAD_BYTES, JoinTable, PayloadRoom, Rule
 from agents.core.outbox import Outbox
 from agents.core.policy import Shortfall
-from agents.core.refetch import PAYLOAD_BYTES, PayloadRoom
 from agents.core.share import Share
 from checkpoint.notes import decode
 from lineage import reasons
@@ -82,7 +81,7 @@ class StageCore(Intake):
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
-        `payload_bytes`: of the parts that wait (`agents.core.refetch`). `paths` hears of every choice that this stage
+        `payload_bytes`: of the parts that wait (`agents.core.joins`). `paths` hears of every choice that this stage
         makes.
         `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too.
         """

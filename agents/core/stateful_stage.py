@@ -4,7 +4,7 @@
 
 Invariants, beside those of a stage:
 
-* Everything that ends here is recorded in a version, and its messages carry that version's mark (`stateful_outbox`).
+* Everything that ends here is recorded in a version, and its messages carry that version's mark (`StatefulOutbox`).
   The results of a batch leave when it has been computed; where the mode holds them, with a complete version.
 * Drops between batches belong to the next batch's version; where none is running, they are a version of their own.
 * A position is told (in hops, in commits) when the version that covers it is durable.
@@ -24,12 +24,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Ok, Work
+from agents.core.outbox import StatefulOutbox
 from agents.core.share import Share, Taken
 from agents.core.stage import StageCore
-from agents.core.stateful_outbox import StatefulOutbox
 from checkpoint.notes import Note, merge
-from checkpoint.orders import Emit as EmitHeld
-from checkpoint.runs import contains, union
+from checkpoint.offsets import contains, union
+from checkpoint.reign import Emit as EmitHeld
 from lineage.marks import Mark
 from lineage.replication import Batch as Recorded
 from lineage.replication import InputPlace
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from agents.core.request import Delivery
     from checkpoint.dedup import Span
     from checkpoint.logs import Logs
-    from checkpoint.orders import Order
-    from checkpoint.reign import Reign
-    from checkpoint.runs import Run
+    from checkpoint.offsets import Run
+    from checkpoint.reign import Order, Reign
     from lineage.marks import Version
     from topology.routing import Graph
 

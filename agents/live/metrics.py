@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict, deque
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from agents.core.calibration import FATES, TERMS, Budgets, Calibration, Histogram
-from agents.core.estimates.transfer import Transfer
-from agents.live.plan_metrics import plan_families
-from agents.live.state_metrics import marks_family, state_families
-from agents.live.waits import WaitsTold
+from agents.core.calibration import FATES, POSITIVE, TERMS, Budgets, Calibration, Histogram
+from agents.core.estimates.observed import Transfer
 from lineage import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from prometheus_client import Metric
 
-    from agents.core.board import Board
+    from agents.core.board import Board, Heard
     from agents.core.policy import StageFacts
-    from agents.live.state_metrics import StateFigures
 
-_LABELS = ("pipeline", "stage", "replica")
+
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -55,44 +52,216 @@ class Distribution:
         return rows
 
 
-class _Families:
+class Families:
     """Builds metric families that share the three labels."""
 
     def __init__(self, pipeline: str, stage: str, replica: int) -> None:
         self.labels = (pipeline, stage, str(replica))
 
     def counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(name.removesuffix("_total"), text, labels=_LABELS)
-        family.add_metric(self.labels, value)
-        return family
-
-    def gauge(self, name: str, text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=_LABELS)
-        family.add_metric(self.labels, value)
-        return family
+        return self.counters(name, text, (), {(): value})
 
     def counters(self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
-        family = CounterMetricFamily(name.removesuffix("_total"), text, labels=(*_LABELS, *extra))
+        family = CounterMetricFamily(name.removesuffix("_total"), text, labels=(*names.LABELS, *extra))
         for labels, value in sorted(values.items()):
             family.add_metric((*self.labels, *labels), value)
         return family
 
-    def partitions(self, name: str, text: str, offsets: dict[int, int]) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=(*_LABELS, names.PARTITION))
-        for partition, offset in sorted(offsets.copy().items()):
-            family.add_metric((*self.labels, str(partition)), offset)
+    def gauge(self, name: str, text: str, value: float) -> Metric:
+        return self.gauges(name, text, (), {(): value})
+
+    def gauges(self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+        family = GaugeMetricFamily(name, text, labels=(*names.LABELS, *extra))
+        for labels, value in values.items():
+            family.add_metric((*self.labels, *labels), value)
         return family
+
+    def partitions(self, name: str, text: str, values: Mapping[int, int]) -> Metric:
+        told = sorted(dict(values).items())
+        return self.gauges(name, text, (names.PARTITION,), {(str(partition),): value for partition, value in told})
 
     def distribution(self, name: str, text: str, values: Distribution | Histogram) -> Metric:
-        family = HistogramMetricFamily(name, text, labels=_LABELS)
-        family.add_metric(self.labels, values.buckets(), values.total)
+        return self.distributions(name, text, (), {(): values})
+
+    def distributions(
+        self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], Distribution | Histogram]
+    ) -> Metric:
+        family = HistogramMetricFamily(name, text, labels=(*names.LABELS, *extra))
+        for labels, histogram in values.items():
+            family.add_metric((*self.labels, *labels), histogram.buckets(), histogram.total)
         return family
 
-    def distributions(self, name: str, text: str, label: str, values: Mapping[str, Histogram]) -> Metric:
-        family = HistogramMetricFamily(name, text, labels=(*_LABELS, label))
-        for which, histogram in values.items():
-            family.add_metric((*self.labels, which), histogram.buckets(), histogram.total)
-        return family
+
+QUEUEING, BATCH, RECENT_BATCH = "queueing", "batch", "recent-batch"
+PROFILE, DURATION, LOAD, HBF, AGE = "profile", "duration", "load", "hbf", "age"
+ARRIVALS, COMPLETIONS, DROPS, BACKLOG, TRANSFER = "arrivals", "completions", "drops", "backlog", "transfer"
+
+_REPLICA = (names.OF_STAGE, names.OF_REPLICA)
+
+
+def plan_families(make: Families, board: Board, facts: Mapping[str, StageFacts], now: float) -> Iterator[Metric]:
+    heard = board.heard(now)
+    loads = _loads(heard, facts)
+    words: dict[tuple[str, ...], float] = {}
+    silent: dict[tuple[str, ...], float] = {}
+    for one in heard:
+        whose = (one.state.stage, str(one.state.replica))
+        silent[whose] = float(one.silent)
+        words.update({(*whose, what): value for what, value in _told(one, facts, loads).items()})
+    yield make.gauges(names.PLAN_WORD, "What a replica last said of itself", (*_REPLICA, names.WHAT), words)
+    yield make.gauges(names.PLAN_SILENT, "Whether a replica's word has aged out", _REPLICA, silent)
+    yield make.counter(names.PLAN_WORDS_TOTAL, "Words of replicas that were taken", board.words)
+    refused: dict[tuple[str, ...], float] = {(reason,): count for reason, count in board.refused.copy().items()}
+    yield make.counters(names.PLAN_REFUSED_TOTAL, "Words of replicas that were refused", (names.REASON,), refused)
+
+
+def _told(one: Heard, facts: Mapping[str, StageFacts], loads: Mapping[str, float]) -> dict[str, float]:
+    state = one.state
+    planned = facts.get(state.stage)
+    return {
+        QUEUEING: state.queueing,
+        BATCH: state.batch,
+        RECENT_BATCH: state.recent_batch,
+        PROFILE: planned.duration(planned.batch) if planned is not None else 0.0,
+        DURATION: state.duration,
+        LOAD: loads.get(state.stage, 0.0),
+        HBF: float(state.hbf),
+        AGE: one.age,
+        ARRIVALS: state.arrival_rate,
+        COMPLETIONS: state.completion_rate,
+        DROPS: state.drop_rate,
+        BACKLOG: state.backlog,
+        TRANSFER: median(state.hops) if state.hops else 0.0,
+    }
+
+
+def _loads(heard: Sequence[Heard], facts: Mapping[str, StageFacts]) -> dict[str, float]:
+    """By stage, mu of the last period: what arrived at its replicas by what its workers can take (T_in / T_m)."""
+    arrivals: defaultdict[str, float] = defaultdict(float)
+    durations: dict[str, float] = {}
+    for one in heard:
+        if not one.silent:
+            arrivals[one.state.stage] += one.state.arrival_rate
+            durations[one.state.stage] = max(one.state.duration, durations.get(one.state.stage, 0.0))
+    loads = {}
+    for stage, rate in arrivals.items():
+        planned = facts.get(stage)
+        if planned is not None:
+            seconds = durations[stage] or planned.duration(planned.batch)
+            loads[stage] = rate * seconds / (planned.workers * planned.batch)
+    return loads
+
+
+# What a member of a stateful shard tells of its state, for its metrics; and what the others tell of marks.
+#
+# The member sets the attributes as things happen; they are read from another thread. Versions are told by their n, as
+# the epoch is told beside them.
+
+_BYTES: Final = (16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
+
+
+class DurableLag:
+    """For how long the oldest version of a reign that is not durable has been recorded."""
+
+    __slots__ = ("_clock", "_oldest", "_waiting")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: deque[tuple[int, float]] = deque()  # versions, and since when
+        self._oldest: float | None = None
+
+    def note(self, recorded: int, durable: int) -> None:
+        """Note the newest version that is recorded, and the newest that is durable, by their n."""
+        waiting = self._waiting
+        if recorded > (waiting[-1][0] if waiting else durable):
+            waiting.append((recorded, self._clock()))
+        while waiting and waiting[0][0] <= durable:
+            waiting.popleft()
+        self._oldest = waiting[0][1] if waiting else None
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._oldest = None
+
+    def seconds(self) -> float:
+        """Give it; 0 where all is durable. From any thread."""
+        oldest = self._oldest
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+
+class StateFigures:
+    """A member's numbers."""
+
+    __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "version", "written")
+
+    def __init__(self) -> None:
+        self.role = "backup"  # checkpoint.promotion.Role's values
+        self.epoch = 0  # the newest that it knows
+        self.version: Callable[[], int] = int  # the n that its own copy of the state is at
+        self.durable = 0  # the n of the shard's newest durable version
+        self.lag = DurableLag()  # of a primary
+        self.written = 0  # bytes of chunks and manifests
+        self.sent: Callable[[], int] = int  # bytes that the broker has acknowledged to the newest reign, as they come
+        self.moved = 0  # bytes that went to the log or came from it, as they move; said by the loop while it goes on
+        self.captures = Histogram(POSITIVE)  # seconds that copying a state took
+
+    @property
+    def backup_lag(self) -> int:
+        return max(0, self.durable - self.version()) if self.role == "backup" else 0
+
+
+def marks_histogram() -> Histogram:
+    """For the bytes of marks in each message's hops header."""
+    return Histogram(_BYTES)
+
+
+def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
+    yield make.gauges(names.STATE_ROLE, "The member's role", (names.ROLE,), {(state.role,): 1.0})
+    for name, text, value in (
+        (names.STATE_EPOCH, "The newest epoch that the member knows", state.epoch),
+        (names.STATE_VERSION, "The version that its own state is at", state.version()),
+        (names.STATE_DURABLE_VERSION, "The newest durable version of the shard", state.durable),
+        (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
+        (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.lag.seconds()),
+    ):
+        yield make.gauge(name, text, value)
+    written, moved = "Bytes of chunks and manifests of complete versions", "Bytes written to the log or read of it"
+    yield make.counter(names.STATE_WRITTEN_BYTES_TOTAL, written, state.written)
+    yield make.counter(names.STATE_MOVED_BYTES_TOTAL, f"{moved}, as they move", state.moved)
+    yield make.distribution(names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)
+
+
+# What a process says of its partitions that stand still: that they wait by right, and for how long it may be believed.
+#
+# The loop that does the work says so, and a thread that goes on when the loop hangs is asked by the watchdog: so what
+# was said counts for some seconds only. A process that hangs falls silent, and is judged by what it commits.
+
+LOOK_SECONDS: Final = 1.0
+BELIEVED_SECONDS: Final = 5.0
+
+
+class WaitsTold:
+    """The newest word of a process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: tuple[float, frozenset[int]] = (clock(), frozenset())  # replaced whole: it is read by a thread
+
+    @property
+    def due(self) -> bool:
+        return self._clock() - self._said[0] >= LOOK_SECONDS
+
+    def say(self, partitions: frozenset[int]) -> None:
+        self._said = (self._clock(), partitions)
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        at, said = self._said
+        return said if self._clock() - at <= BELIEVED_SECONDS else frozenset()
+
+    def family(self, make: Families) -> Metric:
+        text = "1 where a partition waits for other stages' versions"
+        return make.partitions(names.WAITS, text, dict.fromkeys(self.partitions, 1))
 
 
 class StageMetrics(Collector):
@@ -138,7 +307,7 @@ class StageMetrics(Collector):
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
     def collect(self) -> Iterator[Metric]:
-        make = _Families(self.pipeline, self.stage, self.replica)
+        make = Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received())
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
         yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.batches)
@@ -169,34 +338,37 @@ class StageMetrics(Collector):
         yield from self._estimates(make)
         yield from self._plan(make)
         if self.state is not None:
-            yield from state_families(make.labels, self.state)
+            yield from state_families(make, self.state)
         if self.marks is not None:
-            yield marks_family(make.labels, self.marks)
+            yield make.distribution(names.HOPS_MARKS_BYTES, "Bytes of marks in a message's hops header", self.marks)
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
-        yield self.waits.family(make.labels)
+        yield self.waits.family(make)
 
-    def _estimates(self, make: _Families) -> Iterator[Metric]:
+    def _estimates(self, make: Families) -> Iterator[Metric]:
         told, budgets = self.calibration, self.budgets
         yield make.distributions(
-            names.ESTIMATE_ERROR_SECONDS, "What happened less what the others were told", names.TERM, told.errors
+            names.ESTIMATE_ERROR_SECONDS,
+            "What happened less what the others were told",
+            (names.TERM,),
+            {(term,): errors for term, errors in told.errors.items()},
         )
         for name, text, totals in (
             (names.TOLD_SECONDS_TOTAL, "Seconds that the others were told to expect", told.told_total),
             (names.HAPPENED_SECONDS_TOTAL, "Seconds that it took", told.happened_total),
         ):
             yield make.counters(name, text, (names.TERM,), {(term,): totals[term] for term in TERMS})
-        left = {fate: budgets.left[fate] for fate in FATES}
-        yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", names.FATE, left)
+        left: dict[tuple[str, ...], Histogram] = {(fate,): budgets.left[fate] for fate in FATES}
+        yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", (names.FATE,), left)
         yield make.distribution(
             names.SHORTFALL_SECONDS, "By how much estimates of dropped ones missed it", budgets.shortfall
         )
         yield make.distribution(names.CONSUMED_SECONDS, "From arrival to the end of the batch", budgets.consumption)
 
-    def _plan(self, make: _Families) -> Iterator[Metric]:
+    def _plan(self, make: Families) -> Iterator[Metric]:
         if self.plan is None:
             return
-        yield from plan_families(make.labels, self.plan, self.plan_facts, time.time())
+        yield from plan_families(make, self.plan, self.plan_facts, time.time())
         yield make.counter(names.PLAN_UNSAID_TOTAL, "Words not said, the one before being under way", self.plan_unsaid)
         yield make.distribution(names.PLAN_AGE_SECONDS, "Age of others' words at their merging", self.plan_age)
         yield make.distribution(names.PLAN_DELAY_SECONDS, "From saying a word to hearing it", self.plan_delay)
@@ -230,7 +402,7 @@ class GateMetrics(Collector):
         self.hold: Distribution | None = None  # None where no outcome rests on a state
 
     def collect(self) -> Iterator[Metric]:
-        make = _Families(self.pipeline, self.stage, self.replica)
+        make = Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the outcomes topic", self.received)
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
         yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
@@ -249,4 +421,4 @@ class GateMetrics(Collector):
             yield make.distribution(names.STATE_HOLD_SECONDS, "That outcomes waited for durable versions", self.hold)
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
-        yield self.waits.family(make.labels)
+        yield self.waits.family(make)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.models.methods import check_method, is_async
 from agents.models.raised import words_of
 from agents.models.slow import named_if_slow
-from agents.models.stateful import check_model, is_stateful
+from agents.models.stateful import check_method, check_model, is_async, is_stateful
 from lineage.errors import NO_TORCH, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
@@ -18,6 +17,16 @@ if TYPE_CHECKING:
 
     from agents.models.inputs import Inputs
     from agents.models.stateful import StatefulModel
+
+
+TORCH_THREADS: Final = 1  # a stage uses more cores by replicas and instances
+
+
+def limit_torch_threads(threads: int) -> None:
+    """Let torch, if a model has imported it, use this many threads for one operation."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
 
 
 class Model(Protocol):

@@ -39,7 +39,6 @@ class PerKey:
         return self._key(query)
 
     def reads(self, query: Inputs) -> bool:
-        """Whether the query is only to be answered."""
         return self._reads is not None and self._reads(query)
 
     def compute(self, states: Mapping[str, State], batch: Batch) -> list[Mapping[str, Any]]:

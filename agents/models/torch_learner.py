@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.func import functional_call
 
-from agents.models.torch_state import as_tensor, fill, seeded
+from agents.models.torch_streams import as_tensor, fill, seeded
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Learner:
     BatchNorm) change in `update`. What the module draws at random (Dropout) is no part of the state.
     """
 
-    fixed_state = True  # `agents.models.unfit`
+    fixed_state = True  # `agents.models.placement`
 
     def __init__(
         self,
@@ -78,7 +78,6 @@ class Learner:
         return self._state
 
     def reads(self, query: Inputs) -> bool:
-        """Whether the query is only to be answered."""
         return self._reads is not None and self._reads(query)
 
     def compute(self, state: State, batch: Batch) -> list[Mapping[str, Any]]:

@@ -6,20 +6,55 @@ parameters are constant and no part of the state. Imported only where a model is
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from agents.models.torch_state import as_tensor, seeded
+from lineage.errors import ModelError
+from lineage.values.tensors import Bfloat16
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agents.models.inputs import Inputs
     from agents.models.state import State
 
     Batch = Sequence[Inputs]
     Results = Sequence[Mapping[str, Any]]
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from torch's generator as from a new one; what others draw from it goes on as if nothing had been."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def as_tensor(value: Any) -> Any:
+    """A tensor or an array as a tensor of its own memory; a plain value as it is."""
+    if isinstance(value, Bfloat16):
+        return value.torch()
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def fill(owner: str, own: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+    """Copy the values of `state` into the tensors of the same names. Raises ModelError where names or shapes differ."""
+    for name, tensor in own.items():
+        if name not in state:
+            raise ModelError(f"{owner}: the state has no {name!r}; it was made by another model, or another version")
+        value = as_tensor(state[name])
+        if value.shape != tensor.shape or value.dtype != tensor.dtype:
+            raise ModelError(
+                f"{owner}: {name!r} is {value.dtype} of {tuple(value.shape)} in the state and {tensor.dtype} of "
+                f"{tuple(tensor.shape)} in the model; it was made by another model, or another version"
+            )
+        with torch.no_grad():
+            tensor.copy_(value)
 
 
 class Streams:
@@ -33,7 +68,7 @@ class Streams:
     A stream's tensors are new ones after each update; those of before are never changed.
     """
 
-    fixed_state = True  # `agents.models.unfit`
+    fixed_state = True  # `agents.models.placement`
 
     def __init__(
         self,

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agents.sim.observe import Observer
-    from agents.sim.result import SimulationResult
+    from agents.sim.observe import Observer, SimulationResult
     from lineage.message import StageTiming
     from producers.load.tally import LoadResult, Witness
     from topology.load import Pipeline

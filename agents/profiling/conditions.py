@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.models.torch_threads import TORCH_THREADS
+from agents.models.loading import TORCH_THREADS
 from lineage.errors import SpecError
 from topology.profiles import Conditions
 from topology.sizing import profile_file

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.live.stage.user_functions import UserFunctions
+from agents.live.stage.batch_work import UserFunctions
 from agents.models.bare import BareModel
 from agents.models.declared import load_declared
 from agents.models.inputs import Inputs
-from agents.models.loading import load_model
-from agents.models.torch_threads import TORCH_THREADS, limit_torch_threads
+from agents.models.loading import TORCH_THREADS, limit_torch_threads, load_model
 from agents.workers.single import SingleWorker
 from lineage.errors import ModelError, SpillwayError, WireError
 from producers.load.payloads import example_of

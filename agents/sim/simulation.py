@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents.sim.engine import Engine
+from agents.sim.observe import SimulationResult
 from agents.sim.plan import plan_of
-from agents.sim.result import SimulationResult
 from lineage.errors import UsageError
 from lineage.metric_names import GATE
 from producers.report import StageTotals
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from agents.sim.choices import Choice
+    from agents.sim.engine import StageRun
     from agents.sim.observe import Observer
     from agents.sim.plan import Dispatch, Plan
-    from agents.sim.travel import StageRun
     from topology.load import Pipeline
 
 

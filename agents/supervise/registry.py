@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import psutil
 
-from agents.live.metrics_server import LOOPBACK
+from agents.live.registry import LOOPBACK
 
 if TYPE_CHECKING:
     from pathlib import Path

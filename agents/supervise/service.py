@@ -18,7 +18,7 @@ from agents.core.joins import longest_wait
 from agents.core.policies import period_of, words_for
 from agents.live import topics as live_topics
 from agents.live.groups import group_id, member_label, member_of, standby_label
-from agents.live.metrics_server import Address, MetricsServer
+from agents.live.registry import Address, MetricsServer
 from agents.live.states.beats import Reporter
 from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
 from agents.supervise.groups import KafkaGroups, watched_groups

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from agents.live import plan_metrics as told
+from agents.live import metrics as told
 from lineage import metric_names as names
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from agents.sim.observe import SimulationResult
     from agents.sim.plan import Dispatch
-    from agents.sim.result import SimulationResult
     from agents.whatif.traffic import Traffic
     from topology.load import Pipeline
 

@@ -12,9 +12,8 @@ import sys
 from typing import Any
 
 from agents.models.inputs import Inputs
-from agents.models.loading import load_model
+from agents.models.loading import limit_torch_threads, load_model
 from agents.models.raised import words_of
-from agents.models.torch_threads import limit_torch_threads
 from agents.workers import shim
 from lineage.errors import SpillwayError
 
@@ -33,7 +32,6 @@ def _words(error: BaseException) -> str:
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
-    """Serve over the inherited socket `descriptor`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
     shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, _words)
 

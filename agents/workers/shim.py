@@ -169,7 +169,6 @@ def load_plain(model: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, An
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
-    """Serve over the inherited socket `descriptor`."""
     sys.path[:0] = job["path"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
     serve(socket.socket(fileno=descriptor), lambda: load_plain(job["model"], job["arguments"]))

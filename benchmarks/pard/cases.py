@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from agents.sim.observe import SimulationResult
     from agents.sim.plan import Dispatch
-    from agents.sim.result import SimulationResult
 
 ALL = ("naive", "nexus", "clipper++", "pard", "spillway")
 SHARED_TRACES = Path(__file__).parents[3] / "shared" / "traces"

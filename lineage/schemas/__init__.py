@@ -8,19 +8,21 @@ symbol of an enum, comes one release after the readers that know it: until then 
 What must take another form is a new type, and the type that was stays readable.
 """
 
-from lineage.schemas.book import FAST_READERS, MAX_SCHEMA_BYTES, MAX_SCHEMAS, SchemaBook, WriterSchema
-from lineage.schemas.own import (
+from lineage.schemas.book import (
     BASE,
     BEAT,
     CHECKED,
     CLAIM,
     CONTENTS,
     DEAD_LETTER,
+    FAST_READERS,
     FENCE,
     FINGERPRINT_BYTES,
     HEADER_BYTES,
     MANIFEST,
     MARKER,
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMAS,
     OUTCOME,
     OWN_FINGERPRINTS,
     OWN_PARSED,
@@ -31,6 +33,8 @@ from lineage.schemas.own import (
     REPORT,
     WORD,
     YIELD,
+    SchemaBook,
+    WriterSchema,
     fingerprint_of,
 )
 

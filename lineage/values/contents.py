@@ -44,7 +44,6 @@ _LONG_MOST: Final = (1 << 63) - 1
 
 
 def pack_contents(contents: Contents, limits: Limits) -> Fields:
-    """The record of contents. Raises WireError."""
     check_names(limits, *(entry.name for entry in contents.entries))
     return {
         "names": [entry.name for entry in contents.entries],

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from agents.live.gate import group as gate_group
 from agents.live.gate.fencing import FencedError
 from agents.live.gate.process import GateProcessConfig, build
+from agents.live.gate.process import member as gate_member
 from agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from tests.waiting import until
@@ -127,7 +127,7 @@ def test_a_gate_that_lost_its_place_to_no_successor_takes_it_again(make_gate):
     stream = Stream(bench, 7)
     stream.go_on(100)
     bench.await_released(100)
-    usurper = gate_group.member(bench.settings, bench.name, 0)
+    usurper = gate_member(bench.settings, bench.name, 0)
     usurper.subscribe([topics.outcomes(bench.name)])
     until(lambda: usurper.poll(0.1) or usurper.assignment(), 120)
     stream.go_on(100)
@@ -194,7 +194,7 @@ class SilentWriter(TransactionalWriter):
 def gate_with(bench, kind, metrics):
     """A gate in a thread of its own, with a writer of that kind; gives the writer."""
     config = GateProcessConfig(pipeline=bench.pipeline, settings=bench.settings, run_dir=bench.folder)
-    consumer = gate_group.member(bench.settings, bench.name, 0)
+    consumer = gate_member(bench.settings, bench.name, 0)
     writer = kind(bench.settings.confluent(), f"{bench.name}.gate.0", max_message_bytes=1_000_000)
     gate = build(config, consumer, writer, metrics)
     stopping = threading.Event()

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer
 
-from agents.live.gate import group as gate_group
 from agents.live.gate.fencing import FencedError, OustedError
-from agents.live.gate.process import GateProcessConfig, build
+from agents.live.gate.process import GateProcessConfig, build, member_settings
 from agents.live.gate.transaction import AbortedError, TransactionalWriter
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
@@ -48,7 +47,7 @@ class HeldWriter(TransactionalWriter):
 @contextmanager
 def running(bench, replica):
     """A gate in a thread of its own; gives its writer."""
-    settings = {**gate_group.member_settings(bench.settings, bench.name, replica), **HURRY}
+    settings = {**member_settings(bench.settings, bench.name, replica), **HURRY}
     consumer = Consumer(settings)
     writer = HeldWriter(
         {**bench.settings.confluent(), "log_level": 0}, f"{bench.name}.gate.{replica}", max_message_bytes=1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage.paths import MAX_PATH_BYTES
+from lineage.headers import MAX_PATH_BYTES
 from topology import dag, names
 from topology.problems import Problem
 from topology.rules.stage_rules import check_limits, check_stage

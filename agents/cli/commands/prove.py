@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from agents.sim.faults.oracle import problems
+from agents.sim.faults.oracle import Proof, problems
+from agents.sim.faults.oracle import prove as prove_seeds
 from agents.sim.faults.play import run
-from agents.sim.faults.proof import Proof
-from agents.sim.faults.proof import prove as prove_seeds
 from agents.sim.faults.schedule.drawing import drawn
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.scenario import TOPOLOGIES
 from checkpoint.modes import MODES
 from lineage.errors import SpillwayError
 

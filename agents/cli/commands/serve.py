@@ -28,7 +28,7 @@ from producers.connection import ClientSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agents.live.metrics_server import Address
+    from agents.live.registry import Address
     from topology.load import Pipeline
     from topology.spec import StageSpec
 
@@ -304,7 +304,7 @@ def _supervise(
 
 
 def _address(host: str, port: int | None) -> Address:
-    from agents.live.metrics_server import Address  # noqa: PLC0415 - imports what help does without
+    from agents.live.registry import Address  # noqa: PLC0415 - imports what help does without
 
     return Address(host, port or 0)
 

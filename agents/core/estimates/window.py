@@ -58,7 +58,6 @@ class WorkloadVariation:
         self._seconds = 0.0
 
     def see(self, arrivals: int, span: float) -> None:
-        """Hear that so many arrived in the last `span` seconds."""
         self._opened += arrivals
         self._seconds += span
         if self._seconds >= 1.0 - 1e-6:

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.policies.estimates import Back, Lower, ShortestFuture, Upper
+from agents.core.policies.ablations import (
+    ArrivalOrder,
+    Back,
+    HighBudgetFirst,
+    Instant,
+    LowBudgetFirst,
+    Lower,
+    OverloadControl,
+    ShortestFuture,
+    Upper,
+)
 from agents.core.policies.fifo import Expired, Naive
-from agents.core.policies.nexus import Nexus, NexusSplit
-from agents.core.policies.orders import ArrivalOrder, HighBudgetFirst, Instant, LowBudgetFirst
-from agents.core.policies.overload import OverloadControl
 from agents.core.policies.pard import Pard
 from agents.core.policies.selection import Selection, select
-from agents.core.policies.shares import ClipperPlusPlus, Split, WorstCase
+from agents.core.policies.shares import ClipperPlusPlus, Nexus, NexusSplit, Split, WorstCase
 from agents.core.policies.spillway import Spillway
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The order of PARD (section 4.3), and the report and tick that it needs; what it judges by is up to the subclass.
 
 A DEPQ on the remaining budget: High Budget First while the stage is overloaded, Low Budget First otherwise, switched
-by `agents.core.estimates.pressure`. What High Budget First never takes leaves at the low end, where nothing has to be
+by `Pressure`. What High Budget First never takes leaves at the low end, where nothing has to be
 searched: with every batch that starts while something waits, and with every tick. So it is told one batch, or one
 period, after its deadline at the latest, and the queue never holds more than one SLO's arrivals for longer than that.
 """
@@ -12,12 +12,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
+from sortedcontainers import SortedList
 
-from agents.core.depq import Depq
 from agents.core.estimates.observed import SAMPLES, Observed
 from agents.core.estimates.window import DEFAULT as WINDOW
-from agents.core.policies.parameters import Parameters
-from agents.core.policy import Policy, Refusal, StageFacts
+from agents.core.policy import Parameters, Policy, Refusal, StageFacts
 from lineage import reasons
 
 if TYPE_CHECKING:
@@ -25,6 +24,56 @@ if TYPE_CHECKING:
 
     from agents.core.policy import Load, StageState, StageView
     from agents.core.request import Request
+
+
+# The double-ended priority queue of PARD (section 4.3): what waits, by remaining latency budget.
+#
+# At one instant the order by remaining budget is the order by deadline, so the queue keeps that and never sorts anew.
+# Of equal deadlines the one that came first leaves first at the low end, last at the high end. Adding and taking cost
+# O(log n). The sorted list is that of `sortedcontainers`: lists of lists that C code bisects, which is faster in
+# CPython than a min-max heap written in Python, and gives both ends.
+
+
+class Depq:
+    """Requests by deadline; both ends can be taken."""
+
+    __slots__ = ("_turn", "_waiting")
+
+    def __init__(self) -> None:
+        # (deadline, place in the order of arrival, request); places differ, so requests are never compared.
+        self._waiting: SortedList[tuple[float, int, Request]] = SortedList()
+        self._turn = 0
+
+    def push(self, request: Request) -> None:
+        self._turn += 1
+        self._waiting.add((request.deadline, self._turn, request))
+
+    def pop_low(self) -> Request | None:
+        """Take the request with the smallest budget; None when empty."""
+        return self._waiting.pop(0)[2] if self._waiting else None
+
+    def pop_high(self) -> Request | None:
+        """Take the request with the largest budget; None when empty."""
+        return self._waiting.pop()[2] if self._waiting else None
+
+    def pop_expired(self, now: float) -> Request | None:
+        """Take the request with the smallest budget if that is used up; looks at no other."""
+        waiting = self._waiting
+        return waiting.pop(0)[2] if waiting and waiting[0][0] < now else None
+
+    @property
+    def latest(self) -> float:
+        """The deadline of the request with the largest budget; of an empty queue, for ever ago."""
+        return self._waiting[-1][0] if self._waiting else float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
+        removed = [item for item in self._waiting if unwanted(item[2])]
+        for item in removed:
+            self._waiting.remove(item)
+        return [request for _, _, request in removed]
 
 
 # How loaded a stage is, and which order follows from it: PARD's load factor and delayed transition (section 4.3).
@@ -160,10 +209,6 @@ class Adaptive(Policy):
     def high_first(self) -> bool:
         return self._high
 
-    @property
-    def pressure(self) -> Pressure:
-        return self._pressure
-
     # The order -------------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:  # noqa: ARG002
@@ -197,7 +242,6 @@ class Adaptive(Policy):
         return self._seen.report(now, load, hbf=self._high)
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Find the order anew."""
         facts = self.facts
         self._duration = load.duration or facts.duration(facts.batch)
         if self.order in (ADAPTIVE, INSTANT):

@@ -26,8 +26,7 @@ from lineage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policies.parameters import Parameters
-    from agents.core.policy import Load, Refusal, StageState, StageView
+    from agents.core.policy import Load, Parameters, Refusal, StageState, StageView
     from agents.core.request import Path, Request
 
 
@@ -112,7 +111,6 @@ class Pard(Adaptive):
         )
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Find the order and L_sub anew."""
         super().tick(now, load, states)
         self._outlook.hear(now, states)
         self._later = self.later(ANY)

@@ -12,8 +12,8 @@ from faust.app.base import BootStrategy
 from faust.tables import TableManager
 from mode.supervisors import CrashingSupervisor
 
-from agents.live.consumer.membership import Membership
 from agents.live.consumer.transport import StageTransport
+from agents.live.groups import Membership
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord
 
     from agents.live.consumer.fetching import Drained
-    from agents.live.consumer.membership import Membership
+    from agents.live.groups import Membership
     from agents.live.inputs import Inputs
 
 

@@ -68,7 +68,7 @@ class Mender:
         What hangs after `within` seconds is another's, and said in the log. Raises `FencedError` where the id is lost,
         `BrokerError` where nobody answers.
         """
-        # New ones: what saw the group's coordinator go may wait for it for good (`agents.live.gate.aside`).
+        # New ones: what saw the group's coordinator go may wait for it for good (`agents.live.gate.transaction`).
         withheld = Withheld(self._settings, self._group)
         try:
             sight = _Sight(Admin(self._settings), withheld, self._outcomes, self._outputs)

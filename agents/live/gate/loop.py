@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from agents.core.gate import GateCore
     from agents.core.outcomes import Release
     from agents.live.gate.hanging import Mender
-    from agents.live.gate.memory import Memory
-    from agents.live.gate.rereading import Rereading
+    from agents.live.gate.memory import Memory, Rereading
     from agents.live.gate.states import GateStates
     from agents.live.gate.transaction import Writer
     from agents.live.gate.wire import Wire

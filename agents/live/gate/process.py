@@ -19,34 +19,32 @@ What may go wrong, and what answers it:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from agents.core.board import word_of
 from agents.core.gate import GateCore
 from agents.core.policy import StageState
 from agents.live.admin import Admin
-from agents.live.gate import group as gate_group
 from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
 from agents.live.gate.loop import Gate, GateTopics, Means
-from agents.live.gate.memory import Memory
-from agents.live.gate.rereading import Rereading
+from agents.live.gate.memory import Memory, Rereading
 from agents.live.gate.states import GateStates
 from agents.live.gate.transaction import TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
 from agents.live.inputs import Inputs, of_gate, writes_transactions
 from agents.live.metrics import Distribution, GateMetrics
-from agents.live.metrics_server import Address
-from agents.live.registry import serve_metrics
+from agents.live.registry import Address, serve_metrics
 from agents.live.spans import SpanReader
 from lineage.errors import SpillwayError
 from lineage.metric_names import GATE
@@ -59,12 +57,77 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from confluent_kafka import Consumer
-
     from agents.live.gate.transaction import Writer
     from lineage.limits import Limits
     from producers.connection import ClientSettings
     from topology.load import Pipeline
+
+log = logging.getLogger(__name__)
+
+
+# The gate's membership in its consumer group: static, cooperative, and left in an orderly way.
+#
+# Static, so that a gate that is restarted within its session gets its partitions back at once and nobody else has to
+# read their memory. That has a price: neither librdkafka nor aiokafka tells the broker when a static member leaves for
+# good, and its partitions would lie idle for a whole session. So `leave` says it in their stead.
+
+SESSION_MS = 10_000
+_HEARTBEAT_MS = 500  # how soon a member hears of a rebalance
+_LEAVE_SECONDS = 3.0
+
+
+def member_settings(settings: ClientSettings, pipeline: str, replica: int) -> dict[str, Any]:
+    """How a gate takes part in its group; it commits nothing by itself."""
+    return {
+        **settings.confluent(),
+        "group.id": group_id(pipeline, GATE),
+        "group.instance.id": instance_id(pipeline, GATE, replica),
+        "client.id": instance_id(pipeline, GATE, replica),
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": _HEARTBEAT_MS,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",  # each partition is assigned with where it begins
+        "isolation.level": "read_committed",  # also makes it wait for offsets that a transaction is moving
+        "fetch.wait.max.ms": 100,
+        "fetch.queue.backoff.ms": 10,
+        "queued.min.messages": 2_000,
+        "queued.max.messages.kbytes": 16_384,
+    }
+
+
+def member(settings: ClientSettings, pipeline: str, replica: int) -> Consumer:
+    return Consumer(member_settings(settings, pipeline, replica), logger=log)
+
+
+def leave(settings: ClientSettings, pipeline: str, member_id: str) -> None:
+    """Tell the broker that a static member, whose consumer is closed, will not come back.
+
+    Where that fails, the partitions move on when the session ends, so it is not worth more than a log line.
+    """
+    try:
+        asyncio.run(asyncio.wait_for(_leave(settings.aiokafka(), group_id(pipeline, GATE), member_id), _LEAVE_SECONDS))
+    except (TimeoutError, OSError) as error:
+        log.warning("could not leave the group %s: %s", group_id(pipeline, GATE), error)
+
+
+async def _leave(connection: dict[str, Any], group: str, member_id: str) -> None:
+    # Imported here, as aiokafka is needed for this one request at the very end.
+    from aiokafka.client import AIOKafkaClient  # noqa: PLC0415
+    from aiokafka.errors import KafkaError as AIOKafkaError  # noqa: PLC0415
+    from aiokafka.protocol.group import LeaveGroupRequest  # noqa: PLC0415
+
+    client = AIOKafkaClient(**connection)
+    try:
+        await client.bootstrap()
+        coordinator = await client.coordinator_lookup(0, group)
+        answer = await client.send(coordinator, LeaveGroupRequest(group, member_id))
+        log.info("left the group %s (answer %s)", group, answer.error_code)
+    except AIOKafkaError as error:
+        raise OSError(str(error)) from error
+    finally:
+        await client.close()
 
 
 # The gate's word for the stages: how long an outcome takes through it, which their estimates have to reach beyond.
@@ -107,8 +170,6 @@ class Teller:
     def close(self) -> None:
         self._producer.purge()
 
-
-log = logging.getLogger(__name__)
 
 _LOGS_SECONDS = 120.0
 
@@ -174,7 +235,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         membership.consumer.close()
     registration.close()
     if member_id:
-        gate_group.leave(config.settings, name, member_id)
+        leave(config.settings, name, member_id)
 
 
 def _states(config: GateProcessConfig) -> GateStates | None:
@@ -190,7 +251,7 @@ class _Membership:
         self.consumer = self._consumer()
 
     def _consumer(self) -> Consumer:
-        return gate_group.member(self._config.settings, self._config.pipeline.spec.name, self._config.replica)
+        return member(self._config.settings, self._config.pipeline.spec.name, self._config.replica)
 
     def work(self, gate: Gate, stopping: Callable[[], bool]) -> None:
         while True:

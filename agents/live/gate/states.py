@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.live.states.logs_feed import LogsFeed
-from agents.live.states.mailbox import Mailbox
+from agents.live.states.log_reader import LogsFeed
+from agents.live.states.worker import Mailbox
 from lineage.errors import BrokerError
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ and the group's generation decides whose offsets count.
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,11 +24,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from agents.live.gate.aside import Aside
 from agents.live.gate.fencing import judge, ousted
 from lineage.errors import BrokerError
 from producers.connection import TRANSACTIONAL
-from producers.patience import flush
+from producers.patience import flush, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,52 @@ if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
 
 log = logging.getLogger(__name__)
+
+
+# A call in a thread of its own, so that one which never returns holds up nobody.
+#
+# librdkafka (2.16) does not keep the time limit of `send_offsets_to_transaction`: it waits for the group's coordinator,
+# and where that was dropped from the list of brokers while it restarted, it waits for good (its issues 5456 and 5511).
+
+
+class Aside:
+    """Makes one call after the other. Once one is given up, this is of no more use: its thread may wait forever."""
+
+    def __init__(self, name: str) -> None:
+        self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[KafkaException | None] = queue.SimpleQueue()
+        self._under_way = False
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def call(self, call: Callable[[], object], seconds: float) -> None:
+        """Make `call`, or await the one that is under way; raise what it raises.
+
+        Raises a `KafkaException` that says to try again when it has not ended within `seconds`.
+        """
+        if not self._under_way:
+            self._asked.put(call)
+        self._under_way = True
+        try:
+            raised = self._ended.get(timeout=seconds)
+        except queue.Empty:
+            raise unanswered() from None
+        self._under_way = False
+        if raised is not None:
+            raise raised
+
+    def close(self) -> None:
+        """Let the thread end, as soon as it can."""
+        self._asked.put(None)
+
+    def _work(self) -> None:
+        while (call := self._asked.get()) is not None:
+            try:
+                call()
+            except KafkaException as error:
+                self._ended.put(error)
+            else:
+                self._ended.put(None)
+
 
 _SLICE_SECONDS = 0.5  # how long one call into librdkafka may block before we look at the clock again
 

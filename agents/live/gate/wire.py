@@ -10,8 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agents.core.loss import Loss
-from agents.core.request import Delivery
+from agents.core.request import Delivery, Loss
 from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers as header_codec
 from lineage import reasons
@@ -27,8 +26,8 @@ from lineage.values.json_text import MIME, write_outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from agents.core.joins import Fetch
     from agents.core.outcomes import Release
-    from agents.core.refetch import Fetch
     from lineage.limits import Limits
     from lineage.marks import Place
     from lineage.values.codec import Decoder

@@ -1,7 +1,7 @@
 """What an operator can make a shard's state: one from a file, or that of a version which is retained.
 
 Both need that nobody serves the shard, and are one version of an operator's reign. Both
-change the state alone (`checkpoint.successors`): the positions in the inputs stay, so no query is asked again and
+change the state alone (`checkpoint.manifests`): the positions in the inputs stay, so no query is asked again and
 every released outcome stays released; what the model has learned otherwise since, it forgets.
 
 Old versions are left where they are; the next primary tombstones them, once a version of its own is durable.
@@ -21,15 +21,13 @@ from checkpoint.assembly import ChunkError
 from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog
 from checkpoint.claims import key as claim_key
-from checkpoint.copying import Copying
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.leases import Lease
 from checkpoint.logs import Fate
-from checkpoint.manifests import describe, seal
+from checkpoint.manifests import Copying, describe, seal, successor, with_state_of
 from checkpoint.pages import Pages
 from checkpoint.promotion import Append, Load, Member, StandDown
 from checkpoint.silence import Watch
-from checkpoint.successors import successor, with_state_of
 from checkpoint.version_log import key as record_key
 from lineage.errors import BrokerError, CheckpointError, UsageError, WireError
 from lineage.ids import new_request_id

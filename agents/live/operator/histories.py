@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from agents.live.operator.partitions import Partitions
-from agents.live.states.log_records import CONTROL, LogRecords
+from agents.live.states.log_reader import CONTROL, LogRecords
 from checkpoint.claims import Claims
 from checkpoint.damage import Damage
 from checkpoint.logs import Fate, Logs
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agents.live.operator.partitions import Partition
-    from agents.live.states.log_records import Read
+    from agents.live.states.log_reader import Read
     from checkpoint.version_log import Record
     from lineage.marks import Place
     from producers.connection import ClientSettings

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaError
 
@@ -11,7 +17,97 @@ from agents.live.inputs import writes_transactions
 from lineage.errors import BrokerError, SpillwayError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.live.consumer.app import StageApp
     from agents.live.stage.config import StageProcessConfig
+
+
+POLL: Final = 0.02  # seconds between two looks at what is left
+LAST_COMMIT: Final = 5.0
+END: Final = 10.0  # seconds for everything after draining; then the process ends in any case
+
+
+class Bound:
+    """Ends the process so many seconds after `begin`, whatever hangs: its orchestrator counts on it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._begun = False
+
+    def begin(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        timer = threading.Timer(self._seconds, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+
+
+class Serving:
+    """How the process of a stage serves until it is told to stop, finishes what it took, and leaves its group."""
+
+    def __init__(self, config: StageProcessConfig) -> None:
+        self._config = config
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._bound = Bound(config.drain + END)
+
+    def _hear_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
+
+    def _told_to_stop(self) -> None:
+        if self._stop.is_set():
+            self._stop_now.set()
+        self._stop.set()
+
+    async def _until_stopped(
+        self, app: StageApp, starting: asyncio.Task[None], failed: asyncio.Future[None], began: Callable[[], None]
+    ) -> None:
+        """Serve, calling `began` when that begins. Raises SpillwayError where something cannot go on."""
+        stop = asyncio.create_task(self._stop.wait())
+        crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
+        try:
+            await asyncio.wait([starting, stop, crash, failed], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                began()
+                await asyncio.wait([stop, crash, failed], return_when=asyncio.FIRST_COMPLETED)
+            for what in (failed, starting):
+                if what.done() and not what.cancelled() and (error := what.exception()) is not None:
+                    raise as_failure(error)
+            if crash.done():
+                raise as_failure(app.crash_reason)
+        finally:
+            for task in (stop, crash):
+                task.cancel()
+
+    async def _finish(
+        self,
+        app: StageApp,
+        failed: asyncio.Future[None],
+        *,
+        stop_taking: Callable[[], None],
+        settled: Callable[[], bool],
+    ) -> bool:
+        """Take nothing more and finish what was taken, within the bound; False if something is left."""
+        self._bound.begin()
+        until = time.monotonic() + self._config.drain
+        stop_taking()
+        app.stage_consumer.close_flow()
+        while not settled() and not self._stop_now.is_set() and time.monotonic() < until:
+            await asyncio.sleep(POLL)
+            if failed.done():
+                raise as_failure(failed.exception())
+        return settled()
+
+    async def _end_app(self, app: StageApp) -> None:
+        """Stop reading. A process that stops for good leaves its group; one that failed keeps its place in it."""
+        with contextlib.suppress(AttributeError):  # of an app that was never started
+            app.consumer_thread.leave_on_stop = self._stop.is_set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(app.stop(), END / 2)
+
 
 # A stage keeps tens of thousands of small objects (ids of queries, offsets) and makes hardly any cycles; with Python's
 # own thresholds a quarter of its time goes into looking through them.

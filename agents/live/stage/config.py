@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from agents.live.metrics_server import Address
-from agents.models.torch_threads import TORCH_THREADS
+from agents.live.registry import Address
+from agents.models.loading import TORCH_THREADS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,6 @@ class StageProcessConfig:
 
     @property
     def processes(self) -> bool:
-        """Whether its workers are processes."""
         spec = self.spec
         return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where == "process")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.pool import Pool, Start
 from agents.core.workers import Phase
-from agents.live.stage.alarm import Alarm
+from agents.live.clock import Alarm
 from agents.live.stage.guard import offsets_of
 from agents.workers.links import LOAD_SECONDS, Links
 from lineage.errors import ModelError

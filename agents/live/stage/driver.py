@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agents.live.clock import Alarm
 from agents.live.consumer.transport import Commit
-from agents.live.stage.alarm import Alarm
 from agents.live.stage.guard import Guard
 from agents.live.stage.intake import PoisonError
 from lineage import reasons
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch
     from agents.core.deaths import Place
-    from agents.core.loss import Loss
+    from agents.core.joins import Fetch
     from agents.core.policy import StageState
-    from agents.core.refetch import Fetch
+    from agents.core.request import Loss
     from agents.core.stage import StageCore
     from agents.live.clock import Clock
     from agents.live.consumer.transport import Chunk
@@ -35,11 +35,9 @@ if TYPE_CHECKING:
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
-    from agents.live.stage.carried import Carried
-    from agents.live.stage.emission import Emission
+    from agents.live.stage.emission import Carried, Emission
     from agents.live.stage.intake import Intake
-    from agents.live.stage.memory import Memory
-    from agents.live.stage.rereading import Rereading
+    from agents.live.stage.memory import Memory, Rereading
     from agents.live.stage.tally import Tally
 
 log = logging.getLogger(__name__)

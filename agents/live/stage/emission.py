@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from agents.core.actions import Emit, EmitKind, timing_of
 from agents.core.request import Delivery, Request
 from agents.live.dead_letters import dead_letter, letter_headers
-from agents.live.stage.carried import Carried
 from lineage import headers
 from lineage.message import Outcome, StageTiming
 from lineage.values import codec
@@ -17,7 +17,21 @@ from topology import topics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aiokafka.structs import ConsumerRecord
+
+    from lineage.headers import Headers
     from lineage.limits import Limits
+    from lineage.message import Query
+
+
+@dataclass(slots=True)
+class Carried:
+    """A decoded message beside the record that it came in: zero-copy tensors keep the record's bytes alive anyway."""
+
+    record: ConsumerRecord  # as it was, for a dead letter
+    headers: Headers | None  # None where the headers could not be read
+    message: Query | Outcome | None  # None where the value could not be read
+
 
 _TEXT_CHARS = 1000  # of an outcome's explanation: a model's message may hold its whole input
 

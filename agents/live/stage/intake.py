@@ -2,27 +2,102 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.loss import Loss
-from agents.core.request import Delivery
-from agents.live.stage.carried import Carried
-from lineage import deadlines, headers, reasons
+from agents.core.request import Delivery, Loss
+from agents.live.stage.emission import Carried
+from lineage import headers, reasons
 from lineage.errors import WireError
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome, Query
 from lineage.values.json_text import MIME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from agents.core.refetch import Fetch
+    from agents.core.joins import Fetch
     from agents.live.metrics import StageMetrics
-    from agents.live.stage.signature import Signature
     from lineage.marks import Place
     from lineage.values.codec import Decoder
+
+
+class Signature:
+    """Checks a query's inputs; dimensions told as None, -1 or a name may be of any size."""
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        """`inputs` maps names to objects (or mappings) with `dtype` and `shape`; either may be None for any."""
+        self._inputs = {name: (_told(one, "dtype"), _shape(_told(one, "shape"))) for name, one in inputs.items()}
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Raise WireError(BAD_INPUT) that names the first input that does not fit; more inputs may be there."""
+        for name, (dtype, shape) in self._inputs.items():
+            if name not in inputs:
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} is missing")
+            value = inputs[name]
+            found_dtype, found_shape = describe(value)
+            if dtype is not None and dtype != found_dtype:
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} is {found_dtype}, not {dtype}")
+            if shape is not None and not _fits(shape, found_shape):
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} has shape {list(found_shape)}, not {list(shape)}")
+
+
+def describe(value: Any) -> tuple[str, tuple[int, ...]]:
+    """Name a value's dtype and shape; of what is no tensor, its type and no dimensions."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return type(value).__name__, ()
+    return str(dtype).removeprefix("torch."), tuple(value.shape)
+
+
+def _fits(shape: tuple[int | None, ...], found: tuple[int, ...]) -> bool:
+    return len(shape) == len(found) and all(want in (None, have) for want, have in zip(shape, found, strict=True))
+
+
+def _told(one: Any, field: str) -> Any:
+    return one.get(field) if isinstance(one, dict) else getattr(one, field, None)
+
+
+def _shape(told: Any) -> tuple[int | None, ...] | None:
+    if told is None:
+        return None
+    return tuple(size if isinstance(size, int) and size >= 0 else None for size in told)
+
+
+# Whose clock counts: a query's effective times, from what its sender says and when the broker took it.
+#
+# Pure functions over unix microseconds. The root stage applies them once; later stages see the result in the headers.
+
+SKEW_US: Final = 1_000_000
+MAX_BUDGET_US: Final = 3_600_000_000
+MAX_BUDGET_SLOS: Final = 10
+
+
+@dataclass(slots=True, frozen=True)
+class Times:
+    """When a query counts as sent and is due, and what had to be mended for that."""
+
+    sent_us: int
+    deadline_us: int
+    skewed: bool = False  # the sender's clock was off; both times rest on the broker's
+    clamped: bool = False  # the time it asked for was implausible
+
+
+def effective(sent_us: int, deadline_us: int, appended_us: int, slo_us: int) -> Times:
+    """The times to go by for a query that the broker appended at `appended_us` (0 or less: not known).
+
+    A budget (deadline - sent) is plausible from 0 to one hour, or ten times the SLO where that is more, and is
+    clamped to that. Where the sender's clock is more than a second off the broker's, in either direction, the query
+    counts as sent when it was appended and keeps its budget.
+    """
+    asked = deadline_us - sent_us
+    budget = min(max(asked, 0), max(MAX_BUDGET_US, MAX_BUDGET_SLOS * slo_us))
+    skewed = appended_us > 0 and abs(appended_us - sent_us) > SKEW_US
+    start = appended_us if skewed else sent_us
+    return Times(start, start + budget, skewed, budget != asked)
+
 
 _JSON = MIME.encode()
 _LOG_APPEND_TIME = 1
@@ -164,7 +239,7 @@ class Intake:
 
     def _settle_times(self, record: ConsumerRecord, decoded: headers.Headers) -> None:
         appended = record.timestamp * 1000 if record.timestamp_type == _LOG_APPEND_TIME else 0  # 0: not known
-        times = deadlines.effective(decoded.sent_us, decoded.deadline_us, appended, self._slo_us)
+        times = effective(decoded.sent_us, decoded.deadline_us, appended, self._slo_us)
         self._metrics.clock_skew += times.skewed
         decoded.sent_us, decoded.deadline_us = times.sent_us, times.deadline_us
 

@@ -16,15 +16,12 @@ from agents.core.policies import DEFAULT, make, period_of
 from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore
-from agents.live.stage.batch_work import BatchWork
+from agents.live.stage.batch_work import BatchWork, UserFunctions
 from agents.live.stage.guard import Guard
-from agents.live.stage.signature import Signature
-from agents.live.stage.user_functions import UserFunctions
-from agents.models.bare import BareModel
+from agents.live.stage.intake import Signature
+from agents.models.bare import BareModel, EmulatedModel
 from agents.models.declared import load_declared
-from agents.models.emulated import EmulatedModel
-from agents.models.loading import load_model
-from agents.models.torch_threads import limit_torch_threads
+from agents.models.loading import limit_torch_threads, load_model
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:

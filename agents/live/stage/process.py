@@ -1,33 +1,30 @@
 """One replica of one stage, as a process: load, join the group, serve, drain, leave.
 
-A standby does the first of these, then waits to be told which replica it is (`agents.live.stage.standby`).
+A standby does the first of these, then waits to be told which replica it is (`wait_to_take`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agents.core.policies import period_of
 from agents.core.pool import Pool
 from agents.live.clock import Clock
 from agents.live.consumer.app import StageApp, build, rehearse
-from agents.live.consumer.membership import Membership
-from agents.live.groups import group_id, instance_id
+from agents.live.groups import Membership, group_id, instance_id, standby_label
 from agents.live.inputs import Inputs, of_stage
-from agents.live.metrics import StageMetrics
-from agents.live.metrics_server import turns
+from agents.live.metrics import StageMetrics, marks_histogram
 from agents.live.output import Output
-from agents.live.plan.feed import PlanFeed
-from agents.live.plan.planner import Planner, without
-from agents.live.registry import serve_metrics
+from agents.live.plan.planner import PlanFeed, Planner, without_words
+from agents.live.registry import Entry, serve_metrics, turns
 from agents.live.stage.beginning import (
-    as_failure,
+    LAST_COMMIT,
+    POLL,
+    Serving,
     look_through_rarely,
     nothing_taken,
     reading_of,
@@ -37,9 +34,9 @@ from agents.live.stage.config import StageProcessConfig
 from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
-from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
+from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
-from agents.live.stage.memory import Memory
+from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
     build_core,
     build_guard,
@@ -50,15 +47,11 @@ from agents.live.stage.parts import (
     load_models,
     stage_signature,
 )
-from agents.live.stage.rereading import Rereading
-from agents.live.stage.standby import wait_to_take
 from agents.live.stage.tally import Tally
-from agents.live.state_metrics import marks_histogram
-from agents.live.states.logs_feed import LogsFeed
-from agents.live.underway import folder_of
+from agents.live.states.log_reader import LogsFeed
 from agents.models.execution import Instances
 from agents.workers.links import command_of
-from lineage.errors import SpillwayError
+from lineage.errors import SpillwayError, UsageError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
@@ -73,6 +66,52 @@ if TYPE_CHECKING:
     from producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
+
+
+# The wait of a standby: a process with its model loaded that is in no group, until it is told whose place to take.
+#
+# It waits for one line on its stdin, `take R`: from then on it is replica R of its stage, and joins the stage's group
+# under that replica's static name. If the one before it died without leaving, the broker hands over its partitions at
+# once, instead of after the session timeout. `spillway serve` says the line when it sees its child die; an orchestrator
+# that starts `spillway serve ... --stage S --standby` has to say it itself, once, and only of a replica that is dead:
+# of two that live under one name the broker fences the older.
+#
+# A standby whose stdin ends without a word can never be told anything, so it ends, with an error.
+
+_WORD = "take"
+
+
+def wait_to_take(stream: TextIO, config: StageProcessConfig) -> int:
+    """Say in the run directory that the standby is ready; return the replica whose place it is to take.
+
+    Raises UsageError where the stream ends first.
+    """
+    stage, number = config.stage, config.replica
+    label = standby_label(stage, number)
+    entry = Entry(config.run_dir, config.pipeline.spec.name, stage, number, role="standby", label=label)
+    try:
+        entry.mark_ready()
+        log.info("%s: ready, waiting to be told whose place to take", label)
+        for line in stream:
+            replica = replica_in(line)
+            if replica is not None:
+                log.info("%s: takes the place of %s.%d", label, stage, replica)
+                return replica
+            log.warning("%s: %r is no word for a standby; it waits for '%s REPLICA'", label, line[:80], _WORD)
+    finally:
+        entry.close()
+    raise UsageError(
+        f"{label}: its stdin ended before a line '{_WORD} REPLICA' came; start a standby with a stdin that stays open"
+    )
+
+
+def replica_in(line: str) -> int | None:
+    """The replica that a line tells to take; None where it is another line."""
+    words = line.split()
+    if len(words) == 2 and words[0] == _WORD and words[1].isascii() and words[1].isdigit():  # noqa: PLR2004 - word and number
+        return int(words[1])
+    return None
+
 
 __all__ = ["StageProcess", "StageProcessConfig", "run"]
 
@@ -113,7 +152,7 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
             await asyncio.to_thread(crew.close, 1.0)
 
 
-class StageProcess:
+class StageProcess(Serving):
     """The parts of a stage process, and the order in which they start and stop."""
 
     def __init__(
@@ -123,7 +162,7 @@ class StageProcess:
 
         `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads.
         """
-        self._config = config
+        super().__init__(config)
         self._schemas = schemas
         self._models = models
         self._known = known
@@ -141,11 +180,8 @@ class StageProcess:
             queue_limit=config.spec.queue,
             instances=len(models),
         )
-        self._stop = asyncio.Event()
-        self._stop_now = asyncio.Event()
         self._clock = Clock()
         self._journal_file: TextIO | None = None
-        self._bound = Bound(config.drain + END)
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -153,8 +189,7 @@ class StageProcess:
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
         loop, config = asyncio.get_running_loop(), self._config
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
+        self._hear_signals()
         settings = self._config.settings
         logs = self._follow_states(settings, loop)
         driver, memory, planner = self._driver(self._schemas, logs)
@@ -163,7 +198,7 @@ class StageProcess:
         output = Output(
             settings.confluent(),
             loop,
-            on_stored=lambda tokens: without(planner, tokens, driver.stored),
+            on_stored=lambda tokens: without_words(tokens, driver.stored),
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
@@ -187,13 +222,18 @@ class StageProcess:
         planning.add_done_callback(driver.planning_ended)
         try:
             await output.know(self._onward())
-            await self._until_stopped(app, driver, registration.mark_ready)
+
+            def began() -> None:
+                registration.mark_ready()
+                log.info("%s: serving", config.stage)
+
+            await self._until_stopped(app, loop.create_task(self._start(app)), driver.failed, began)
             drained = await self._drain(app, driver)
         finally:
             planning.cancel()
             if self._stop.is_set():
                 planner.farewell(output)
-            await self._end(app, output, workers, leave=self._stop.is_set())
+            await self._end(app, output, workers)
             guard.close()
             await asyncio.to_thread(feed.close, 1.0)
             if self._states is not None:
@@ -293,53 +333,17 @@ class StageProcess:
             heartbeat=config.heartbeat,
         )
 
-    def _told_to_stop(self) -> None:
-        if self._stop.is_set():
-            self._stop_now.set()
-        self._stop.set()
-
-    async def _until_stopped(self, app: StageApp, driver: StageDriver, ready: Callable[[], None]) -> None:
-        """Serve, calling `ready` when that begins. Raises SpillwayError when the app or the driver cannot go on."""
-        starting = asyncio.create_task(self._start(app))
-        stop = asyncio.create_task(self._stop.wait())
-        crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
-        try:
-            await asyncio.wait([starting, stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                ready()
-                log.info("%s: serving", self._config.stage)
-                await asyncio.wait([stop, crash, driver.failed], return_when=asyncio.FIRST_COMPLETED)
-            for what in (driver.failed, starting):
-                if what.done() and (error := what.exception()) is not None:
-                    raise as_failure(error)
-            if crash.done():
-                raise as_failure(app.crash_reason)
-        finally:
-            for task in (stop, crash):
-                task.cancel()
-
     async def _drain(self, app: StageApp, driver: StageDriver) -> bool:
-        """Finish what was taken, within the bound, and commit it; False if something was left for the next owner."""
-        self._bound.begin()
-        until = time.monotonic() + self._config.drain
-        driver.stop_taking()
-        app.stage_consumer.close_flow()
-        while not driver.idle and not self._stop_now.is_set() and time.monotonic() < until:
-            await asyncio.sleep(POLL)
-            if driver.failed.done():
-                raise as_failure(driver.failed.exception())
-        drained = driver.idle
+        """Finish what was taken and commit it; False if something was left for the next owner."""
+        drained = await self._finish(app, driver.failed, stop_taking=driver.stop_taking, settled=lambda: driver.idle)
         if not drained:
             log.error("%s: stopped with work left; it goes to the stage's next owner", self._config.stage)
         await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         return drained
 
-    async def _end(self, app: StageApp, output: Output, workers: Workers, *, leave: bool) -> None:
-        """Stop everything. A replica that stops for good leaves its group; one that failed keeps its place in it."""
+    async def _end(self, app: StageApp, output: Output, workers: Workers) -> None:
         self._bound.begin()
-        app.consumer_thread.leave_on_stop = leave
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), END / 2)
+        await self._end_app(app)
         await self._rereading.stop(1.0)
         await asyncio.to_thread(output.flush, 1.0)
         output.close()

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agents.core.deaths import Suspects
 from agents.core.policies import period_of
-from agents.core.suspects import Suspects
 from agents.live.clock import Clock
 from agents.live.groups import member_of
 from agents.live.inputs import OF_STATES, Inputs
-from agents.live.metrics import StageMetrics
+from agents.live.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from agents.live.output import Output
+from agents.live.plan.planner import Planner, without_words
+from agents.live.stage.batch_work import UserFunctions
 from agents.live.stage.beginning import transacted
 from agents.live.stage.emission import Emission
+from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
-from agents.live.stage.memory import Memory
-from agents.live.stage.parts import build_guard, known_of, stage_signature
-from agents.live.stage.rereading import Rereading
+from agents.live.stage.memory import Memory, Rereading
+from agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
 from agents.live.stage.tally import Tally
-from agents.live.stage.user_functions import UserFunctions
-from agents.live.state_metrics import StateFigures, marks_histogram
 from agents.live.stateful.copies import Copies
-from agents.live.stateful.means import Means
+from agents.live.stateful.means import Means, Thread
 from agents.live.stateful.member import ShardMember
 from agents.live.stateful.reading import ShardInput
-from agents.live.stateful.rehearsing import Rehearsal
 from agents.live.stateful.reigning import Reigns
+from agents.live.stateful.replaying import Rehearsal
 from agents.live.stateful.roles import RoleDriver
-from agents.live.stateful.speaking import Speaker, others_than_words
-from agents.live.stateful.threads import Thread
 from agents.live.stateful.transactions import take_over
 from agents.live.stateful.work import StatefulWork
-from agents.live.states.appender import Appender
 from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import LogReader
+from agents.live.states.sending import Appender
 from agents.live.states.standby import StandbyReader
-from agents.live.underway import folder_of
-from agents.live.waits import LOOK_SECONDS
 from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
@@ -56,18 +51,71 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.loss import Loss
-    from agents.core.refetch import Fetch
-    from agents.live.stage.carried import Carried
+    from agents.core.joins import Fetch
+    from agents.core.request import Loss
+    from agents.live.plan.planner import Word
     from agents.live.stage.config import StageProcessConfig
+    from agents.live.stage.emission import Carried
     from agents.live.stateful.primary import Primary
     from agents.live.states.standby import Applied
     from agents.models.stateful import Machine, StatefulModel
-    from lineage.marks import Place
     from lineage.replication import Contents
     from producers.schema_log import SchemaLog
 
 log = logging.getLogger(__name__)
+
+
+# A shard's part in the exchange of states: its primary speaks for it, as a replica does for itself.
+#
+# To the other stages the shard's number is the replica's: whoever is primary, it is the same one that speaks.
+
+
+class Speaker:
+    """Speaks while there is a reign. All methods are the loop's."""
+
+    def __init__(self, config: StageProcessConfig, shard: int, period: float, decoder: Decoder, means: Means) -> None:
+        """`period`: seconds between two words."""
+        self._config = config
+        self._shard = shard
+        self._period = period
+        self._decoder = decoder
+        self._means = means
+        self._planner: Planner | None = None
+        self._speaking: asyncio.Task[None] | None = None
+
+    def hear(self, words: Sequence[Word]) -> None:
+        if self._planner is not None:
+            self._planner.hear(words)
+
+    def begin(self, primary: Primary) -> None:
+        self.end()
+        means, pipeline = self._means, self._config.pipeline
+        planner = self._planner = Planner(
+            pipeline.spec,
+            build_view(pipeline, self._config.spec, self._shard, self._period),
+            primary.core,
+            clock=means.clock,
+            decoder=self._decoder,
+            metrics=means.metrics,
+            reload_schemas=means.reload_schemas,
+        )
+        means.tally.observes(planner.observed)
+        self._speaking = asyncio.get_running_loop().create_task(planner.run(means.output, primary.tick))
+        self._speaking.add_done_callback(self._ended)
+
+    def end(self, *, farewell: bool = False) -> None:
+        """Say nothing more; with a farewell, that the shard's speaker stops for good."""
+        if farewell and self._planner is not None:
+            self._planner.farewell(self._means.output)
+        self._planner = None
+        if self._speaking is not None:
+            self._speaking.cancel()
+            self._speaking = None
+
+    def _ended(self, speaking: asyncio.Task[None]) -> None:
+        if not speaking.cancelled() and (error := speaking.exception()) is not None:
+            self._means.crashed(error)
+
 
 _COLLECT = 0.001  # seconds: the manifest, and with it the reply, waits for the outputs to be acknowledged
 
@@ -124,7 +172,7 @@ class Built:
             self._place,
             self._logs,
             reader=self._standby,
-            read_to_ends=self._read_to_ends,
+            read_to_ends=lambda then: self._reader.read_to_ends(then),  # noqa: PLW0108 - it begins in `start`
             machine=self._machine,
             covers=self.input.durable,
             changed=self._changed,
@@ -275,17 +323,6 @@ class Built:
         where = (self._config.settings, self._pipeline, self._place)
         return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
 
-    def _read_to_ends(self, then: Callable[[], object]) -> None:
-        left = set(self._config.pipeline.spec.places)
-
-        def reached(place: Place) -> None:
-            left.discard(place)
-            if not left:
-                then()
-
-        for place in tuple(left):
-            self._reader.read_to_end(place, partial(reached, place))
-
     def begin(self) -> None:
         self.member.turns.begin()
 
@@ -301,7 +338,6 @@ class Built:
         self.member.end()
 
     async def close(self) -> None:
-        """End the threads."""
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
         for close in (self._beats.close, self._copies.close, self._reader.close, self._appender.close):
@@ -337,11 +373,4 @@ class Built:
         return primary
 
     def _stored(self, tokens: Sequence[Any]) -> None:
-        sent = others_than_words(tokens)
-        if sent:
-            self.member.stored(sent)
-
-
-def put_together(config: StageProcessConfig, name: str, model: StatefulModel, schemas: SchemaLog) -> Built:
-    """Build what a member is made of. Raises BrokerError where there is no cluster."""
-    return Built(config, name, model, schemas)
+        without_words(tokens, self.member.stored)

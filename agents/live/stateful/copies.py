@@ -87,7 +87,6 @@ class Copies:
             self._reader.heard(record, history)
 
     def durable(self, version: Version) -> None:
-        """Note the newest durable version."""
         if version == self._durable:
             return
         self._durable = version

@@ -3,26 +3,65 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from agents.models.execution import Instances
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from agents.core.actions import Emit
-    from agents.core.suspects import Suspects
+    from agents.core.deaths import Suspects
     from agents.live.clock import Clock
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.emission import Emission
     from agents.live.stage.intake import Intake
-    from agents.live.stage.rereading import Rereading
+    from agents.live.stage.memory import Rereading
     from agents.live.stage.tally import Tally
-    from agents.live.stateful.threads import Thread
     from agents.live.stateful.work import StatefulWork
     from checkpoint.capture import Captured
-    from checkpoint.orders import Write
+    from checkpoint.reign import Write
     from lineage.marks import Version
     from lineage.replication import Output as Contained
+
+
+# Work beside the loop, one job after another on a thread of its own: computing and updating, and copying.
+#
+# A job says what to run there and what to call on the loop with what came out; a job that raises ends the member.
+
+
+@dataclass(slots=True)
+class Job:
+    """Something to run on a thread."""
+
+    run: Callable[[], Any]
+    done: Callable[[Any], None]
+
+
+class Thread:
+    """Runs jobs in their order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broken: Callable[[BaseException], None]) -> None:
+        """`broken` is called on the loop with what a job raised; no further one is run."""
+        self._instances: Instances[Job] = Instances(1, loop, work=_run, done=_done, broken=broken)
+
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
+        self._instances.submit(0, Job(run, done))
+
+    def close(self, timeout: float) -> bool:
+        """End the thread once it has done what it was given; False if it still runs after `timeout` seconds."""
+        return self._instances.close(timeout)
+
+
+def _run(_instance: int, job: Job) -> Any:
+    return job.run()
+
+
+def _done(job: Job, result: Any) -> None:
+    job.done(result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

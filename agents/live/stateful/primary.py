@@ -19,12 +19,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from agents.live.stage.alarm import Alarm
+from agents.live.clock import Alarm
 from agents.live.stateful.feed import Feed
 from agents.live.stateful.means import Sent
 from agents.live.stateful.work import UpdateError
 from agents.live.states import crash_points
-from checkpoint.orders import Copy, Release, Seal, Write
+from checkpoint.reign import Copy, Release, Seal, Write
 from lineage.errors import SpillwayError
 from lineage.marks import Version
 from lineage.replication import Output as Contained
@@ -36,20 +36,21 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Emit
     from agents.core.batching import Batch
-    from agents.core.loss import Loss
+    from agents.core.joins import Fetch
     from agents.core.policy import StageState
-    from agents.core.refetch import Fetch
+    from agents.core.request import Loss
     from agents.core.stateful_stage import StatefulCore
-    from agents.live.stage.carried import Carried
-    from agents.live.stage.emission import Outgoing
+    from agents.live.stage.emission import Carried, Outgoing
     from agents.live.stateful.means import Means, ReignWriter
     from agents.live.stateful.work import Computed, Updated
     from agents.models.stateful import Machine
     from checkpoint.capture import Capture, Captured
     from lineage.replication import InputPlace
 
+log = logging.getLogger(__name__)
 
-# What a reign does about updates that raise: it tells `agents.core.suspects`, and asks for a new reign.
+
+# What a reign does about updates that raise: it tells `agents.core.deaths`, and asks for a new reign.
 #
 # A state that an update has left half changed is never used again: nothing of this reign is computed, copied or written
 # from then on, as the core waits for an update that never ends. The member claims its shard anew at once and takes the
@@ -78,7 +79,6 @@ class Trial:
             self._recorded.append((n, _ids(batch)))
 
     def durable(self, n: int) -> None:
-        """Note the newest durable version of the reign."""
         while self._recorded and self._recorded[0][0] <= n:
             self._means.suspects.durable(self._recorded.popleft()[1])
 
@@ -95,8 +95,6 @@ class Trial:
 def _ids(batch: Batch) -> list[str]:
     return [request.request_id for request in batch.requests]
 
-
-log = logging.getLogger(__name__)
 
 _AT_ONCE = 32  # records decoded before the loop gets to do something else
 

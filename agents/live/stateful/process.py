@@ -16,26 +16,27 @@ import time
 from typing import TYPE_CHECKING
 
 from agents.live.consumer.app import StageApp, build
-from agents.live.consumer.membership import Membership
-from agents.live.groups import group_id, member_label, member_of
-from agents.live.metrics_server import turns
-from agents.live.plan.feed import PlanFeed
-from agents.live.registry import serve_metrics
+from agents.live.groups import Membership, group_id, member_label, member_of
+from agents.live.plan.planner import PlanFeed
+from agents.live.registry import serve_metrics, turns
 from agents.live.stage import process as stage_process
-from agents.live.stage.beginning import as_failure, look_through_rarely, nothing_taken, reading_of
-from agents.live.stage.ending import END, LAST_COMMIT, POLL, Bound
-from agents.live.stateful.building import Built, put_together
+from agents.live.stage.beginning import (
+    LAST_COMMIT,
+    Serving,
+    look_through_rarely,
+    nothing_taken,
+    reading_of,
+)
+from agents.live.stateful.building import Built
 from agents.models.declared import load_declared
+from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine
-from agents.models.torch_threads import limit_torch_threads
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
 from producers.schema_log import SchemaLog
 from topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from agents.live.stage.config import StageProcessConfig
     from agents.models.stateful import StatefulModel
 
@@ -79,26 +80,22 @@ def member_name(config: StageProcessConfig) -> str:
     return f"{place}@{time.time_ns() // 1_000_000}"
 
 
-class MemberProcess:
+class MemberProcess(Serving):
     """The parts of a member's process, and the order in which they start and stop."""
 
     def __init__(self, config: StageProcessConfig, model: StatefulModel, schemas: SchemaLog) -> None:
-        self._config = config
+        super().__init__(config)
         self._model = model
         self._schemas = schemas
         self._pipeline = config.pipeline.spec.name
         self._label = member_label(config.spec, config.replica)
         self._shard, self._index = member_of(config.spec, config.replica)
-        self._stop = asyncio.Event()
-        self._stop_now = asyncio.Event()
-        self._bound = Bound(config.drain + END)
 
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
-        built = put_together(self._config, member_name(self._config), self._model, self._schemas)
+        self._hear_signals()
+        built = Built(self._config, member_name(self._config), self._model, self._schemas)
         app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
         built.input.epoch = lambda: app.stage_consumer.epoch
         registration = serve_metrics(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
@@ -106,11 +103,20 @@ class MemberProcess:
         feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.speaker.hear, built.period)
         feed.start()
         drained = False
+        starting = loop.create_task(self._start(app, built))
         try:
-            await self._until_stopped(app, built, registration.mark_ready)
+
+            def began() -> None:
+                registration.mark_ready()
+                log.info("%s: takes part", self._label)
+
+            try:
+                await self._until_stopped(app, starting, built.failed, began)
+            finally:
+                starting.cancel()
             drained = await self._drain(app, built)
         finally:
-            await self._end(app, built, leave=self._stop.is_set())
+            await self._end(app, built)
             await asyncio.to_thread(feed.close, 1.0)
         registration.close()
         return 0 if drained else 1
@@ -127,31 +133,6 @@ class MemberProcess:
             reads=lambda partition: partition % spec.shards == shard,
         )
 
-    def _told_to_stop(self) -> None:
-        if self._stop.is_set():
-            self._stop_now.set()
-        self._stop.set()
-
-    async def _until_stopped(self, app: StageApp, built: Built, ready: Callable[[], None]) -> None:
-        """Serve, calling `ready` when that begins. Raises SpillwayError when something cannot go on."""
-        stop = asyncio.create_task(self._stop.wait())
-        crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
-        starting = asyncio.create_task(self._start(app, built))
-        try:
-            await asyncio.wait([starting, stop, crash, built.failed], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                ready()
-                log.info("%s: takes part", self._label)
-                await asyncio.wait([stop, crash, built.failed], return_when=asyncio.FIRST_COMPLETED)
-            for what in (built.failed, starting):
-                if what.done() and not what.cancelled() and (error := what.exception()) is not None:
-                    raise as_failure(error)
-            if crash.done():
-                raise as_failure(app.crash_reason)
-        finally:
-            for task in (stop, crash, starting):
-                task.cancel()
-
     async def _start(self, app: StageApp, built: Built) -> None:
         built.start()
         await built.member.read()
@@ -161,15 +142,9 @@ class MemberProcess:
         built.begin()
 
     async def _drain(self, app: StageApp, built: Built) -> bool:
-        self._bound.begin()
-        until = time.monotonic() + self._config.drain
-        built.member.stop_taking()
-        app.stage_consumer.close_flow()
-        while not built.settled and not self._stop_now.is_set() and time.monotonic() < until:
-            await asyncio.sleep(POLL)
-            if built.failed.done():
-                raise as_failure(built.failed.exception())
-        drained = built.settled
+        drained = await self._finish(
+            app, built.failed, stop_taking=built.member.stop_taking, settled=lambda: built.settled
+        )
         if not drained:
             text = "stopped with work left; it goes to the shard's next primary"
             print(f"spillway: {self._pipeline}/{self._label}: {text}", file=sys.stderr)
@@ -182,12 +157,8 @@ class MemberProcess:
                 log.warning("%s: no backup took over within %g s", self._label, within)
         return drained
 
-    async def _end(self, app: StageApp, built: Built, *, leave: bool) -> None:
-        """Stop everything. A member that stops for good leaves its group; one that failed keeps its place in it."""
+    async def _end(self, app: StageApp, built: Built) -> None:
         self._bound.begin()
         built.end_reign()
-        with contextlib.suppress(AttributeError):  # of an app that was never started
-            app.consumer_thread.leave_on_stop = leave
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), END / 2)
+        await self._end_app(app)
         await built.close()

@@ -102,7 +102,6 @@ class ShardInput:
     # What becomes durable --------------------------------------------------------------------------------------
 
     def durable(self, places: Iterable[InputPlace]) -> None:
-        """Note what the newest durable version covers."""
         for place in places:
             known = self._at(place.partition)
             if place.position < known.position or place == known:

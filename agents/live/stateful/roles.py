@@ -21,8 +21,8 @@ from lineage.replication import Base, Claim, Fence, Manifest, Yield
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.states.appender import Appender
     from agents.live.states.log_reader import Read
+    from agents.live.states.sending import Appender
     from checkpoint.roles import Roles, Step
     from lineage.errors import SpillwayError
     from lineage.marks import Place, Version

@@ -5,7 +5,7 @@ taken, and what a replay computes). A query that makes `compute` raise, or whose
 the rest is computed again without it, so that nothing of it is in what `update` is given.
 
 An update that raises leaves a state that may be half changed, and the queries' results have left already: it is told
-with an `UpdateError`, which names the queries, and the shard goes back to a version before (`agents.core.suspects`).
+with an `UpdateError`, which names the queries, and the shard goes back to a version before (`agents.core.deaths`).
 Where an update may raise, the batch is tried on a copy of the state first, and the queries that raise there alone fail.
 """
 

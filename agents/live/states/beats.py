@@ -35,7 +35,7 @@ from topology.topics import beat as beat_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from lineage.errors import SpillwayError
     from lineage.marks import Place, Version
     from producers.connection import ClientSettings

@@ -15,26 +15,150 @@ the call: for claims, and for lease checks. A broker that restarts is waited for
 
 from __future__ import annotations
 
+import logging
 import queue
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from agents.live.clock import since_boot
-from agents.live.states.log_records import CONTROL, LogRecords, Read
 from agents.live.states.partition_reading import PartitionReading, Slot
 from agents.live.states.worker import Worker
+from checkpoint import claims, version_log
+from checkpoint.damage import Damage
 from checkpoint.following import Following
+from checkpoint.logs import Logs
+from lineage import reasons
+from lineage.errors import CheckpointError, WireError
+from lineage.marks import foreign
+from lineage.replication import Base, Claim, Fence, Manifest, Yield
 from lineage.values.replication import ReplicationDecoder
 from topology.topics import control, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from lineage.errors import SpillwayError
     from lineage.marks import Place
     from producers.connection import ClientSettings
 
-__all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "Read"]
+__all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
+
+# What one record of a version log, or of the control log, says, and what happens with one that cannot be read.
+#
+# * In a version log any record that cannot be read, or stands under a key that is not its own, is *damaged*, whoever
+#   wrote it. It is handed on as `checkpoint.damage.Damage`, and stops its shard (rule 16).
+# * In the control log such a record is reported with its place, counted, and passed over: a claim gives nothing without
+#   its fence, and of two claimants that take the same epoch, as neither has read the other's claim, the first fence in
+#   the version log is the one that counts.
+#
+# A manifest that requires a version of a shard which the pipeline does not have is reported here, and handed on: it
+# counts for nobody (`checkpoint.logs`).
+
+log = logging.getLogger(__name__)
+
+CONTROL: Final[Place] = ("", 0)  # the place of the control log
+LogRecord = Fence | Base | Manifest | Claim | Yield
+_ENCODING: Final = "surrogateescape"  # keys that are no text come back as they were
+_FIX: Final = "only the pipeline's stages and 'spillway state' may write there: find out who else does, and stop it"
+
+
+class Read(NamedTuple):
+    """A record as it was read."""
+
+    place: Place
+    key: str
+    record: LogRecord | Damage | None  # None: a tombstone
+    offset: int
+    topic: str = ""
+
+    @property
+    def raw_key(self) -> bytes:
+        return self.key.encode(errors=_ENCODING)
+
+    @property
+    def where(self) -> str:
+        return _where(self.topic, self.place[1], self.offset)
+
+
+class LogRecords:
+    """Decodes the records of some logs. For the reader's thread."""
+
+    def __init__(
+        self, places: Mapping[Slot, Place], decoder: ReplicationDecoder, relearn: Callable[[], bool] = bool
+    ) -> None:
+        """`places`: by topic and partition. `relearn` is asked for an unknown schema: whether more are known now."""
+        self.bad = 0  # records that were reported
+        self._places = places
+        self._shards = frozenset(place for place in places.values() if place != CONTROL)
+        self._decoder = decoder
+        self._relearn = relearn
+
+    def read(self, message: Any) -> Read | None:
+        """Read a record; None for one that was reported and is passed over."""
+        place = self._places[message.topic(), message.partition()]
+        name = (message.key() or b"").decode(errors=_ENCODING)
+        if message.value() is None:
+            return Read(place, name, None, message.offset(), message.topic())
+        try:
+            record = self._decoded(message.value())
+            own = _key(record, place)
+        except WireError as error:
+            release = "; was it another release that wrote it?" if error.reason == reasons.UNKNOWN_SCHEMA else ""
+            return self._unreadable(message, place, f"cannot be read: {error}{release}")
+        if own != name:
+            return self._unreadable(
+                message, place, f"stands under the key {message.key()!r:.80} instead of {own!r:.80}"
+            )
+        if isinstance(record, Fence):  # by the broker's clock, or none: a claimant's own may be days ahead
+            kind, at_ms = message.timestamp()
+            record = replace(record, at_us=at_ms * 1_000 if kind == TIMESTAMP_LOG_APPEND_TIME else 0)
+        if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
+            text = "requires {}, of a shard that the pipeline does not have, and does not count; was its spec changed?"
+            self._report(message, text.format(mark))
+        return Read(place, name, record, message.offset(), message.topic())
+
+    def _decoded(self, value: bytes) -> LogRecord:
+        try:
+            return cast("LogRecord", self._decoder.record(value))
+        except WireError as error:
+            if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
+                raise
+        return cast("LogRecord", self._decoder.record(value))
+
+    def _unreadable(self, message: Any, place: Place, why: str) -> Read | None:
+        if place == CONTROL:
+            self._report(message, f"{why}; it is passed over")
+            return None
+        key = message.key() or b""
+        log.error("%s, under the key %r, is damaged: it %s", _at(message), key, why)
+        damage = Damage(key, _at(message), f"it {why}")
+        return Read(place, key.decode(errors=_ENCODING), damage, message.offset(), message.topic())
+
+    def _report(self, message: Any, text: str) -> None:
+        self.bad += 1
+        log.warning("%s %s; %s", _at(message), text, _FIX)
+
+
+def _where(topic: str, partition: int, offset: int) -> str:
+    return f"the record in {topic}[{partition}] at offset {offset}"
+
+
+def _at(message: Any) -> str:
+    return _where(message.topic(), message.partition(), message.offset())
+
+
+def _key(record: Any, place: Place) -> str:
+    """The key that a record must stand under. Raises WireError for one that has no place in this log."""
+    if place == CONTROL and isinstance(record, (Claim, Yield)):
+        return claims.key(record)
+    if place != CONTROL and isinstance(record, (Fence, Base, Manifest)):
+        return version_log.key(record)
+    raise WireError(reasons.BAD_INPUT, f"a {type(record).__name__} has no place in this log")
+
 
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
 _ROUND: Final = 0.01  # seconds that a wish waits at most before it is looked at
@@ -92,6 +216,18 @@ class LogReader:
         slot = next(slot for slot, known in self._places.items() if known == place)
         self._wishes.put((slot, then))
 
+    def read_to_ends(self, then: Callable[[], object]) -> None:
+        """The same of all version logs: `then` is posted once, after the last of them."""
+        unread = {place for place in self._places.values() if place != CONTROL}
+
+        def reached(place: Place) -> None:
+            unread.discard(place)
+            if not unread:
+                then()
+
+        for place in tuple(unread):
+            self.read_to_end(place, partial(reached, place))
+
     def close(self) -> None:
         """End the thread; nothing is posted after that."""
         self._worker.stop()
@@ -134,3 +270,74 @@ class LogReader:
             self._worker.tell(self._listener.caught_up, self._places[slot])
         for then in fulfilled:
             self._worker.tell(then)
+
+
+# What is durable and what is dead, kept up to date: `checkpoint.logs.Logs` fed by a reader of all version logs.
+#
+# For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
+# their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`. What
+# rests on a shard whose log is damaged waits until the damage is passed (`checkpoint.damage`); the rest goes on.
+
+
+class LogsFeed:
+    """The version logs of a pipeline, as far as they were read. `close` ends the reading."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        pipeline: str,
+        places: Iterable[Place],
+        post: Post,
+        on_change: Callable[[], object],
+        on_failed: Callable[[SpillwayError], object],
+        **reading: Any,
+    ) -> None:
+        """`places`: every shard of every stateful stage. `on_failed` is called once: then the process must end."""
+        places = tuple(places)
+        self.logs = Logs(places)
+        self._on_change = on_change
+        self._on_failed = on_failed
+        self._places = places
+        self._unread = set(places)
+        self._broken = False
+        self._reader = LogReader(settings, pipeline, places, self, post, **reading)
+
+    @property
+    def ready(self) -> bool:
+        return not self._unread
+
+    def read_to_ends(self, then: Callable[[], object]) -> None:
+        """Have `then` called, in the owner's thread, once all logs were read to the ends that they have from now on."""
+        self._reader.read_to_ends(then)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def records(self, batch: Sequence[Read]) -> None:
+        if self._broken:
+            return
+        for read in batch:
+            if read.record is None:
+                self.logs.tombstoned(read.place, read.raw_key)
+            elif isinstance(read.record, (Fence, Base, Manifest, Damage)):
+                try:
+                    self.logs.take(read.place, read.record)
+                except CheckpointError as error:
+                    self.failed(CheckpointError(f"{read.where}: {error}"))
+                    return
+        self._on_change()
+
+    def caught_up(self, place: Place) -> None:
+        if not self._broken:
+            self._unread.discard(place)
+            self.logs.caught_up(place)
+            self._on_change()
+
+    def fell_behind(self, place: Place) -> None:
+        self.logs.fell_behind(place)
+        self._unread.add(place)
+
+    def failed(self, error: SpillwayError) -> None:
+        if not self._broken:
+            self._broken = True
+            self._on_failed(error)

@@ -37,7 +37,7 @@ from topology.topics import state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from checkpoint.versions import History
     from lineage.errors import SpillwayError
     from lineage.marks import Place, Version
@@ -129,7 +129,6 @@ class StandbyReader:
         self._jobs.put(partial(self._hand_over, base, then))
 
     def close(self) -> None:
-        """End the thread."""
         self._worker.stop()
         self._begun.set()
         self._worker.join()

@@ -26,7 +26,7 @@ from agents.live.states.worker import Worker
 from checkpoint import version_log
 from checkpoint.chunks import ChunkLog, encode_key
 from checkpoint.manifests import describe, seal
-from checkpoint.rewindable import Rewindable
+from checkpoint.retention import Rewindable
 from lineage.errors import CheckpointError
 from lineage.values.replication import encode
 from topology.topics import state, versions
@@ -34,7 +34,7 @@ from topology.topics import state, versions
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from agents.live.states.mailbox import Post
+    from agents.live.states.worker import Post
     from checkpoint.capture import Captured
     from checkpoint.chunks import Writing
     from checkpoint.retention import Retention

@@ -1,7 +1,7 @@
 """What must be true after a run, whatever went wrong on the way. It reads all topics, what was compacted away included.
 
 (a) every accepted query has exactly one outcome; another report that comes after the time for which the gate remembers
-    what it has released (`agents.core.released`) may bring another;
+    what it has released (`agents.core.outcomes`) may bring another;
 (b) what was released rests on versions of the recovered history alone: those that it came from, be it a result, a drop
     or a failure, and, version by version, those that they came from, of what was lost as of what came;
 (c) along that history every version begins with the state that the one before ended with; what a reign began with, and
@@ -18,19 +18,21 @@
     (`agents.sim.faults.meaning`).
 
 The judge knows the recovered history from the logs, and what came from what from the records that each message was made
-of (`agents.sim.faults.provenance`); of the marks on messages it believes nothing.
+of (`agents.sim.faults.meaning`); of the marks on messages it believes nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from agents.core.released import RELEASED_SECONDS
-from agents.sim.faults.meaning import Meaning
-from agents.sim.faults.provenance import Provenance
-from agents.sim.faults.shard.standby import Logged, Standby
+from agents.core.outcomes import RELEASED_SECONDS
+from agents.sim.faults.meaning import Meaning, Provenance
+from agents.sim.faults.play import run
+from agents.sim.faults.schedule.drawing import drawn
+from agents.sim.faults.shard.host import Logged, Standby
 from agents.sim.faults.world import model
 from agents.sim.faults.world.broker import EGRESS, OUTCOMES, Standing, state_of, versions_of
 from checkpoint.logs import Logs
@@ -40,10 +42,12 @@ from lineage.message import Outcome
 from lineage.replication import Batch, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agents.sim.faults.play import Play
+    from agents.sim.faults.schedule.scenario import Topology
     from agents.sim.faults.world.broker import Place
+    from checkpoint.modes import Mode
 
 
 class Judge:
@@ -273,7 +277,6 @@ class Judge:
                     self.problems.append(f"(d) {record.request_id}: two live messages from {key[0]} to {topic}")
 
     def _recorded(self, place: Place) -> None:
-        """Look whether what came, and lives, is recorded once."""
         stage, shard = place
         versions: defaultdict[str, set[int]] = defaultdict(set)
         places: Counter[tuple[int, int]] = Counter()
@@ -304,3 +307,52 @@ def _value(body: Any) -> Any:
 
 def problems(play: Play) -> list[str]:
     return Judge(play).judge()
+
+
+@dataclass(slots=True)
+class Proof:
+    """What came of some schedules."""
+
+    schedules: int = 0
+    failed: dict[int, list[str]] = field(default_factory=dict)  # by seed: what the oracle found
+    struck: Counter[str] = field(default_factory=Counter)  # faults that took place, by what and whom
+    counts: Counter[str] = field(default_factory=Counter)  # what happened
+    topologies: Counter[str] = field(default_factory=Counter)
+    modes: Counter[str] = field(default_factory=Counter)
+    queries: int = 0
+    seconds: float = 0.0  # of virtual time
+    events: int = 0
+
+    def add(self, other: Proof) -> None:
+        self.schedules += other.schedules
+        self.failed |= other.failed
+        for mine, theirs in (
+            (self.struck, other.struck),
+            (self.counts, other.counts),
+            (self.topologies, other.topologies),
+            (self.modes, other.modes),
+        ):
+            mine.update(theirs)
+        self.queries += other.queries
+        self.seconds += other.seconds
+        self.events += other.events
+
+
+def prove(seeds: Iterable[int], topology: Topology | None = None, mode: Mode | None = None) -> Proof:
+    """Play the schedules of these seeds. `topology`, `mode`: None to have them drawn as well."""
+    proof = Proof()
+    for seed in seeds:
+        scenario = drawn(seed, topology, mode)
+        play = run(scenario, seed)
+        found = problems(play)
+        if found:
+            proof.failed[seed] = found
+        proof.schedules += 1
+        proof.struck.update(play.result.struck)
+        proof.counts.update(play.result.counts)
+        proof.topologies[scenario.topology.name] += 1
+        proof.modes[scenario.mode.name] += 1
+        proof.queries += len(play.result.accepted)
+        proof.seconds += play.result.seconds
+        proof.events += play.result.events
+    return proof

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
 from agents.sim.faults.processes.gate import ABORTED, UNKNOWN, GateProcess
-from agents.sim.faults.processes.replica import Replica
+from agents.sim.faults.processes.living import Replica
 from agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
 from agents.sim.faults.schedule.scenario import Kind
 from agents.sim.faults.shard.member import MemberProcess

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
-from agents.live.states.mailbox import Mailbox
+from agents.live.states.worker import Mailbox
 from producers.connection import ClientSettings
 from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
 

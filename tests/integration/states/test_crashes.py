@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys, time
 import numpy as np
-from agents.live.states.mailbox import Mailbox
+from agents.live.states.worker import Mailbox
 from agents.live.states.state_writer import StateWriter
 from checkpoint.capture import Capture
 from checkpoint.retention import Retention

@@ -6,9 +6,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from agents.live.states.appender import Appender
-from agents.live.states.log_reader import CONTROL, LogReader
-from agents.live.states.logs_feed import LogsFeed
+from agents.live.states.log_reader import CONTROL, LogReader, LogsFeed
+from agents.live.states.sending import Appender
 from checkpoint import version_log
 from checkpoint.damage import Damage
 from lineage.errors import CheckpointError

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.safetensors import DTYPES, export, load
+from checkpoint import state_files
+from checkpoint.safetensors import DTYPES
 from lineage.errors import CheckpointError
 from tests.unit.checkpoint.states import same
 
@@ -18,7 +19,13 @@ from .states import states
 
 
 def file_of(state, metadata=None):
-    return b"".join(export(state, metadata))
+    return b"".join(state_files.written(state, None, metadata))
+
+
+def load(data):
+    state, keyed, metadata = state_files.read(data)
+    assert keyed is None
+    return state, metadata
 
 
 def by_the_specification(data):

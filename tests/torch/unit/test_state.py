@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 
 from checkpoint import names
-from checkpoint.state import StateError, digest, flatten, load, of_key, unflatten
+from checkpoint.state import StateError, digest, flatten, of_key, unflatten
 from lineage.errors import CheckpointError
 from lineage.replication import Entry
 from lineage.values.tensors import Bfloat16
@@ -145,20 +145,6 @@ def test_the_digest_knows_every_bit(state):
             array.reshape(-1).view(np.uint8)[-1] ^= 1
             assert digest(unflatten(flat.entries, arrays, flat.values)) != digest(state)
             return
-
-
-def test_loading_goes_into_the_models_own_tensors():
-    model = {"w": torch.nn.Parameter(torch.zeros(2, 2)), "h": [torch.zeros(3, dtype=torch.bfloat16)], "n": np.zeros(2)}
-    weights, numbers = model["w"], model["n"]
-    given_ = {"w": torch.ones(2, 2), "h": [torch.ones(3, dtype=torch.bfloat16)], "n": np.ones(2)}
-    load(model, given_)
-    assert weights.sum().item() == 4
-    assert model["h"][0].sum().item() == 3
-    assert numbers.tolist() == [1, 1]
-    with pytest.raises(CheckpointError, match=r"'w' is torch.float32 of \(3,\)"):
-        load(model, given_ | {"w": torch.ones(3)})
-    with pytest.raises(CheckpointError, match="do not have the same tensors: n"):
-        load(model, {"w": torch.ones(2, 2), "h": given_["h"]})
 
 
 @pytest.mark.parametrize("name", ["a/[1]", "[x]", "a/#", "(0", "#1.5", "a/[0]/b"])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from agents.models.placement import UnfitStateError, arrays, refuse_unfit
 from agents.models.state import check_state, copied, fingerprint
 from agents.models.torch_learner import Learner
-from agents.models.unfit import UnfitStateError, arrays, refuse_unfit
 from checkpoint.state import flatten
 from lineage import reasons
 from lineage.errors import ModelError, WireError

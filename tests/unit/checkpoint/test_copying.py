@@ -6,10 +6,8 @@ import pytest
 from checkpoint.assembly import ChunkError, assemble
 from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog, decode_key, encode_key
-from checkpoint.copying import Copying
-from checkpoint.manifests import describe, open_contents, seal, version_digest
+from checkpoint.manifests import Copying, describe, open_contents, seal, successor, version_digest, with_state_of
 from checkpoint.pages import Pages
-from checkpoint.successors import successor, with_state_of
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL, Version
 from lineage.replication import Batch, Contents, InputPlace, Manifest, Output, Record

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from checkpoint.durability import Stateless
 from checkpoint.notes import Note, decode, merge
-from checkpoint.offsets import PartitionOffsets
-from checkpoint.runs import Runs, contains, union
+from checkpoint.offsets import PartitionOffsets, Runs, contains, union
 from lineage.errors import CheckpointError
 
 

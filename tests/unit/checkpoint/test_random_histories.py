@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.backlog import Backlog
 from checkpoint.claims import Claims
-from checkpoint.logs import Fate, Logs, _Shard
+from checkpoint.logs import Backlog, Fate, Logs, _Shard
 from checkpoint.promotion import Event, Member, Role
 from checkpoint.version_log import Base, Fence, Manifest, VersionLog
 from checkpoint.versions import INITIAL, History

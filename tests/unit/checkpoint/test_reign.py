@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from checkpoint.modes import MODES, Mode
-from checkpoint.orders import Copy, Emit, Release, Seal, Write
-from checkpoint.reign import Reign
+from checkpoint.reign import Copy, Emit, Reign, Release, Seal, Write
 from lineage.marks import INITIAL, Mark, Version
 from lineage.replication import Batch, InputPlace, Record
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.rewindable import Rewindable
-from checkpoint.slots import Held, Slots
+from checkpoint.reign import Held, Slots
+from checkpoint.retention import Rewindable
 from lineage.errors import CheckpointError
 from lineage.marks import Version
 from lineage.replication import ChunkKey

@@ -10,7 +10,7 @@ from checkpoint.capture import Capture
 from checkpoint.chunks import ChunkLog, decode_key, encode_key
 from checkpoint.manifests import describe, open_contents, seal
 from checkpoint.pages import Pages
-from checkpoint.rewindable import Rewindable
+from checkpoint.retention import Rewindable
 from checkpoint.standby import Standby
 from checkpoint.versions import History
 from lineage.errors import CheckpointError

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.core.input_tail import InputTail
-from agents.core.request import Delivery
+from agents.core.request import Delivery, Taken
 from agents.core.stateful_stage import StatefulShare
-from agents.core.taken import Taken
 from checkpoint.notes import decode
 from lineage.hops import Hop
 from lineage.limits import Limits

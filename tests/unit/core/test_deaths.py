@@ -3,9 +3,8 @@
 import pytest
 
 from agents.core.batching import Batch
-from agents.core.deaths import Care, Deaths, place_of
+from agents.core.deaths import Care, Deaths, Suspects, place_of
 from agents.core.request import Delivery, Request
-from agents.core.suspects import Suspects
 
 ALONE, TOGETHER = frozenset({(0, 7)}), frozenset({(0, 6), (0, 7), (0, 8)})
 

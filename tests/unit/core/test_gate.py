@@ -6,8 +6,7 @@ import pytest
 
 from agents.core.gate import GateCore
 from agents.core.joins import MIN_WAIT_SECONDS
-from agents.core.outcomes import merged
-from agents.core.released import RELEASED_SECONDS, ReleasedMemory
+from agents.core.outcomes import RELEASED_SECONDS, ReleasedMemory, merged
 from checkpoint.notes import decode
 from lineage import reasons
 from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming

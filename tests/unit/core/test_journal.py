@@ -11,14 +11,13 @@ from agents.core.actions import Ok
 from agents.core.batching import Batcher
 from agents.core.gate import GateCore
 from agents.core.journal import Recorded, replay
-from agents.core.loss import Loss
 from agents.core.policies import make
 from agents.core.policies.fifo import Fifo
 from agents.core.policy import Refusal, StageState, StageView
+from agents.core.request import Loss
 from agents.core.stage import StageCore
 from agents.sim.faults.play import run
-from agents.sim.faults.schedule.scenario import Guards
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.scenario import TOPOLOGIES, Guards
 from agents.sim.faults.world.world import StateWorld
 from lineage import reasons
 from lineage.errors import UsageError

@@ -3,9 +3,8 @@
 import pytest
 
 from agents.core.actions import Ok
-from agents.core.joins import MIN_WAIT_SECONDS
-from agents.core.loss import Loss
-from agents.core.refetch import Fetch
+from agents.core.joins import MIN_WAIT_SECONDS, Fetch
+from agents.core.request import Loss
 from lineage import reasons
 from lineage.message import FAILED
 from tests.unit.core.builders import NEW, NOW, OLD, Known, delivery, finish, marked, stage_core

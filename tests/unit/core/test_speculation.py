@@ -7,7 +7,7 @@ from agents.core.actions import Failed, Ok
 from agents.core.joins import MIN_WAIT_SECONDS, JoinTable
 from agents.core.share import Share
 from agents.core.speculation import Speculation
-from checkpoint.awaited import Awaited, Resting
+from checkpoint.durability import Awaited, Resting
 from checkpoint.logs import Logs
 from checkpoint.versions import INITIAL
 from lineage import reasons

@@ -6,17 +6,16 @@ import pytest
 
 from agents.core.actions import Ok
 from agents.core.batching import Batcher
+from agents.core.deaths import Suspects
 from agents.core.joins import Rule
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Delivery
 from agents.core.stateful_stage import StatefulCore
-from agents.core.suspects import Suspects
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.scenario import TOPOLOGIES
 from checkpoint.logs import Logs
 from checkpoint.modes import MODES
-from checkpoint.orders import Copy, Seal, Write
-from checkpoint.reign import Reign
+from checkpoint.reign import Copy, Reign, Seal, Write
 from lineage.hops import Hop
 from lineage.marks import INITIAL, Mark, Version
 from lineage.replication import Base, Fence, InputPlace, Manifest

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.suspects import WATCHED, Suspects
+from agents.core.deaths import WATCHED, Suspects
 from agents.core.workers import Batch
 
 BATCH = ["a", "b", "c"]

@@ -1,9 +1,8 @@
 """The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
 
-from agents.core.gate import GateCore
-from agents.core.gate_share import GateShare
+from agents.core.gate import GateCore, GateShare
 from agents.core.input_tail import InputTail
-from agents.core.released import ReleasedMemory
+from agents.core.outcomes import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore, StatefulShare

@@ -2,17 +2,15 @@
 
 from dataclasses import replace
 
-from agents.core.gate import GateCore
-from agents.core.gate_share import GateShare
+from agents.core.gate import GateCore, GateShare
 from agents.core.joins import JoinTable, Rule
-from agents.core.outbox import Outbox
-from agents.core.released import ReleasedMemory
+from agents.core.outbox import Outbox, StatefulOutbox
+from agents.core.outcomes import ReleasedMemory
+from agents.core.request import Taken
 from agents.core.share import Share
 from agents.core.speculation import Speculation
 from agents.core.stage import StageCore
-from agents.core.stateful_outbox import StatefulOutbox
 from agents.core.stateful_stage import StatefulCore, StatefulShare
-from agents.core.taken import Taken
 from agents.sim.faults.schedule.scenario import Guards
 from checkpoint.dedup import HopLane, PartitionMemory, said_by
 from checkpoint.logs import Logs

@@ -6,8 +6,7 @@ from dataclasses import replace
 from agents.core.gate import GateCore
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore, StatefulShare
-from agents.sim.faults.schedule.scenario import Fault, Guards, Kind, Scenario
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.scenario import TOPOLOGIES, Fault, Guards, Kind, Scenario
 from checkpoint.dedup import HopLane, PartitionMemory
 from checkpoint.durability import Stateless
 from checkpoint.logs import Fate, Logs

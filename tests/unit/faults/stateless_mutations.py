@@ -2,7 +2,7 @@
 
 from agents.core.gate import GateCore
 from agents.core.joins import JoinTable, Verdict
-from agents.core.released import ReleasedMemory
+from agents.core.outcomes import ReleasedMemory
 from agents.core.share import Share
 from agents.core.stage import StageCore
 from agents.sim.faults.schedule.scenario import Guards

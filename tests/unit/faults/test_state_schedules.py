@@ -9,12 +9,10 @@ from random import Random
 
 import pytest
 
-from agents.sim.faults.oracle import problems
+from agents.sim.faults.oracle import problems, prove
 from agents.sim.faults.play import run
-from agents.sim.faults.proof import prove
 from agents.sim.faults.schedule.drawing import DRAWN, drawn, may_choose, random_topology
-from agents.sim.faults.schedule.scenario import POINTS, Fault, Kind, Scenario
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
+from agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario
 from checkpoint.modes import MODES
 from lineage.errors import SpecError
 from tests.oracle import outcome_problems, repetition_problems

@@ -251,13 +251,13 @@ def test_absurd_names_are_an_error(key, raw):
 
 
 def test_caches_of_names_are_bounded():
-    from lineage import paths
+    from lineage import headers
 
     for index in range(3_000):
         headers.decode([*BASE, ("spillway-path", b"a=b%d" % index), ("spillway-lost", b"c%d" % index)])
         headers.encode(Headers("q", 1, 2, Hop(f"s{index}", 0, 0, 0, 0), {"a": (f"b{index}",)}))
         hops.decode(hops.encode([Hop(f"s{index}", 0, 0, 0, 0)]))
-    for cache in (paths._paths, paths._path_texts, paths._losses, hops._names, hops._prefixes):
+    for cache in (headers._paths, headers._path_texts, headers._losses, hops._names, hops._prefixes):
         assert len(cache) <= 1_024
 
 

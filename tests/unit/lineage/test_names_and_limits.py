@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import metrics_core
 
+from agents.live.stage.intake import MAX_BUDGET_US, SKEW_US, Times, effective
 from lineage import metric_names, reasons
-from lineage.deadlines import MAX_BUDGET_US, SKEW_US, Times, effective
 from lineage.errors import UsageError
 from lineage.keys import murmur2, partition_for
 from lineage.limits import Limits

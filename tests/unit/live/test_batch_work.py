@@ -6,10 +6,9 @@ import pytest
 
 from agents.core.actions import Failed, Ok
 from agents.core.request import Delivery, Request
-from agents.live.stage.batch_work import BatchWork
-from agents.live.stage.carried import Carried
-from agents.live.stage.signature import Signature
-from agents.live.stage.user_functions import UserFunctions
+from agents.live.stage.batch_work import BatchWork, UserFunctions
+from agents.live.stage.emission import Carried
+from agents.live.stage.intake import Signature
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits

@@ -5,8 +5,7 @@ from unittest.mock import Mock
 import pytest
 
 from agents.live import clock as module
-from agents.live.clock import Clock
-from agents.live.stage.alarm import Alarm
+from agents.live.clock import Alarm, Clock
 
 
 @pytest.fixture

@@ -10,9 +10,14 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import GroupCoordinatorNotAvailableError, RequestTimedOutError, for_code
 
 from agents.live import group_members
-from agents.live.consumer import silence
-from agents.live.consumer.silence import hang_up_on_silence
-from agents.live.consumer.thread import InstanceAssignor, StageConsumerThread, keep_known, look_up_patiently
+from agents.live.consumer import thread as silence
+from agents.live.consumer.thread import (
+    InstanceAssignor,
+    StageConsumerThread,
+    hang_up_on_silence,
+    keep_known,
+    look_up_patiently,
+)
 from agents.live.group_members import GroupMembers
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings

@@ -6,9 +6,8 @@ import random
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.states import log_records
-from agents.live.states.log_records import CONTROL, LogRecords
-from agents.live.states.logs_feed import LogsFeed
+from agents.live.states import log_reader
+from agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
 from checkpoint import version_log
 from checkpoint.claims import Claims
 from checkpoint.damage import Damage, DamageError
@@ -74,8 +73,8 @@ def flipped(data, bit):
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
-    monkeypatch.setattr(log_records.log, "warning", lambda *_arguments: None)
-    monkeypatch.setattr(log_records.log, "error", lambda *_arguments: None)
+    monkeypatch.setattr(log_reader.log, "warning", lambda *_arguments: None)
+    monkeypatch.setattr(log_reader.log, "error", lambda *_arguments: None)
 
 
 def refuses(log, history=()):

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from agents.core import gate_gauges
+from agents.core import gate
 from agents.core.gate import GateCore
-from agents.core.refetch import Fetch
+from agents.core.joins import Fetch
 from agents.core.request import Delivery
 from agents.live.gate.loop import Gate, GateTopics, Means
-from agents.live.gate.rereading import Rereading
+from agents.live.gate.memory import Rereading
 from agents.live.gate.transaction import AbortedError
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
@@ -133,7 +133,7 @@ class Bench:
     """A gate that holds everything until `known` says that its state is durable; ten outcomes are all it may hold."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(gate_gauges, "HELD_LIMIT", 10)
+        monkeypatch.setattr(gate, "HELD_LIMIT", 10)
         self.known, self.writer = Known(), Writer()
         self.consumer = Consumer({0: 30, 1: 30})
         self.reader = Reader()

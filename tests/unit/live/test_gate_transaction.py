@@ -7,9 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from agents.live.gate import transaction
-from agents.live.gate.aside import Aside
 from agents.live.gate.fencing import FencedError
-from agents.live.gate.transaction import AbortedError, Record, SilentError, TransactionalWriter, Turn
+from agents.live.gate.transaction import AbortedError, Aside, Record, SilentError, TransactionalWriter, Turn
 from producers.connection import ClientSettings
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)

@@ -8,10 +8,10 @@ from aiokafka import TopicPartition
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.consumer.lenient_records import salvage
-from agents.live.states import log_records
+from agents.live.consumer.fetching import salvage
+from agents.live.states import log_reader as log_records
 from agents.live.states.beats import _spoken
-from agents.live.states.log_records import CONTROL, LogRecords
+from agents.live.states.log_reader import CONTROL, LogRecords
 from agents.live.states.standby import StandbyReader
 from checkpoint import claims, version_log
 from checkpoint.chunks import encode_key

@@ -10,7 +10,7 @@ from agents.core.policies.fifo import Fifo
 from agents.core.policy import StageFacts, StageState, StageView
 from agents.core.stage import StageCore
 from agents.live.metrics import StageMetrics
-from agents.live.plan.planner import Planner, without
+from agents.live.plan.planner import Planner, without_words
 from lineage.message import PlanWord
 from lineage.values.codec import Decoder, encode_word
 from tests.unit.core.shapes import SHAPES
@@ -105,9 +105,9 @@ def test_a_word_is_not_said_while_the_one_before_is_under_way():
     assert len(out.sent) == 1
     assert made._metrics.plan_unsaid == 1
     stored = []
-    without(made, ["x", made, "y"], stored.extend)
+    without_words(["x", made, "y"], stored.extend)
     assert stored == ["x", "y"]
-    without(made, [made], lambda _tokens: pytest.fail("nothing else was stored"))
+    without_words([made], lambda _tokens: pytest.fail("nothing else was stored"))
     made._clock.now += 1
     made.say(out)
     assert len(out.sent) == 2

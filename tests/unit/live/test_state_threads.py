@@ -7,8 +7,7 @@ import pytest
 
 from agents.live.states import log_reader
 from agents.live.states.log_reader import LogReader
-from agents.live.states.mailbox import Mailbox
-from agents.live.states.worker import Worker
+from agents.live.states.worker import Mailbox, Worker
 from lineage.errors import BrokerError, CheckpointError
 
 

@@ -9,8 +9,8 @@ from agents.live.consumer.transport import Chunk
 from agents.live.gate import memory as gate_memory
 from agents.live.gate.states import GateStates
 from agents.live.stage.driver import StageDriver
-from agents.live.states import logs_feed
-from agents.live.states.logs_feed import LogsFeed
+from agents.live.states import log_reader
+from agents.live.states.log_reader import LogsFeed
 from lineage.errors import BrokerError
 from tests.unit.live.endless_inputs import endless
 
@@ -168,13 +168,14 @@ def test_what_was_set_aside_goes_with_its_partition_and_when_the_stage_stops():
 # The gate ------------------------------------------------------------------------------------------------------------
 
 
-class Reader:
+class Reader(log_reader.LogReader):
     """A log reader whose logs end when the test says so."""
 
     made = None
 
     def __init__(self, _settings, _pipeline, places, listener, post, **_more):
         self.listener, self.post, self.wishes = listener, post, {place: [] for place in places}
+        self._places = {place: place for place in places}
         Reader.made = self
 
     def read_to_end(self, place, then):
@@ -191,7 +192,7 @@ class Reader:
 
 @pytest.fixture
 def reader(monkeypatch):
-    monkeypatch.setattr(logs_feed, "LogReader", Reader)
+    monkeypatch.setattr(log_reader, "LogReader", Reader)
     return lambda: Reader.made
 
 

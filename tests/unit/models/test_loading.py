@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from agents.models import emulated
-from agents.models.emulated import EmulatedModel
+from agents.models import bare as emulated
+from agents.models.bare import EmulatedModel
 from agents.models.execution import Instances
 from agents.models.inputs import Inputs
 from agents.models.loading import load_function, load_model
@@ -62,8 +62,8 @@ def test_functions_are_found_and_must_be_callable(samples):
 def test_torch_is_not_imported_for_a_model_that_does_not(samples):
     code = (
         "import sys; from agents.models.loading import load_model;"
-        "from agents.models.torch_threads import limit_torch_threads;"
-        "import agents.models.execution, agents.workers.single, agents.models.emulated;"
+        "from agents.models.loading import limit_torch_threads;"
+        "import agents.models.execution, agents.workers.single, agents.models.bare;"
         "load_model('s', 'sample_models:Doubler', {}); limit_torch_threads(1);"
         "sys.exit('torch' in sys.modules)"
     )

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from agents.models.per_key import PerKey
+from agents.models.placement import UnfitStateError, refuse_unfit
 from agents.models.raised import LOG_SECONDS, ModelRaisedError, RaisedLog, trace_of, words_of
 from agents.models.rehearsal import rehearse
-from agents.models.unfit import UnfitStateError, refuse_unfit
 from checkpoint.state import flatten
 from lineage.errors import ModelError
 from tests.unit.models import stateful_models as models

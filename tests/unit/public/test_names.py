@@ -59,7 +59,7 @@ def test_a_client_and_a_pipeline_need_neither_torch_nor_faust():
 
 
 def test_what_needs_torch_names_the_extra_without_it(monkeypatch):
-    for module in ("agents.models.torch_learner", "agents.models.torch_state"):
+    for module in ("agents.models.torch_learner", "agents.models.torch_streams"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delitem(spillway.__dict__, "Learner", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)

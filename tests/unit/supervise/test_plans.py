@@ -9,8 +9,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from agents.core.joins import longest_wait
 from agents.live.groups import member_of
-from agents.live.metrics_server import Address
-from agents.live.registry import Entry
+from agents.live.registry import Address, Entry
 from agents.supervise import groups
 from agents.supervise.child import GATE
 from agents.supervise.groups import Watched, watched_groups

@@ -9,8 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
-from agents.live.metrics import Distribution, GateMetrics, StageMetrics
-from agents.live.state_metrics import DurableLag, StateFigures, marks_histogram
+from agents.live.metrics import Distribution, DurableLag, GateMetrics, StageMetrics, StateFigures, marks_histogram
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import figures, parse
 from agents.supervise.table import details, state_line, state_rows, state_table

@@ -6,11 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agents.core.gate import GATE
-from agents.sim.faults.processes.messages import report_of
-from agents.sim.faults.processes.replica import Replica
+from agents.sim.faults.processes.living import Replica, report_of
 from agents.sim.faults.world.broker import EGRESS, OUTCOMES, FencedError, Record
 from agents.sim.faults.world.follower import Follower
-from agents.sim.faults.world.history import Told
+from agents.sim.faults.world.world import Told
 from lineage.message import PREDICTION
 
 if TYPE_CHECKING:

@@ -3,17 +3,92 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.world.world import Process
+from agents.core.actions import EmitKind, Ok
+from agents.core.request import Delivery
+from agents.sim.faults.world.broker import OUTCOMES, Record
+from agents.sim.faults.world.model import Item, unreadable
+from agents.sim.faults.world.world import Process, Source
+from lineage import reasons
 from lineage.errors import CheckpointError, WireError
+from lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.world.broker import Place, Record
+    from agents.core.actions import Emit
+    from agents.core.request import Request
+    from agents.sim.faults.world.broker import Place
+    from agents.sim.faults.world.follower import Follower
     from agents.sim.faults.world.world import StateWorld
+
+
+DEAD_LETTERS = "dead"
+
+
+@dataclass(slots=True, frozen=True)
+class Report:
+    """The payload of a delivery to the gate."""
+
+    outcome: Outcome
+
+
+def delivery_of(partition: int, record: Record) -> Delivery:
+    hop = record.hop
+    return Delivery(
+        record.request_id, partition, record.offset, record.sent, record.deadline,
+        hop.stage if hop is not None else "", hop, dict(record.path), record.lost, record.appended, record.body,
+    )  # fmt: skip
+
+
+def report_of(partition: int, record: Record) -> Delivery:
+    delivery = delivery_of(partition, record)
+    delivery.payload = Report(record.body)
+    return delivery
+
+
+def deliver(core: Any, stage: str, now: float, delivery: Delivery, poison: float) -> None:
+    if poison and not delivery.lost and unreadable(stage, delivery.predecessor, delivery.request_id, poison):
+        core.fail(now, delivery, reasons.BAD_INPUT, "scripted")
+    else:
+        core.deliver(now, delivery)
+
+
+def told(emit: Emit, stage: str, shard: int = -1, epoch: int = 0) -> tuple[Place, Record]:
+    """Give what a core sends, where to, and of what it was made. `epoch`: of a stateful stage's reign."""
+    topic, body = emit.destination or OUTCOMES, emit.payload
+    if emit.kind is EmitKind.DEAD_LETTER:
+        topic, body = DEAD_LETTERS, None
+    elif emit.kind is not EmitKind.RESULT and (emit.loss is not None or body is None):
+        loss = emit.loss
+        assert loss is not None  # a loss of this stage's own making
+        body = Outcome(loss.kind, reason=loss.reason, text=loss.text, stage=stage)
+    source, work = emit.source, emit.work
+    assert work is not None  # nobody has it yet
+    made_of = Source(stage, shard, epoch, emit.partition, work.offsets)
+    record = Record(emit.request_id, body, source.sent, source.deadline, emit.hop, emit.path, emit.lost, source=made_of)
+    return (topic, emit.partition), record
+
+
+def again(record: Record) -> Record:
+    return replace(record, offset=-1, appended=0.0)
+
+
+def item_of(request: Request) -> Item:
+    parts = sorted(request.parts, key=lambda part: part.predecessor)
+    return Item(request.request_id, tuple((part.predecessor, part.payload) for part in parts))
+
+
+def result_of(world: StateWorld, stage: str, value: str) -> Ok:
+    """Send a value on its way; where the stage chooses, the value decides which."""
+    chosen = world.scenario.chosen(stage, value)
+    going = world.graph.successors[stage] if chosen is None else chosen
+    if not going:
+        return Ok({None: Outcome(PREDICTION, outputs={"value": value}, stage=stage)}, chosen)
+    return Ok(dict.fromkeys(going, value), chosen)
 
 
 # What a process has sent and the broker does not have yet: in order for each partition, whatever becomes of it.
@@ -52,7 +127,6 @@ class Wire:
     def send_together(
         self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0
     ) -> None:
-        """Send records that arrive all at once."""
         lane = records[0][0]
         stopped = self._process.standing is not None
         flight = Flight(records, acked, frozen=stopped)
@@ -163,3 +237,90 @@ class Living(Process):
         """End now. Of what was under way to each partition, a beginning arrives."""
         super().die()
         self.wire.died()
+
+
+# What the gate's replicas and those of stateless stages have in common: partitions that come and go.
+#
+# A partition that comes is read when its committed offset is known and, after that, the version logs were read to the
+# ends that they have by then: what the owner before knew to be dead, and committed past, would else count as taken.
+
+
+class Replica(Living):
+    """One incarnation of one replica. `group`: its topic's consumer group, `topic` what it reads."""
+
+    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+        super().__init__(world, stage, replica)
+        self.follower: Follower | None = None
+        self._coming: set[int] = set()  # partitions that are ours and not read yet
+        self._leaving: list[tuple[int, Callable[[], None]]] = []
+        self._heard: set[int] = set()  # partitions whose news come here
+        self._full: set[int] = set()  # of which something waits for room
+
+    def begin(self) -> None:
+        for partition in self.world.groups.of(self.stage, self.replica):
+            self.assign(partition)
+
+    def assign(self, partition: int) -> None:
+        """Take over a partition, once the version logs were read to their ends."""
+        if partition in self.positions or partition in self._coming:
+            return
+        self._coming.add(partition)
+        committed, note = self.world.broker.own(self.stage, partition, self.incarnation)
+        if partition not in self._heard:
+            self._heard.add(partition)
+            self.world.subscribe(self, (self.topic, partition), partial(self.poll, partition))
+        load = partial(self._load, partition, committed, note)
+        if self.follower is None:
+            load()
+        else:
+            self.follower.read_to_ends(load)
+
+    def _load(self, partition: int, committed: int, note: str) -> None:
+        if partition in self._coming and not self.lacks(partition, committed or None):
+            self._coming.discard(partition)
+            self.remember(partition, committed, note)
+            self.positions[partition] = committed
+            self.after(self.world.latency(), partial(self.poll, partition))
+
+    def lacks(self, partition: int, position: int | None) -> bool:
+        """Whether the partition does not have what comes next: it is let go, and not taken again."""
+        if not self.world.lacks(self, (self.topic, partition), position):
+            return False
+        self.revoke(partition)
+        return True
+
+    def remember(self, partition: int, committed: int, note: str) -> None:
+        raise NotImplementedError
+
+    def poll(self, partition: int) -> None:
+        raise NotImplementedError
+
+    def revoke(self, partition: int) -> None:
+        self._coming.discard(partition)
+        self._full.discard(partition)
+        if self.positions.pop(partition, None) is not None:
+            self.forget(partition)
+
+    def forget(self, partition: int) -> None:
+        raise NotImplementedError
+
+    def let_go(self, partition: int, then: Callable[[], None]) -> None:
+        self.revoke(partition)
+        then()
+
+    def ousted(self) -> None:
+        """Learn that partitions have moved on; or that another process has this one's place, which ends it."""
+        if self.world.is_replaced(self):
+            self.fenced()
+            return
+        ours = self.world.groups.of(self.stage, self.replica)
+        for partition in (*self.positions, *self._coming):
+            # What went to another replica and came back before this one has heard of it begins anew, too.
+            if partition not in ours or self.world.broker.owner(self.stage, partition) != self.incarnation:
+                self.revoke(partition)
+        for partition in ours:
+            self.assign(partition)
+
+    @property
+    def has(self) -> set[int]:
+        return set(self.positions)

@@ -9,8 +9,7 @@ from agents.core.actions import Failed
 from agents.core.batching import Batcher
 from agents.core.policies import make
 from agents.core.policy import StageView
-from agents.sim.faults.processes.messages import deliver, delivery_of, item_of, result_of, told
-from agents.sim.faults.processes.replica import Replica
+from agents.sim.faults.processes.living import Replica, deliver, delivery_of, item_of, result_of, told
 from agents.sim.faults.world import model
 from agents.sim.faults.world.broker import INGRESS, FencedError
 from agents.sim.faults.world.follower import Follower

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agents.core.gate import GateCore
-from agents.core.gate_gauges import HELD_LIMIT
+from agents.core.gate import HELD_LIMIT, GateCore
 from agents.core.input_tail import TAIL_RECORDS, InputTail
+from agents.core.joins import Rule
 from agents.core.stage import QUEUE_LIMIT, StageCore
 from agents.core.stateful_stage import StatefulCore
-from agents.sim.faults.schedule.topologies import TOPOLOGIES
 from checkpoint import version_log
 from checkpoint.inputs import Bounds, is_lost
 from checkpoint.leases import Lease
@@ -19,12 +18,82 @@ from checkpoint.logs import Logs
 from checkpoint.modes import MODES
 from checkpoint.promotion import Member
 from checkpoint.reign import Reign
+from topology.routing import Graph
+from topology.sections import StateSpec
+from topology.spec import PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from agents.sim.faults.schedule.topologies import Topology
     from checkpoint.modes import Mode
+
+
+# The pipelines that are proved: stateful stages in every position to one another that the rules speak of.
+#
+# | name | what it is for |
+# |---|---|
+# | chain | two adjacent stateful stages, the first at the ingress: both primaries may die at once |
+# | diamond | stateful branches: a join hears a dead part from one side and a live one from the other |
+# | joined | a stateful stage that joins: its versions rest on several parts, and on partners that come late |
+# | conditional | a stateful stage chooses the way by its state: a request taken again may go another one |
+# | fig6 | HAMS, Fig. 6: stateful, stateless, stateful; the first one's state is late, the second one's backup dies |
+#
+# The stage `name` has a state where `states` has it.
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Edges as `stage -> what it comes after`."""
+
+    name: str
+    edges: Mapping[str, tuple[str, ...]]
+    states: tuple[str, ...]
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    sinks: Literal["any", "all"] | None = None
+    choices: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # chooser -> its options
+    shards: Mapping[str, int] = field(default_factory=dict)  # of stages that have another number than the scenario's
+    keyed: tuple[str, ...] = ()  # of `states`, those with a state for each key
+
+    def graph(self) -> Graph:
+        stages = tuple(
+            StageSpec(
+                name=name,
+                model="m:M",
+                after=after,
+                choose="m:choose" if name in self.choices else None,
+                state=StateSpec(kind="keyed" if name in self.keyed else "shared") if name in self.states else None,
+            )
+            for name, after in self.edges.items()
+        )
+        return Graph(PipelineSpec(name="p", slo=1.0, sinks=self.sinks, stages=stages))
+
+
+TOPOLOGIES: Final = {
+    topology.name: topology
+    for topology in (
+        Topology("chain", {"a": (), "b": ("a",), "c": ("b",)}, ("a", "b")),
+        Topology(
+            "diamond",
+            {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")},
+            ("b", "c"),
+            {"d": Rule()},
+        ),
+        Topology(
+            "joined",
+            {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")},
+            ("b", "d"),
+            {"d": Rule()},
+        ),
+        Topology(
+            "conditional",
+            {"a": (), "b": ("a",), "c": ("a",)},
+            ("a", "b"),
+            sinks="all",
+            choices={"a": (("b",), ("c",), ("b", "c"), ())},
+        ),
+        Topology("fig6", {"a": (), "x": ("a",), "b": ("x",)}, ("a", "b")),
+    )
+}
 
 
 class Kind(Enum):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.shard.host import Host
+from agents.sim.faults.shard.host import Host, Logged, Standby
 from agents.sim.faults.shard.primary import Primary
 from agents.sim.faults.shard.reading import ShardInput
-from agents.sim.faults.shard.standby import Logged, Standby
 from agents.sim.faults.world.broker import CONTROL, beats_of, keyed, state_of, versions_of
 from agents.sim.faults.world.follower import Follower
 from checkpoint import claims as claim_log

@@ -11,7 +11,7 @@ from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.sim.faults.processes.messages import deliver, delivery_of
+from agents.sim.faults.processes.living import deliver, delivery_of
 from agents.sim.faults.world.broker import INGRESS
 from checkpoint.notes import decode
 from lineage.replication import InputPlace
@@ -58,7 +58,6 @@ class ShardInput:
         self.started = False
 
     def start(self, places: Iterable[InputPlace]) -> None:
-        """Begin to read at the newest durable version's positions."""
         self.started = True
         self._durable = {place.partition: place for place in places}
         for partition in self.partitions:
@@ -101,7 +100,6 @@ class ShardInput:
         self._stopped.add(partition)
 
     def durable(self, places: Iterable[InputPlace]) -> None:
-        """Note what the newest durable version covers."""
         for place in places:
             known = self._at(place.partition)
             if place.position < known.position or place == known:

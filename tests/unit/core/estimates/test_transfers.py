@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.core.estimates.observed import LENGTH, Transfer
 from agents.core.estimates.outlook import Outlook
-from agents.core.estimates.transfer import LENGTH, Transfer
 from agents.core.policy import StageFacts, StageState, StageView
 from agents.sim.simulation import simulate
 from lineage.metric_names import GATE

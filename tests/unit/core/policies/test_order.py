@@ -48,7 +48,7 @@ def test_within_the_band_the_order_stays():
     policy = told_policy("pard", rate=250.0)
     policy.tick(3.0, IDLE, states(rate=190.0))  # T_s = 220, eps = 30 / 440: the band begins at .932
     assert policy.high_first
-    assert policy.pressure.band == pytest.approx(30 / 440)
+    assert policy._pressure.band == pytest.approx(30 / 440)
     policy.tick(4.0, IDLE, states(rate=150.0))
     assert not policy.high_first
 

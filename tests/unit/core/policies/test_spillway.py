@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.core.batching import Batcher
 from agents.core.policies import make
-from agents.core.policies.spillway_times import expected, settled
+from agents.core.policies.spillway import expected, settled
 from agents.core.policy import Load, StageFacts, StageView
 
 from .scenes import FACTS, IDLE, request, states, told, view

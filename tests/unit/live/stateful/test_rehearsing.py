@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from agents.core.request import Delivery
-from agents.live.stage.carried import Carried
+from agents.live.stage.batch_work import UserFunctions
+from agents.live.stage.emission import Carried
 from agents.live.stage.intake import PoisonError
-from agents.live.stage.user_functions import UserFunctions
 from agents.live.stateful import reigning
-from agents.live.stateful.rehearsing import Rehearsal
 from agents.live.stateful.reigning import Reigns
+from agents.live.stateful.replaying import Rehearsal
 from agents.live.stateful.work import StatefulWork
 from lineage import reasons
 from lineage.errors import BrokerError, WireError

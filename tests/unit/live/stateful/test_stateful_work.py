@@ -9,10 +9,10 @@ import pytest
 from agents.core.actions import Failed, Ok
 from agents.core.deaths import Deaths
 from agents.core.request import Delivery, Request
-from agents.live import underway
-from agents.live.stage.carried import Carried
+from agents.live.stage import guard
+from agents.live.stage.batch_work import UserFunctions
+from agents.live.stage.emission import Carried
 from agents.live.stage.guard import Guard
-from agents.live.stage.user_functions import UserFunctions
 from agents.live.stateful.work import StatefulWork, UpdateError
 from agents.models.bare import BareModel
 from agents.models.stateful import Machine
@@ -221,7 +221,7 @@ def test_what_computes_and_what_updates_is_under_way(made, tmp_path):
 
     def look(*_):
         (file,) = tmp_path.iterdir()
-        noted.append(underway._places(file.read_bytes()))
+        noted.append(guard._places(file.read_bytes()))
         return {"seen": ()}
 
     compute_, model.compute = model.compute, lambda state, batch: look() and compute_(state, batch)

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from agents.live.stateful import transactions, writing
+from agents.live.stateful import reigning as writing
+from agents.live.stateful import transactions
+from agents.live.stateful.reigning import VersionWriter
 from agents.live.stateful.transactions import TransactionalSending
-from agents.live.stateful.writing import VersionWriter
 from agents.live.states.sending import DeliveryError
 from checkpoint.chunks import ChunkLog
 from checkpoint.manifests import describe, seal
-from checkpoint.orders import Write
+from checkpoint.reign import Write
 from lineage.marks import Version
 from lineage.replication import Batch, Record
 from lineage.values.replication import encode
