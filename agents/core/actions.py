@@ -27,6 +27,8 @@ class Ok:
 
     payloads: Mapping[str | None, Any]
     chosen: tuple[str, ...] | None = None  # at a stage that chooses: its choice, maybe empty; else None
+    value: Any = None  # what the model answered, where the stage has a cache
+    size: int = 0  # bytes that the value takes
 
 
 @dataclass(slots=True, frozen=True)
