@@ -50,7 +50,7 @@ class StageProcessConfig:
     @property
     def processes(self) -> bool:
         spec = self.spec
-        return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where == "process")
+        return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where != "thread")
 
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""
