@@ -62,9 +62,9 @@ def sized(application: Path, name: str, rate: float, headroom: float, folder: Pa
     given = load(application)
     stages = []
     for stage in given.spec.stages:
-        one = stage.batch_size / given.durations[stage.name](stage.batch_size)  # requests a second
-        kept = stage.model_dump(mode="json", exclude_defaults=True, exclude={"policy", "replicas", "instances"})
-        stages.append(kept | {"instances": math.ceil(headroom * rate / one), "queue": _QUEUE})
+        one = stage.batching.most / given.durations[stage.name](stage.batching.most)  # requests a second
+        kept = stage.model_dump(mode="json", exclude_defaults=True, exclude={"policy", "workers"})
+        stages.append(kept | {"workers": {"count": math.ceil(headroom * rate / one)}, "queue": _QUEUE})
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump({"name": name, "slo": given.spec.slo, "stages": stages}, sort_keys=False))
     return load(file)

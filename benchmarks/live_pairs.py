@@ -56,8 +56,8 @@ slo: 800ms
 partitions: 4
 stages:
   - {{name: first, model: "{_MODELS}:Brief"}}
-  - {{name: left, model: "{_MODELS}:Counting", after: first, state: keyed, replication: nspb}}
-  - {{name: right, model: "{_MODELS}:Counting", after: first, state: keyed, replication: nspb}}
+  - {{name: left, model: "{_MODELS}:Counting", after: first, state: {{kind: keyed, replication: nspb}}}}
+  - {{name: right, model: "{_MODELS}:Counting", after: first, state: {{kind: keyed, replication: nspb}}}}
   - {{name: meet, model: "{_MODELS}:Meeting", after: [left, right]}}
   - {{name: last, model: "{_MODELS}:Brief", after: meet}}
 """

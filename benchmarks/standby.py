@@ -154,7 +154,7 @@ def standby(
 def measure(settings: ClientSettings, work: Path, name: str, standbys: int, kills: int, rate: float) -> list[Kill]:
     """Serve a stage of two replicas under load and kill them in turn."""
     file = work / f"{name}.yaml"
-    stage = {"name": _STAGE, "model": "benchmarks.standby:Witness", "replicas": 2, "standby": standbys}
+    stage = {"name": _STAGE, "model": "benchmarks.standby:Witness", "workers": {"fronts": 2, "standby": standbys}}
     file.write_text(yaml.safe_dump({"name": name, "slo": _SLO, "partitions": _PARTITIONS, "stages": [stage]}))
     environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
     service = ServiceSettings(load(file), settings, work / "run", environment=environment)

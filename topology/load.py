@@ -16,7 +16,6 @@ from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.structure import check_structure
 from topology.sizing import durations_of, least_time, planned, profiles_of
-from topology.spec import DEFAULT_TIMEOUT, OF_STATES, StageSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,14 +116,8 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
 
 
 def _digest(spec: PipelineSpec) -> str:
-    """What came later and is not used is left out: recordings from before are still of the same pipeline."""
-    later = {number: _unused(stage) for number, stage in enumerate(spec.stages)}
-    return hashlib.sha256(spec.model_dump_json(exclude={"stages": later}).encode()).hexdigest()
-
-
-def _unused(stage: StageSpec) -> set[str]:
-    states = set() if stage.stateful or stage.standby else set(OF_STATES)
-    return states | ({"timeout"} if stage.timeout == DEFAULT_TIMEOUT else set())
+    """What a file does not say is left out: recordings made before a field came are still of the same pipeline."""
+    return hashlib.sha256(spec.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
 _ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
@@ -143,7 +136,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
             f"meet the SLO of {show_duration(spec.slo)}"
         )
     for stage in spec.stages:
-        count, parts = (stage.shards, "shards") if stage.stateful else (stage.replicas, "replicas")
+        count, parts = (stage.shards, "shards") if stage.stateful else (stage.fronts, "fronts")
         if spec.partitions % count:
             some, most = spec.partitions // count, -(-spec.partitions // count)
             found.append(
@@ -152,8 +145,8 @@ def remarks(pipeline: Pipeline) -> list[str]:
             )
         if stage.stateful and not stage.replicated:
             found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
-        elif stage.replicated and not stage.backups:
+        elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
-        if stage.state == "keyed" and stage.shards > 1:
+        if stage.state is not None and stage.state.kind == "keyed" and stage.shards > 1:
             found.append(f"stage {stage.name!r}: {_KEYS}")
     return found

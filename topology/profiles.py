@@ -55,7 +55,7 @@ class Conditions(_Told):
     """Of the files that the arguments name."""
     version: str | None
     """The spec's."""
-    executor: Literal["thread", "process"]
+    where: Literal["thread", "process"]
     device: str
     device_name: str | None
     torch: str | None
@@ -79,7 +79,7 @@ _CHANGES: Final = {
     "arguments": "the model's arguments have changed since",
     "weights": "the files that the model's arguments name have changed since",
     "version": "the model's version was {before}, and is {after} now",
-    "executor": "the model ran on a {before} then, and runs on a {after} now",
+    "where": "the model ran on a {before} then, and runs on a {after} now",
     "device": "it was measured on {before}, and the stage runs on {after}",
     "device_name": "it was measured on another device, {before}, and this one is {after}",
     "torch": "it was measured with torch {before}, and torch {after} is installed",

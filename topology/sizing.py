@@ -1,7 +1,7 @@
 """A checked pipeline with what its profiles say of it: every stage's durations, and the batches planned from them.
 
 Batches are planned where the durations of all stages are known: emulated, or measured and read
-from a profile file. Otherwise a batch that is not given is `max_batch`.
+from a profile file. Otherwise a batch limit that is not given finds itself while the stage serves, within `max`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from topology.problems import Problem
 from topology.profiles import read_profiles
 from topology.quantities import show_duration
 from topology.routing import Graph
+from topology.sections import ADAPTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 # The rule, as Nexus and InferLine plan (PARD, section 5.1: "feasible batch sizes based on offline profiling"):
 #
 # 1. The SLO is split over each path from the ingress to an end in proportion to the stages' durations d(1), less what
-#    is settled already: twice d(batch) of a stage whose batch the user gives, and every `batch_delay`.
+#    is settled already: twice d(batch) of a stage whose batch the user gives, and every `batching.delay`.
 # 2. A stage on several paths gets the least of its shares. So on no path do the shares add up to more than the SLO.
-# 3. Its planned batch is the largest b <= `max_batch` with 2 d(b) <= its share: a query that just misses a batch waits
-#    for all of it and is then executed in the next. Where not even a batch of 1 fits so, the batch is 1.
+# 3. Its planned batch is the largest b <= `batching.max` with 2 d(b) <= its share: a query that just misses a batch
+#    waits for all of it and is then executed in the next. Where not even a batch of 1 fits so, the batch is 1.
 #
 # All durations are seconds. A batch planned for a longer SLO is never smaller. A pipeline whose stages take longer
 # than the SLO with batches of 1 and no waiting cannot answer in time, and is refused, unless a choice or a join of the
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 WAITS: Final = 2  # durations of a batch that a query may spend in a stage: one waiting, one executing
 _CLOSE: Final = 1 + 1e-9  # shares are sums of floats
+_LEAST_OBJECTIVE: Final = 1e-3  # seconds, where waiting and given batches leave nothing of the SLO
 
 
 class TooSlowError(SpecError):
@@ -52,21 +54,46 @@ def plan_batches(spec: PipelineSpec, durations: Durations) -> dict[str, int]:
 
     `durations`: of each stage, the seconds of a batch of n. Raises TooSlowError where batches of 1 are too slow.
     """
+    _check(spec, Graph(spec), {stage.name: durations[stage.name](1) for stage in spec.stages})
+    shares = _shares(spec, durations)
+    return {
+        stage.name: _largest(stage, durations[stage.name], shares[stage.name] * _CLOSE)
+        if stage.name in shares
+        else stage.batching.most
+        for stage in spec.stages
+    }
+
+
+def objectives(spec: PipelineSpec, durations: Durations) -> dict[str, float]:
+    """How long a batch of each stage may run, in seconds, where its batch limit adapts and names no objective.
+
+    It is half the stage's share of the SLO: one batch to wait for, and one to run in. Where the duration of any stage
+    is unknown, the stages of the longest path have even shares.
+    """
+    known = all(stage.name in durations for stage in spec.stages)
+    shares = _shares(spec, durations if known else {stage.name: _alike for stage in spec.stages})
+    adaptive = [stage.name for stage in spec.stages if stage.batching.limit in ADAPTIVE]
+    return {name: shares[name] / WAITS for name in adaptive if name in shares}
+
+
+def _alike(_count: int) -> float:
+    return 1.0
+
+
+def _shares(spec: PipelineSpec, durations: Durations) -> dict[str, float]:
+    """Seconds of the SLO for each stage whose batch or objective is not given."""
     graph = Graph(spec)
-    single = {stage.name: durations[stage.name](1) for stage in spec.stages}
-    _check(spec, graph, single)
-    free = {stage.name: single[stage.name] for stage in spec.stages if stage.batch is None}
-    settled = {stage.name: stage.batch_delay for stage in spec.stages}
-    batches = {}
+    free: dict[str, float] = {}
+    settled = {stage.name: stage.batching.delay for stage in spec.stages}
     for stage in spec.stages:
-        if stage.batch is not None:
-            batches[stage.name] = stage.batch
-            settled[stage.name] += WAITS * durations[stage.name](stage.batch)
-    for stage in spec.stages:
-        if stage.name in free:
-            share = free[stage.name] * _stretch(stage.name, graph, free, settled, spec.slo)
-            batches[stage.name] = _largest(stage, durations[stage.name], share * _CLOSE)
-    return {stage.name: batches[stage.name] for stage in spec.stages}
+        batching, duration = stage.batching, durations[stage.name]
+        if batching.limit in ADAPTIVE and batching.objective is not None:
+            settled[stage.name] += WAITS * batching.objective
+        elif batching.size is None and batching.limit != "fixed":
+            free[stage.name] = duration(1)
+        elif duration is not _alike:
+            settled[stage.name] += WAITS * duration(batching.most)
+    return {name: single * _stretch(name, graph, free, settled, spec.slo) for name, single in free.items()}
 
 
 def least_time(spec: PipelineSpec, graph: Graph, durations: Mapping[str, float]) -> tuple[float, tuple[str, ...]]:
@@ -132,7 +159,7 @@ def _longest(through: str, graph: Graph, weights: Mapping[str, float]) -> tuple[
 def _largest(stage: StageSpec, duration: Callable[[int], float], share: float) -> int:
     """The largest batch that fits, and below which all fit; a measured profile need not grow with the batch."""
     batch = 1
-    while batch < stage.max_batch and WAITS * duration(batch + 1) <= share:
+    while batch < stage.batching.max and WAITS * duration(batch + 1) <= share:
         batch += 1
     return batch
 
@@ -173,9 +200,9 @@ def _unfit(stage: StageSpec, file: str, known: Mapping[str, StageProfile]) -> st
     sizes = known[stage.name].batches
     if min(sizes) != 1:
         return f"the profile of {stage.name!r} in {file} begins with a batch of {min(sizes)}; {renew}"
-    most = stage.batch_size
+    most = stage.batching.most
     if max(sizes) < most:
-        field = "batch" if stage.batch is not None else "max_batch"
+        field = "batching.size" if stage.batching.size is not None else "batching.max"
         return (
             f"the profile of {stage.name!r} in {file} ends with a batch of {max(sizes)}, and {field} is {most}; {renew}"
         )
@@ -189,13 +216,39 @@ def durations_of(spec: PipelineSpec, profiles: Mapping[str, StageProfile]) -> di
 
 
 def planned(spec: PipelineSpec, durations: Durations, problems: list[Problem]) -> PipelineSpec:
-    """The pipeline with a batch for every stage, as far as durations are known; that it is too slow is a problem."""
-    if any(stage.name not in durations for stage in spec.stages):
-        return spec
-    try:
-        batches = plan_batches(spec, durations)
-    except TooSlowError as error:
-        problems.append(Problem(("slo",), str(error)))
-        return spec
-    stages = tuple(stage.model_copy(update={"batch": batches[stage.name]}) for stage in spec.stages)
-    return spec.model_copy(update={"stages": stages})
+    """The pipeline with a batch limit for every stage, and what it rests on: a planned size, or an objective.
+
+    A pipeline that is too slow, and a size to plan of unknown durations, are problems.
+    """
+    known = all(stage.name in durations for stage in spec.stages)
+    for number, stage in enumerate(spec.stages):
+        if not known and stage.batching.limit == "planned" and stage.batching.size is None:
+            text = (
+                "a batch is planned from the durations of all stages, and some are unknown; measure them with "
+                "'spillway profile', give 'size', or write 'limit: aimd'"
+            )
+            problems.append(Problem(("stages", number, "batching", "limit"), text))
+    named = spec.model_copy(update={"stages": tuple(_named(stage, known=known) for stage in spec.stages)})
+    batches: dict[str, int] = {}
+    if known:
+        try:
+            batches = plan_batches(named, durations)
+        except TooSlowError as error:
+            problems.append(Problem(("slo",), str(error)))
+            return spec
+    times = objectives(named, durations)
+    stages = []
+    for stage in named.stages:
+        changes: dict[str, float] = {}
+        if stage.batching.limit == "planned" and stage.name in batches:
+            changes["size"] = batches[stage.name]
+        elif stage.name in times:
+            changes["objective"] = max(times[stage.name], _LEAST_OBJECTIVE)
+        stages.append(stage.with_batching(**changes) if changes else stage)
+    return named.model_copy(update={"stages": tuple(stages)})
+
+
+def _named(stage: StageSpec, *, known: bool) -> StageSpec:
+    if stage.batching.limit is not None:
+        return stage
+    return stage.with_batching(limit="planned" if known or stage.batching.size is not None else "aimd")

@@ -11,29 +11,28 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from lineage.errors import UsageError
 from lineage.limits import Limits
 from lineage.values.tensors import DTYPE_NAMES
-from topology import names, quantities
-
-Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"]
+from topology import names
+from topology.sections import (
+    BatchingSpec,
+    Count,
+    Positive,
+    Seconds,
+    Section,
+    Size,
+    StateSpec,
+    WorkersSpec,
+    kind_alone,
+)
 
 DEFAULT_PARTITIONS = 12
-DEFAULT_MAX_BATCH = 64
 DEFAULT_QUEUE = 4_096
-DEFAULT_TIMEOUT = 30.0  # seconds of a batch
-DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
-LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
-OF_STATES = ("state", "shards", "backups", "replication", "checkpoint_every", "lease", "standby")  # fields of a stage
 VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
 
-Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
-Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
-Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-Size = Annotated[int, BeforeValidator(quantities.size), Field(ge=1)]
-Some = Annotated[int, Field(strict=True, ge=0, le=1_000)]
 Reference = Annotated[str, AfterValidator(names.reference)]
 
 
@@ -87,20 +86,7 @@ def _table(value: Any) -> Any:
     return dict(sorted(table.items()))
 
 
-def _lease(seconds: float) -> float:
-    if seconds < LEAST_LEASE:
-        raise ValueError(
-            f"must be at least {quantities.show_duration(LEAST_LEASE)}, not {quantities.show_duration(seconds)}: gaps "
-            "of 300 ms between heartbeats are ordinary while state streams, and would fell a healthy primary"
-        )
-    return seconds
-
-
-class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class EmulatedSpec(_Spec):
+class EmulatedSpec(Section):
     """An emulated accelerator: a batch of n takes `alpha + beta * n`, or what a measured table says."""
 
     alpha: Seconds | None = None
@@ -120,7 +106,7 @@ class EmulatedSpec(_Spec):
         return max(0.0, self.table[small] + slope * (count - small))
 
 
-class JoinSpec(_Spec):
+class JoinSpec(Section):
     """How a stage with several predecessors makes one request of what they deliver."""
 
     mode: Literal["all", "any"] = "all"
@@ -128,14 +114,14 @@ class JoinSpec(_Spec):
     function: Reference | None = None
 
 
-class InputSpec(_Spec):
+class InputSpec(Section):
     """What one named input of a stage must be; None stands for anything."""
 
     dtype: Annotated[str, AfterValidator(_dtype)] | None = None
     shape: tuple[Annotated[Any, BeforeValidator(_dimension)], ...] | None = None
 
 
-class LimitsSpec(_Spec):
+class LimitsSpec(Section):
     """Bounds on a message that differ from `lineage.limits.Limits`, by the same names."""
 
     max_message_bytes: Size | None = None
@@ -153,7 +139,7 @@ class LimitsSpec(_Spec):
         return Limits(**self.model_dump(exclude_none=True))
 
 
-class StageSpec(_Spec):
+class StageSpec(Section):
     """One stage of a pipeline."""
 
     name: Annotated[str, AfterValidator(names.stage_name)]
@@ -163,20 +149,6 @@ class StageSpec(_Spec):
     profile: str | None = None
     """The file with the model's measured durations, where it is not the pipeline's (`topology.profiles`)."""
     version: str | None = None
-    batch: Count | None = None
-    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.sizing`)."""
-    max_batch: Count = DEFAULT_MAX_BATCH
-    """The most that the model takes at once, whoever plans the batch."""
-    batch_delay: Seconds = 0.0
-    """How long the first of a batch may wait for others while a model instance is free."""
-    replicas: Count = 1
-    """Processes."""
-    instances: Count = 1
-    """Instances of the model in each process, fed by one queue."""
-    device: Annotated[str, AfterValidator(names.device)] = "cpu"
-    executor: Literal["thread", "process"] = "thread"
-    timeout: Positive = DEFAULT_TIMEOUT
-    """The longest that a batch may run: beyond, the model hangs, and its process is ended."""
     after: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """The predecessors; none for a stage that reads the ingress."""
     join: Annotated[JoinSpec | None, BeforeValidator(_joined)] = None
@@ -191,24 +163,17 @@ class StageSpec(_Spec):
     policy: Annotated[str | None, BeforeValidator(_policy)] = None
     """A policy's name, or its setting with parameters, as `pard:quantile=.2`; what policies there are, agents know."""
 
-    state: Literal["shared", "keyed"] | None = None
-    """What the model keeps: one state for all queries of a shard, or one for each key; None for a stateless stage."""
-    shards: Count = 1
-    """How many states split the stage's partitions; each has a primary of its own."""
-    backups: Some = 1
-    """Processes of each shard beside its primary."""
-    replication: Mode = "nspb"
-    """How a state outlives its primary; `none`: not at all."""
-    checkpoint_every: Count = DEFAULT_CHECKPOINT
-    """Requests between two checkpoints of `lineage-stash`."""
-    lease: Annotated[Positive, AfterValidator(_lease)] = LEAST_LEASE
-    """How long a primary may be silent before a backup takes its place."""
-    standby: Some = 0
-    """Processes of a stateless stage that have the model loaded and wait for a replica to die."""
+    workers: WorkersSpec = Field(default_factory=WorkersSpec)
+    batching: BatchingSpec = Field(default_factory=BatchingSpec)
+    state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
+    """None for a stateless stage."""
 
     @property
-    def batch_size(self) -> int:
-        return self.batch if self.batch is not None else self.max_batch
+    def required_state(self) -> StateSpec:
+        """Its state. Raises UsageError for a stage without one."""
+        if self.state is None:
+            raise UsageError(f"stage {self.name!r} keeps no state; give it one, as 'state: {{kind: shared}}'")
+        return self.state
 
     @property
     def stateful(self) -> bool:
@@ -217,26 +182,39 @@ class StageSpec(_Spec):
     @property
     def replicated(self) -> bool:
         """Whether its state is in a version log, so that its messages carry marks."""
-        return self.state is not None and self.replication != "none"
+        return self.state is not None and self.state.replicated
 
     @property
-    def members(self) -> int:
-        return 1 + self.backups if self.replicated else 1
+    def shards(self) -> int:
+        return 1 if self.state is None else self.state.shards
+
+    @property
+    def fronts(self) -> int:
+        """Processes that read the stage's input: one for each shard of a state."""
+        return self.workers.fronts if self.state is None else self.state.shards
 
     @property
     def processes(self) -> int:
         """All processes of the stage, those that only stand ready included."""
-        return self.shards * self.members if self.stateful else self.replicas + self.standby
+        if self.state is None:
+            return self.workers.fronts + self.workers.standby
+        return self.state.shards * self.state.members
 
     @property
-    def workers(self) -> int:
-        return self.shards if self.stateful else self.replicas * self.instances
+    def worker_count(self) -> int:
+        return self.workers.total if self.state is None else self.state.shards
 
     def shard_of(self, partition: int) -> int:
         return partition % self.shards
 
+    def with_batching(self, **changes: Any) -> StageSpec:
+        return self.model_copy(update={"batching": self.batching.model_copy(update=changes)})
 
-class PipelineSpec(_Spec):
+    def with_workers(self, **changes: Any) -> StageSpec:
+        return self.model_copy(update={"workers": self.workers.model_copy(update=changes)})
+
+
+class PipelineSpec(Section):
     """A whole pipeline."""
 
     name: Annotated[str, AfterValidator(names.pipeline_name)]

@@ -226,7 +226,7 @@ def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
     wanted = []
     for stage in stages:
         # A member that was away for some leases still finds what was tombstoned meanwhile (rule 4).
-        lag = max(_LAG_SECONDS, _LAG_LEASES * stage.lease)
+        lag = max(_LAG_SECONDS, _LAG_LEASES * stage.required_state.lease)
         log = {
             **_COMPACT,
             "min.compaction.lag.ms": str(round(lag * 1_000)),

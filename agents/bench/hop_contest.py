@@ -50,7 +50,7 @@ name: {name}
 slo: 60s
 partitions: {partitions}
 stages:
-  - {{name: relay, model: "agents.bench.hop_relays:Noop", max_batch: 64}}
+  - {{name: relay, model: "agents.bench.hop_relays:Noop", batching: {{max: 64}}}}
 """
 
 

@@ -68,7 +68,7 @@ def _document(shape: str) -> str:
     for name, alpha, beta, batch, _, *after in _STAGES:
         predecessors = after[_SHAPES.index(shape)]
         emulated = f"{{alpha: {alpha}ms, beta: {beta}ms}}"
-        lines.append(f"  - {{name: {name}, batch: {batch}, after: {predecessors}, emulated: {emulated}}}")
+        lines.append(f"  - {{name: {name}, batching: {{size: {batch}}}, after: {predecessors}, emulated: {emulated}}}")
     return "\n".join(lines)
 
 

@@ -320,9 +320,10 @@ def tell_change(changed: Changed, what: str, *, as_json: bool) -> None:
 
 def warn_of_replays(stage: StageSpec) -> None:
     """Say it where the chunks of a version are not all of its state."""
-    if stage.replication == "lineage-stash":
+    state = stage.required_state
+    if state.replication == "lineage-stash":
         click.echo(
-            f"note: {stage.name} copies its state every {stage.checkpoint_every} requests; a version in between has "
+            f"note: {stage.name} copies its state every {state.checkpoint_every} requests; a version in between has "
             "the chunks of the copy before it, and its batches are replayed when it is recovered, not here",
             err=True,
         )

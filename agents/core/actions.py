@@ -27,6 +27,8 @@ class Ok:
 
     payloads: Mapping[str | None, Any]
     chosen: tuple[str, ...] | None = None  # at a stage that chooses: its choice, maybe empty; else None
+    value: Any = None  # what the model answered, where the stage has a cache
+    size: int = 0  # bytes that the value takes
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,6 +62,7 @@ class Work(Request):
     marks: tuple[Mark, ...] = ()  # the versions that it rests on, of all that it was decided by
     case: Any = None  # what waits for those, while they are not durable (`agents.core.speculation`)
     acknowledged: bool = False  # all emits are, and it waits for the versions alone
+    key: bytes = b""  # of its prediction, where a cache is asked (`agents.core.cache`)
     final: bool = False  # it is recorded in a version, or about to be: what it rests on is that version's affair
 
     @property

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agents.core.durations import Duration
+    from agents.core.limits import Limit
     from agents.core.request import Request
 
 __all__ = ["Batch", "Batcher"]
@@ -49,6 +50,7 @@ class Batcher:
         "_expires",
         "_fill",
         "_judge",
+        "_limits",
         "_max_batch",
         "_measured",
         "_observe",
@@ -74,24 +76,31 @@ class Batcher:
     )
 
     def __init__(
-        self, policy: Policy, max_batch: int, delay: float = 0.0, workers: int = 1, duration: Duration | None = None
+        self,
+        policy: Policy,
+        max_batch: int,
+        delay: float = 0.0,
+        workers: int = 1,
+        duration: Duration | None = None,
+        limits: Callable[[], Limit] | None = None,
     ) -> None:
         """`workers` are there from the start, numbered from 0; more may `attach`.
 
-        `max_batch` is the limit of a worker that brings none of its own. `duration` says what a batch of n is expected
-        to take; it learns, if it has an `observe(n, seconds)`.
+        `limits` makes a worker's batch limit; without it each has `max_batch`. `duration` says what a batch of n is
+        expected to take; it learns, if it has an `observe(n, seconds)`.
         """
         if max_batch < 1 or workers < 0 or delay < 0:
             raise ValueError(f"max_batch {max_batch}, workers {workers}, delay {delay}: at least 1, 0 and 0")
         self._policy = policy
         self._max_batch = max_batch
+        self._limits: Callable[[], Limit | int] = limits or (lambda: max_batch)
         self._delay = delay
         self._duration: Duration = duration if duration is not None else _unknown
         self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
         self._measured = False  # whether `duration` has learnt anything that is not in doubt
         self._overhead = 0.0  # by which an instance is taken up for longer than its model runs, a batch
         self._told = (0, 0)  # what had been started and dropped at the last report
-        self._workers = {number: Worker(number, max_batch, self._duration) for number in range(workers)}
+        self._workers = {number: Worker(number, self._limits(), self._duration) for number in range(workers)}
         self._active = list(self._workers.values())  # those that are given batches
         self._alone = self._active[0] if workers == 1 else None
         self._target = self._workers.get(0)  # where an arrival enters; None when all is full, or no worker is there
@@ -156,15 +165,15 @@ class Batcher:
         self.completed += count
         self.batches += 1
         if executed is None:
-            self.busy += now - batch.started
+            executed = now - batch.started
         else:
-            self.busy += executed
             if self._observe is not None:
                 self._measured = True
                 self._observe(count, executed)
             self._overhead += _WEIGHT * (max(0.0, now - batch.started - executed) - self._overhead)
-            if slot.learn is not None:
-                self._adapt(now, slot, count, executed)
+        self.busy += executed
+        if slot.learn is not None:
+            self._adapt(now, slot, slot.learn(count, executed))
         if slot.draining:
             self._part(now, slot)
             return batch
@@ -216,18 +225,12 @@ class Batcher:
     # Workers come and go -----------------------------------------------------------------------------------------
 
     def attach(
-        self,
-        now: float,
-        worker: int,
-        *,
-        limit: int | None = None,
-        duration: Duration | None = None,
-        learn: Callable[[int, float], int] | None = None,
+        self, now: float, worker: int, *, limit: Limit | int | None = None, duration: Duration | None = None
     ) -> None:
-        """Give batches to one more worker, which is ready; `limit`, `duration` and `learn` are as for `Worker`."""
+        """Give batches to one more worker, which is ready; `limit` and `duration` are as for `Worker`."""
         if worker in self._workers:
             raise ValueError(f"worker {worker} is there already")
-        self._workers[worker] = Worker(worker, limit or self._max_batch, duration or self._duration, learn)
+        self._workers[worker] = Worker(worker, limit or self._limits(), duration or self._duration)
         self._counted(now)
 
     def drain(self, now: float, worker: int) -> bool:
@@ -272,10 +275,9 @@ class Batcher:
         self._alone = active[0] if len(active) == len(self._workers) == 1 else None
         self._refill(now)
 
-    def _adapt(self, now: float, slot: Worker, count: int, executed: float) -> None:
+    def _adapt(self, now: float, slot: Worker, limit: int) -> None:
         """Take the limit that follows from a batch; where it grew, what waits takes the room."""
-        assert slot.learn is not None
-        slot.limit = slot.learn(count, executed)
+        slot.limit = limit
         room = slot.limit - len(slot.forming)
         if room > 0 and len(self._policy) and not slot.draining:
             self._take(now, now, room, slot)

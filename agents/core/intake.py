@@ -122,13 +122,14 @@ class Intake(Gauges):
         """`expected` gives whom a request with that path is heard from. `durability`: None with no state before it."""
         super().__init__(batcher, outbox, {}, queue_limit)
         self._expected = expected
+        self._enter: Callable[[float, Work], object] = batcher.push  # the way to the queue, or to an answer
         self._durability = durability
 
     def deliver(self, now: float, delivery: Delivery) -> None:
         share = self._take(delivery)
         if share is not None:
             self._accept(now, share, delivery)
-            self._drain()
+            self._drain(now)
 
     def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
         """Take one record that cannot be used as it is; its id is empty where none could be had."""
@@ -151,13 +152,12 @@ class Intake(Gauges):
                     self._outbox.durable(work)
                 for work in changes.cancelled:
                     self._outbox.recalled(work)
-        if any(changes.cancelled for _, changes in found) and self._batcher.depth:
-            removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and request.dead)
-            self._outbox.unsettled -= len(removed)
+        if any(changes.cancelled for _, changes in found):
+            self._take_out(now, lambda work: work.dead)
         for share, changes in found:
             for copy in changes.again:
                 self._again(now, share, copy)
-        self._drain()
+        self._drain(now)
 
     def take_fetches(self) -> list[Fetch]:
         """Give the records that are to be read again; every one is answered by `fetched`."""
@@ -169,9 +169,14 @@ class Intake(Gauges):
         parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
         if share is not None and parked is not None:
             self._go_on(now, share, parked.verdict, parked.entry, parked.loss)
-            self._drain()
+            self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _take_out(self, now: float, unwanted: Callable[[Work], bool]) -> None:
+        """Forget the requests that wait and that `unwanted` picks."""
+        removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and unwanted(request))
+        self._outbox.unsettled -= len(removed)
 
     def _take(self, delivery: Delivery) -> Share | None:
         """Take a record if it is ours and the first copy; a repetition is done at once."""
@@ -198,7 +203,7 @@ class Intake(Gauges):
         if delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
             self._outbox.lose(work, None, delivery)
         else:
-            self._batcher.push(now, work)
+            self._enter(now, work)
 
     def _refuse(self, now: float, share: Share, delivery: Delivery, loss: Loss) -> None:
         outbox = self._outbox
@@ -218,7 +223,7 @@ class Intake(Gauges):
             known = delivery.hop is not None
             delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
         self._hear(now, share, delivery, loss)
-        self._drain()
+        self._drain(now)
 
     def _again(self, now: float, share: Share, copy: Copy) -> None:
         delivery, speculation = copy.delivery, share.speculation
@@ -263,12 +268,12 @@ class Intake(Gauges):
             parts = [*results, *(part for part, _ in losses)]
             self._outbox.lose(work, gone, next((part for part in parts if not part.dropped), parts[0]))
         elif verdict is Verdict.READY:
-            self._batcher.push(now, work)
+            self._enter(now, work)
         elif verdict is Verdict.LOST:
             lost, own = losses[0]
             self._outbox.lose(work, own, lost)
         else:
             self._outbox.lose(work, _ENDS[verdict], results[0] if results else losses[0][0])
 
-    def _drain(self) -> None:
+    def _drain(self, now: float) -> None:
         raise NotImplementedError

@@ -30,7 +30,7 @@ count as taken. After every call the driver drains `take_runs`, `take_emits` and
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import DROPPED, Failed, Loss, Ok, Work
 from agents.core.intake import Intake
@@ -42,10 +42,11 @@ from checkpoint.notes import decode
 from lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
+    from agents.core.cache import PredictionCache
     from agents.core.paths import PathPredictor
     from agents.core.policy import Refusal, StageState
     from agents.core.request import Delivery, Request
@@ -78,12 +79,15 @@ class StageCore(Intake):
         payload_bytes: int = PAYLOAD_BYTES,
         paths: PathPredictor | None = None,
         durability: Durability | None = None,
+        cache: PredictionCache | None = None,
+        key_of: Callable[[Work], bytes] | None = None,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
         `payload_bytes`: of the parts that wait (`agents.core.joins`). `paths` hears of every choice that this stage
         makes.
-        `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too.
+        `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too. With a `cache`,
+        which needs a `key_of`, the driver drains `take_hits`, too.
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
@@ -95,6 +99,11 @@ class StageCore(Intake):
         self._payloads = PayloadRoom(payload_bytes)
         self._paths = paths
         self._runs: list[Batch] = []
+        self._hits: list[tuple[Work, Any]] = []
+        self._cache = cache
+        if cache is not None and key_of is not None:
+            self._key_of = key_of
+            self._enter = self._admit
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -124,10 +133,9 @@ class StageCore(Intake):
         share.live = False
         if share.joins is not None:
             share.joins.end()
-        removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and request.share is share)
-        self._outbox.unsettled -= len(removed)
+        self._take_out(now, lambda work: work.share is share)
         self._outbox.resting -= share.resting
-        self._drain()
+        self._drain(now)
 
     def committed(self, partition: int, offset: int) -> None:
         share = self._shares.get(partition)
@@ -148,7 +156,7 @@ class StageCore(Intake):
             for share in self._shares.values():
                 for verdict, entry in share.expire(now):
                     self._closed(now, share, verdict, entry)
-        self._drain()
+        self._drain(now)
 
     def next_wake(self, now: float) -> float | None:
         """When `advance` next has something to do; None if only records and completions bring anything."""
@@ -168,11 +176,13 @@ class StageCore(Intake):
             raise ValueError(f"{len(batch.requests)} requests, {len(results)} results")
         self._batcher.complete(now, batch.worker, executed)
         for request, result in zip(batch.requests, results, strict=True):
-            self._settle(request, result)
-        self._drain()
+            self._settle(now, request, result)
+        self._drain(now)
 
-    def _settle(self, request: Request, result: Result) -> None:
+    def _settle(self, now: float, request: Request, result: Result) -> None:
         assert isinstance(request, Work)  # the core pushed it
+        if request.key:
+            self._learn(now, request, result)
         case, outbox = request.case, self._outbox
         if not request.share.live or (case is not None and case.dead):
             outbox.unsettled -= 1
@@ -188,12 +198,12 @@ class StageCore(Intake):
     def attach(self, now: float, worker: int) -> None:
         """Give batches to a worker that is ready now."""
         self._batcher.attach(now, worker)
-        self._drain()
+        self._drain(now)
 
     def drain(self, now: float, worker: int) -> bool:
         """Give a worker no more batches; True if it runs nothing, so that it may end at once."""
         gone = self._batcher.drain(now, worker)
-        self._drain()
+        self._drain(now)
         return gone
 
     def lose(
@@ -218,20 +228,21 @@ class StageCore(Intake):
                 at = f"partition {request.partition} offset {request.parts[0].offset}"
                 result = Failed(reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended with it; the last: {why}")
             if result is not None:
-                self._settle(request, result)
+                self._settle(now, request, result)
             elif isinstance(request, Work) and (not request.share.live or request.dead):
                 self._outbox.unsettled -= 1
+                self._leave(now, request)
             else:
                 again.append(request)
         self._batcher.requeue(now, again)
-        self._drain()
+        self._drain(now)
 
     def _fail_unserved(self, now: float) -> None:
         """Fail what nobody serves: there has been no worker, and its deadline is long over."""
         if self._batcher.workers:
             return
         for request in self._batcher.remove(now, lambda request: request.deadline + UNSERVED_SECONDS < now):
-            self._settle(request, Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no worker that was ready"))
+            self._settle(now, request, Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no worker that was ready"))
 
     def acked(self, emit: Emit) -> None:
         """Note that the broker has a message. A second time is ignored."""
@@ -246,9 +257,62 @@ class StageCore(Intake):
         runs, self._runs = self._runs, []
         return runs
 
+    def take_hits(self) -> list[tuple[Work, Any]]:
+        """Give the requests whose answer is known, with it; every one is answered by `answered`."""
+        hits, self._hits = self._hits, []
+        return hits
+
+    def answered(self, now: float, results: Iterable[tuple[Work, Result]]) -> None:
+        """Take the results of requests that no worker ran, as their answers were known."""
+        for work, result in results:
+            self._settle(now, work, result)
+        self._drain(now)
+
     def take_emits(self) -> list[Emit]:
         """Give the messages to produce, in order; every one is answered by `acked`."""
         return self._outbox.take()
+
+    # Predictions that are known (`agents.core.cache`) ------------------------------------------------------------
+
+    def _admit(self, now: float, work: Work) -> None:
+        assert self._cache is not None
+        work.key = self._key_of(work)
+        evaluate, value = self._cache.ask(work)
+        if evaluate:
+            self._batcher.push(now, work)
+        elif value is not None:
+            self._hit(work, value)
+
+    def _hit(self, work: Work, value: Any) -> None:
+        work.key = b""
+        self._hits.append((work, value))
+
+    def _learn(self, now: float, work: Work, result: Result) -> None:
+        """Take what a worker answered, even to a request that is gone."""
+        assert self._cache is not None
+        if not isinstance(result, Ok):
+            self._leave(now, work)
+            return
+        self._cache.store(work.key, result.value, result.size)
+        for follower in self._cache.land(work):
+            self._hit(follower, result.value)
+
+    def _leave(self, now: float, request: Request) -> None:
+        """Have the next follower of a request that ends without an answer evaluated in its place."""
+        if self._cache is not None and isinstance(request, Work) and request.key:
+            follower = self._cache.leave(request)
+            if follower is not None:
+                self._batcher.push(now, follower)
+
+    def _take_out(self, now: float, unwanted: Callable[[Work], bool]) -> None:
+        if self._cache is None:
+            super()._take_out(now, unwanted)
+            return
+        self._outbox.unsettled -= len(self._cache.forget(unwanted))
+        removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and unwanted(request))
+        self._outbox.unsettled -= len(removed)
+        for request in removed:
+            self._leave(now, request)
 
     # What policies hear of one another -------------------------------------------------------------------------
 
@@ -259,20 +323,21 @@ class StageCore(Intake):
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Give the policy the newest states of all stages, once a period; a silent stage is missing."""
         self._batcher.tick(now, states)
-        self._drain()
+        self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
+    def _drain(self, now: float) -> None:
         batcher = self._batcher
         if batcher.starts:
             self._runs += batcher.starts
             batcher.starts.clear()
-        if batcher.drops:
-            for request, refusal in batcher.drops:
+        while batcher.drops:
+            drops, batcher.drops = batcher.drops, []
+            for request, refusal in drops:
                 assert isinstance(request, Work)  # the core pushed it
                 self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
-            batcher.drops.clear()
+                self._leave(now, request)
 
 
 def _dropped(refusal: Refusal, policy: str) -> Loss:

@@ -126,7 +126,7 @@ class StatefulCore(StageCore):
         logs: Logs,
         rule: Rule | None = None,
         paths: PathPredictor | None = None,
-        **bounds: int,
+        **bounds: Any,
     ) -> None:
         """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit` and `payload_bytes`.
 
@@ -217,7 +217,7 @@ class StatefulCore(StageCore):
             self.reign.updated()
             self._ended = (batch, executed)
             self._free(now)
-        self._drain()
+        self._drain(now)
 
     def updated(self, now: float, executed: float) -> None:
         """Note that the update ordered by `take_updates` is through; it ran for `executed` s."""
@@ -227,7 +227,7 @@ class StatefulCore(StageCore):
         self._updating = False
         self.reign.updated()
         self._free(now)
-        self._drain()
+        self._drain(now)
 
     def take_runs(self) -> list[Batch]:
         runs = []
@@ -277,12 +277,12 @@ class StatefulCore(StageCore):
         self.reign.copied(version, what)
         self._begin_update()
         self._free(now)
-        self._drain()
+        self._drain(now)
 
     def completed(self, now: float, version: Version) -> None:
         self.reign.completed(version)
         self._free(now)
-        self._drain()
+        self._drain(now)
 
     def cover(self) -> None:
         """Record what was done without a version, repetitions and dead records, if nothing else will.
@@ -305,7 +305,7 @@ class StatefulCore(StageCore):
         if inputs is not None:
             self._cover(inputs)
         self._look_for_dead(self.reign.requires())
-        self._drain()
+        self._drain(now)
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Give the policy the newest states of all stages, once a period; record what else is covered by now."""
@@ -336,10 +336,10 @@ class StatefulCore(StageCore):
 
     def fail(self, now: float, delivery: Delivery, reason: str, text: str = "") -> None:
         super().fail(now, delivery, reason, text)
-        self._drain()
+        self._drain(now)
 
-    def _drain(self) -> None:
-        super()._drain()
+    def _drain(self, now: float) -> None:
+        super()._drain(now)
         if self._out.unrecorded and self._running is None and not self._runs:
             self._record()
             self.reign.updated()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.durations import Duration
+    from agents.core.limits import Limit
     from agents.core.request import Request
 
 IDLE: Final = float("-inf")  # the expected end of a worker that runs nothing
@@ -61,18 +62,20 @@ class Batch:
 
 
 class Worker:
-    """One worker of a lane. `limit` is the most that it is given at once, as its batch limit has it now."""
+    """One worker of a lane.
+
+    `limit` is the most that it is given at once, now; `learn` gives the next one, where it adapts
+    (`agents.core.limits`).
+    """
 
     __slots__ = ("draining", "duration", "ends", "forming", "learn", "limit", "number", "opened", "running")
 
-    def __init__(
-        self, number: int, limit: int, duration: Duration, learn: Callable[[int, float], int] | None = None
-    ) -> None:
-        """`duration` is what a batch of n is expected to take here; `learn(n, seconds)` gives the next limit."""
+    def __init__(self, number: int, limit: Limit | int, duration: Duration) -> None:
+        """`duration` is what a batch of n is expected to take here."""
         self.number = number
-        self.limit = limit
+        self.limit = limit if isinstance(limit, int) else limit.size
+        self.learn: Callable[[int, float], int] | None = None if isinstance(limit, int) else limit.learn
         self.duration = duration
-        self.learn = learn
         self.running: Batch | None = None
         self.ends = IDLE  # expected end of the running batch
         self.forming: list[Request] = []

@@ -49,7 +49,7 @@ def standby_label(stage: str, number: int) -> str:
 
 def member_of(spec: StageSpec, replica: int) -> tuple[int, int]:
     """The shard, and the member of it, that a process of a stateful stage is."""
-    return divmod(replica, spec.members)
+    return divmod(replica, spec.required_state.members)
 
 
 def member_label(spec: StageSpec, replica: int) -> str:

@@ -44,7 +44,9 @@ def of_gate(group: str, topic: str) -> WaysOut:
 
 def writes_transactions(spec: PipelineSpec, stages: Iterable[str]) -> bool:
     """Whether one of these stages writes in transactions, whose markers take offsets of what comes behind it."""
-    return any(spec.stage(stage).replicated and spec.stage(stage).replication == "kafka-eos" for stage in stages)
+    return any(
+        spec.stage(stage).replicated and spec.stage(stage).required_state.replication == "kafka-eos" for stage in stages
+    )
 
 
 class Inputs:

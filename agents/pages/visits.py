@@ -159,9 +159,9 @@ def stage_loads(pipeline: Pipeline, result: SimulationResult, observer: Observer
     found = {}
     for stage in pipeline.spec.stages:
         ticks = [tick for tick in observer.ticks if tick.stage == stage.name]
-        seconds = pipeline.durations[stage.name](stage.batch_size)
+        seconds = pipeline.durations[stage.name](stage.batching.most)
         if ticks and seconds > 0:
-            capacity = result.stages[stage.name].instances * stage.batch_size / seconds
+            capacity = result.stages[stage.name].instances * stage.batching.most / seconds
             rates = np.array([tick.arrival_rate for tick in ticks])
             at = np.array([tick.at for tick in ticks])
             found[stage.name] = StageLoad(at, rates / capacity, np.array([tick.hbf > 0.5 for tick in ticks]))  # noqa: PLR2004 - most

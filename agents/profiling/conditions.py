@@ -44,9 +44,9 @@ def conditions_now(spec: StageSpec, folder: Path, *, torch: bool) -> Conditions:
         arguments=_hash(json.dumps(spec.arguments, sort_keys=True, default=repr).encode()),
         weights=_weights(spec.arguments, folder),
         version=spec.version,
-        executor=spec.executor,
-        device=spec.device,
-        device_name=device_name(spec.device),
+        where=spec.workers.where,
+        device=spec.workers.device,
+        device_name=device_name(spec.workers.device),
         torch=_release("torch") if torch else None,
         threads=TORCH_THREADS,
     )

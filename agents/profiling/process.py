@@ -141,7 +141,7 @@ def timed(
     except (Exception, SystemExit) as error:
         raise ModelError(
             f"{place} failed on a batch of {size}: {type(error).__name__}: {error}; do the samples fit, and is "
-            "max_batch what it can take?"
+            "batching.max what it can take?"
         ) from error
     seconds = clock() - began
     if not hasattr(outputs, "__len__") or len(outputs) != size:
@@ -274,7 +274,7 @@ def _tell(job: Job) -> Iterator[Any]:
         if samples is None:
             yield NeedsSamples()
             return
-        memory = Memory(spec.device, [model.pid if isinstance(model, SingleWorker) else os.getpid()])
+        memory = Memory(spec.workers.device, [model.pid if isinstance(model, SingleWorker) else os.getpid()])
         for size in job.sizes:
             found: tuple[int, Measured] = size, measure(place, model, samples, size, job.effort, memory)
             yield found
@@ -288,21 +288,23 @@ def _loaded(spec: StageSpec, model: Model) -> Loaded:
     torch: Any = sys.modules.get("torch")
     if isinstance(model, SingleWorker):
         return Loaded(model.uses_torch, None)
-    named = torch.cuda.get_device_name(spec.device) if torch is not None and spec.device != "cpu" else None
+    named = (
+        torch.cuda.get_device_name(spec.workers.device) if torch is not None and spec.workers.device != "cpu" else None
+    )
     return Loaded(torch is not None, named)
 
 
 def _load(spec: StageSpec) -> Model:
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r} is emulated: there is no model to measure")
-    if spec.executor == "process":
+    if spec.workers.where == "process":
         return SingleWorker(spec, TORCH_THREADS)
     model: Model
     if spec.state is not None:  # a batch takes its compute and its update
-        stateful = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
+        stateful = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
         model = BareModel(f"stage {spec.name!r}", stateful)
     else:
-        model = load_model(spec.name, spec.model, spec.arguments, spec.device)
+        model = load_model(spec.name, spec.model, spec.arguments, spec.workers.device)
     limit_torch_threads(TORCH_THREADS)
     return model
 

@@ -77,7 +77,7 @@ class Profiler:
         self._shares: dict[str, list[Share]] = {}  # by stage, what it made of its samples
 
     def sizes(self, stage: StageSpec) -> tuple[int, ...]:
-        return sizes_up_to(stage.batch_size, self._sizes)
+        return sizes_up_to(stage.batching.most, self._sizes)
 
     def profile(self, name: str) -> StageProfile:
         """Measure one stage. Raises UsageError where there are no samples for it, ModelError where its model fails."""

@@ -65,7 +65,7 @@ class Station(Batcher):
 
     def __init__(self, run: StageRun, policy: Policy) -> None:
         plan = run.plan
-        super().__init__(policy, plan.batch, plan.delay, plan.instances, run.durations.__getitem__)
+        super().__init__(policy, plan.batch, plan.delay, plan.instances, run.durations.__getitem__, plan.limits)
         self.run = run
         self.wakes = NEVER  # the earliest wake-up that is on its way
 

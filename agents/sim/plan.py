@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from agents.core.joins import Rule
+from agents.core.limits import limits
 from agents.core.policies import DEFAULT, period_of
 from agents.core.policy import StageFacts, StageView
 from agents.sim.choices import Choice, Chooser, chooser
@@ -15,6 +16,7 @@ from lineage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from agents.core.limits import Limit
     from agents.core.request import Path, Request
     from topology.load import Pipeline
     from topology.routing import Graph
@@ -35,6 +37,7 @@ class StagePlan:
     instances: int  # per queue
     owners: tuple[int, ...]  # by partition, the queue that it feeds; empty: round-robin over the queues
     policy: str
+    limits: Callable[[], Limit] | None = None  # what makes a worker's batch limit, where it adapts
     choose: Chooser | None = None
 
 
@@ -114,12 +117,13 @@ def plan_of(
             StagePlan(
                 name=stage.name,
                 batch=_batch(stage, batches or {}),
-                delay=stage.batch_delay,
+                delay=stage.batching.delay,
                 duration=durations.get(stage.name) or _profile(pipeline, stage.name),
                 queues=queues,
                 instances=instances,
                 owners=tuple(partition % queues for partition in range(partitions)),
                 policy=policy or stage.policy or DEFAULT,
+                limits=None if stage.name in (batches or {}) else _limits(stage),
                 choose=chooser(stage, tuple(graph.successors[stage.name]), choices.get(stage.name)),
             )
         )
@@ -136,15 +140,19 @@ def plan_of(
     )
 
 
+def _limits(stage: StageSpec) -> Callable[[], Limit] | None:
+    return limits(stage.batching.limit, stage.batching.objective, stage.batching.most)
+
+
 def _batch(stage: StageSpec, batches: Mapping[str, int]) -> int:
-    size = batches.get(stage.name, stage.batch_size)
+    size = batches.get(stage.name, stage.batching.most)
     if size < 1:
         raise UsageError(f"stage {stage.name}: batches of {size}; they hold at least one request")
     return size
 
 
 def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[int, int]:
-    total = stage.workers if workers is None else workers
+    total = stage.worker_count if workers is None else workers
     if total < 1:
         raise UsageError(f"stage {stage.name}: {total} workers; it needs at least one")
     if stage.stateful and total != stage.shards:
@@ -156,10 +164,10 @@ def _spread(stage: StageSpec, workers: int | None, dispatch: Dispatch) -> tuple[
         return total, 1
     if dispatch == "shared":
         return 1, total
-    queues = stage.shards if stage.stateful else stage.replicas
+    queues = stage.fronts
     if total % queues:
         raise UsageError(
-            f"stage {stage.name}: {total} workers cannot be spread evenly over its {queues} replicas; "
+            f"stage {stage.name}: {total} workers cannot be spread evenly over its {queues} fronts; "
             "give a multiple, or simulate with another dispatch than partition"
         )
     return queues, total // queues

@@ -116,9 +116,9 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
             )
         return
     # A state that is not replicated lives in an ordinary replica, one for each shard.
-    for replica in range(stage.shards if stage.stateful else stage.replicas):
+    for replica in range(stage.fronts):
         yield ChildPlan(stage.name, replica, STAGE, command(replica), settings.environment)
-    for number in range(stage.standby):
+    for number in range(stage.workers.standby):
         label = standby_label(stage.name, number)
         yield ChildPlan(stage.name, number, STANDBY, command(number, "--standby"), settings.environment, label)
 
@@ -317,7 +317,7 @@ class Service:
     def _obituaries(self) -> Reporter | None:
         """Where deaths of members are told; None where no stage has members that wait for them."""
         spec = self._settings.pipeline.spec
-        replicated = any(stage.replicated and stage.backups for stage in spec.stages)
+        replicated = any(stage.replicated and stage.required_state.backups for stage in spec.stages)
         return Reporter(self._settings.cluster, spec.name) if replicated else None
 
     def _tell_ready(self) -> None:

@@ -278,7 +278,7 @@ class _Runner:
 
     def _bound(self, pipeline: Pipeline, slo: float, durations: _ByStage) -> float:
         servers = [
-            bound.Server(stage.name, stage.batch_size, stage.workers, durations[stage.name])
+            bound.Server(stage.name, stage.batching.most, stage.worker_count, durations[stage.name])
             for stage in pipeline.spec.stages
         ]
         strict = pipeline.spec.sinks != "any" and all(

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
     from producers.recording import Recording
     from topology.load import Pipeline
+    from topology.spec import StageSpec
 
 
 # What is to be tried: policies, sizes and SLOs, each with each.
 #
-# A size is a change of `replicas`, `instances` or `batch` of one or more stages. Every dimension begins with what the
+# A size is a change of `workers`, `fronts` or `batch` of one or more stages. Every dimension begins with what the
 # pipeline file says, so each alternative stands beside the present one; several sizes of one dimension exclude each
 # other. A pipeline with other sizes is the same pipeline in all else.
 
-DIMENSIONS: Final = ("replicas", "instances", "batch")
+DIMENSIONS: Final = ("workers", "fronts", "batch")
 MOST: Final = 64  # alternatives in one table
 
 Sizes = dict[str, int]  # by stage
@@ -50,7 +51,7 @@ class Alternative:
     def label(self) -> str:
         words = []
         for dimension, sizes in self.sizes.items():
-            mark = "" if dimension == "replicas" else f" {dimension}"
+            mark = "" if dimension == "workers" else f" {dimension}"
             words += [f"{stage}={number}{mark}" for stage, number in sizes.items()]
         if self.slo is not None:
             words.append(f"SLO {1000 * self.slo:g} ms")
@@ -85,23 +86,34 @@ def resized(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> Pipeline:
                 raise UsageError(f"--{dimension}: pipeline {spec.name!r} has no stage {name!r}; {meant(name, known)}")
             if number < 1:
                 raise UsageError(f"--{dimension}: stage {name} needs at least 1, not {number}")
-            if dimension in ("replicas", "instances") and number > 1 and spec.stage(name).stateful:
+            if dimension in ("workers", "fronts") and number > 1 and spec.stage(name).stateful:
                 raise UsageError(
                     f"--{dimension}: stage {name} keeps a state, which one member of each shard works with: it has no "
                     "more; change 'shards' in the pipeline file, if its state is keyed"
                 )
-            if dimension == "replicas" and number > spec.partitions:
+            if dimension == "fronts" and number > spec.partitions:
                 raise UsageError(
-                    f"--replicas: stage {name} cannot have {number} replicas, as each needs one of the "
-                    f"{spec.partitions} partitions: give it more --instances"
+                    f"--fronts: stage {name} cannot have {number} fronts, as each needs one of the "
+                    f"{spec.partitions} partitions: give it more --workers"
                 )
-            if dimension == "batch" and number > spec.stage(name).max_batch:
-                raise UsageError(f"--batch: stage {name} takes at most {spec.stage(name).max_batch} (its max_batch)")
-    stages = tuple(
-        stage.model_copy(update={key: chosen[stage.name] for key, chosen in sizes.items() if stage.name in chosen})
-        for stage in spec.stages
-    )
+            most = spec.stage(name).batching.max
+            if dimension == "batch" and number > most:
+                raise UsageError(f"--batch: stage {name} takes at most {most} (its batching.max)")
+    stages = tuple(_resized(stage, sizes) for stage in spec.stages)
     return replace(pipeline, spec=spec.model_copy(update={"stages": stages}))
+
+
+def _resized(stage: StageSpec, sizes: Mapping[str, Sizes]) -> StageSpec:
+    chosen = {dimension: by[stage.name] for dimension, by in sizes.items() if stage.name in by}
+    fronts = chosen.get("fronts", stage.workers.fronts)
+    count = chosen.get("workers", stage.workers.count)
+    if count is not None and count < fronts:
+        raise UsageError(
+            f"stage {stage.name} cannot deal out {count} workers to {fronts} fronts, as each needs one: give it more "
+            "--workers or fewer --fronts"
+        )
+    resized = stage.with_workers(count=count, fronts=fronts)
+    return resized.with_batching(size=chosen["batch"], limit="fixed") if "batch" in chosen else resized
 
 
 # How long batches take by what was recorded, for stages without a profile or in its place.
@@ -252,7 +264,7 @@ def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
         then = _parsed(text, pipeline)
     except SpecError as error:
         raise UsageError(f"the pipeline in {recording.directory} cannot be read: {error}") from error
-    then = resized(then, {"replicas": {stage: n for stage, n in about.replicas.items() if stage in then.graph.order}})
+    then = resized(then, {"fronts": {stage: n for stage, n in about.fronts.items() if stage in then.graph.order}})
     stages = tuple(
         stage.model_copy(update={"policy": about.policies.get(stage.name, stage.policy)}) for stage in then.spec.stages
     )

@@ -327,7 +327,7 @@ def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[
         "stage": spec.name,
         "model": spec.model,
         "arguments": spec.arguments,
-        "device": spec.device,
+        "device": spec.workers.device,
         "torch_threads": torch_threads,
     }
     return lambda descriptor: [sys.executable, "-m", "agents.workers.local", str(descriptor), json.dumps(job)]

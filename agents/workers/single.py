@@ -37,7 +37,7 @@ class SingleWorker:
         self.version = str(hello.get("version", ""))
         self.input_signature = hello.get("signature")
         self.uses_torch = bool(hello.get("torch"))
-        self._connection.settimeout(spec.timeout)
+        self._connection.settimeout(spec.workers.timeout)
 
     @property
     def pid(self) -> int:

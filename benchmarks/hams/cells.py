@@ -82,13 +82,11 @@ def variant(cell: Cell, folder: Path, run: int, gather: float = _GATHER) -> Pipe
 
 
 def _stage(stage: StageSpec, cell: Cell, gather: float) -> dict[str, Any]:
-    left_out = {"replication", "backups", "policy", "batch", "max_batch", "batch_delay"}
-    kept = stage.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
-    kept |= {"batch": cell.batch, "max_batch": cell.batch, "batch_delay": gather, "policy": "naive"}
+    kept = stage.model_dump(mode="json", exclude_defaults=True, exclude={"policy", "batching", "state"})
+    kept |= {"batching": {"size": cell.batch, "max": cell.batch, "delay": gather}, "policy": "naive"}
     if stage.state is not None:
-        kept |= replication(cell.mode)
-        if cell.mode != "none":
-            kept["backups"] = 1
+        given = stage.state.model_dump(mode="json", exclude_defaults=True, exclude={"replication", "backups"})
+        kept["state"] = given | replication(cell.mode)
     pace = cell.service.paces.get(stage.name) if cell.emulated else None
     if pace is not None:
         function = "paced" if stage.state is None else "paced_stateful"

@@ -99,7 +99,7 @@ def measure_false_failovers(setting: Setting) -> dict[str, Any]:
             claims = _claims(setting, title)
         row = {
             "service": name,
-            "leases": sorted({stage.lease for stage in pipeline.spec.stages if stage.replicated}),
+            "leases": sorted({stage.required_state.lease for stage in pipeline.spec.stages if stage.replicated}),
             "minutes": setting.minutes,
             "seconds": round(took, 1),
             "answered": load.answered,

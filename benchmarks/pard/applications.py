@@ -37,7 +37,7 @@ def throughput(spec: PipelineSpec) -> dict[str, float]:
     for stage in spec.stages:
         if stage.emulated is None:
             raise UsageError(f"{spec.name}: stage {stage.name} has no emulated durations")
-        found[stage.name] = stage.batch_size / stage.emulated.duration(stage.batch_size)
+        found[stage.name] = stage.batching.most / stage.emulated.duration(stage.batching.most)
     return found
 
 

@@ -1,7 +1,7 @@
 """Recordings: what came into a pipeline and what left it, in Avro container files that survive a crash.
 
 A recording is a directory of files `recording-00001.avro`, ... of one schema (`recorded.avsc`). The metadata of each
-file says which pipeline was recorded (its spec's text, replicas, policies and their period) and since when, so any one
+file says which pipeline was recorded (its spec's text, fronts, policies and their period) and since when, so any one
 of them can be understood alone. A block is written at least every second and ends in a sync marker: a recorder that is
 killed, or whose disk fills up, leaves all its blocks readable, and the torn end of the last file is passed over.
 """
@@ -156,7 +156,7 @@ class About:
     spec: str  # the text of the spec file
     ingress: str  # topics
     egress: str
-    replicas: dict[str, int] = field(default_factory=dict)  # of each stage
+    fronts: dict[str, int] = field(default_factory=dict)  # of each stage
     policies: dict[str, str] = field(default_factory=dict)  # of each stage
     started: float = 0.0  # unix seconds
     period: float | None = None  # seconds between two synchronisations of the policies; None: not known
@@ -356,7 +356,7 @@ def _metadata(about: About, part: int) -> dict[str, str]:
         "spillway.spec": about.spec,
         "spillway.ingress": about.ingress,
         "spillway.egress": about.egress,
-        "spillway.replicas": json.dumps(about.replicas),
+        "spillway.fronts": json.dumps(about.fronts),
         "spillway.policies": json.dumps(about.policies),
         "spillway.started": repr(about.started),
         "spillway.part": str(part),
@@ -372,7 +372,7 @@ def _about(container: Container) -> About:
             spec=said["spillway.spec"],
             ingress=said["spillway.ingress"],
             egress=said["spillway.egress"],
-            replicas=json.loads(said["spillway.replicas"]),
+            fronts=json.loads(said["spillway.fronts"]),
             policies=json.loads(said["spillway.policies"]),
             started=float(said["spillway.started"]),
             period=float(said["spillway.period"]) if "spillway.period" in said else None,

@@ -88,7 +88,7 @@ def served_to(stage, broker, name, folder, acts):
 def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die_alone(
     broker, unique_name, tmp_path, module
 ):
-    stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s}}'
+    stage = f'{{name: plain, model: "{module}:Plain", workers: {{timeout: 3s}}}}'
     good, bad, letters = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
     for outcome in bad:
@@ -101,7 +101,7 @@ def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die
 
 @pytest.mark.nightly
 def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(broker, unique_name, tmp_path, module):
-    stage = f'{{name: plain, model: "{module}:Plain", timeout: 3s, executor: process}}'
+    stage = f'{{name: plain, model: "{module}:Plain", workers: {{timeout: 3s, where: process}}}}'
     good, bad, _ = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
     assert {outcome.reason for outcome in bad} == {MODEL_DIED}
@@ -112,7 +112,7 @@ def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(broker, un
 def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
     broker, unique_name, tmp_path, module, backups
 ):
-    stage = f'{{name: count, model: "{module}:Count", state: shared, backups: {backups}}}'
+    stage = f'{{name: count, model: "{module}:Count", state: {{kind: shared, backups: {backups}}}}}'
     good, (bad,), letters = served_to(stage, broker, unique_name, tmp_path, ["end"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(1, GOOD + 1))
     assert (bad.kind, bad.reason) == (FAILED, MODEL_DIED)

@@ -46,7 +46,7 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker, unique_name, 
     path = tmp_path / "pipeline.yaml"
     path.write_text(
         f"name: {unique_name}\nslo: {PATIENT_SECONDS}s\npartitions: 1\nstages:\n"
-        f'  - {{name: learn, model: "{module}:Count", state: shared, lease: {LEASE_SECONDS:g}s}}\n'
+        f'  - {{name: learn, model: "{module}:Count", state: {{kind: shared, lease: {LEASE_SECONDS:g}s}}}}\n'
     )
     sent = []
     with serving(path, unique_name, broker, tmp_path, cwd=tmp_path) as served:

@@ -19,7 +19,7 @@ from topology.load import load
 def pipeline(broker, unique_name, tmp_path):
     file = tmp_path / "pipeline.yaml"
     file.write_text(
-        f'name: {unique_name}\nslo: 1s\npartitions: 3\nstages:\n  - {{name: a, model: "m:M", replicas: 2}}\n'
+        f'name: {unique_name}\nslo: 1s\npartitions: 3\nstages:\n  - {{name: a, model: "m:M", workers: {{fronts: 2}}}}\n'
     )
     ensure(ClientSettings(bootstrap=broker), topics.topic_plan(load(file).spec))
     return file
@@ -51,7 +51,7 @@ def test_what_passes_while_it_runs_is_recorded_until_ctrl_c(pipeline, broker, tm
     assert (summary["queries"], summary["outcomes"]) == (20, 20)
     recording = read_recording(tmp_path / "r")
     assert recording.about.spec == pipeline.read_text()
-    assert recording.about.replicas == {"a": 2}
+    assert recording.about.fronts == {"a": 2}
     assert recording.about.policies == {"a": "pard"}
     assert sorted(q.value for q in recording.queries()) == sorted(b"q%d" % number for number in range(20))
 

@@ -15,8 +15,8 @@ name: {name}
 slo: 2s
 partitions: 4
 stages:
-  - {{name: detect, emulated: {{alpha: 4ms, beta: 4ms}}, batch: 4, choose: "routes:choose"}}
-  - {{name: read, after: detect, emulated: {{alpha: 5ms, beta: 5ms}}, batch: 4}}
+  - {{name: detect, emulated: {{alpha: 4ms, beta: 4ms}}, batching: {{size: 4}}, choose: "routes:choose"}}
+  - {{name: read, after: detect, emulated: {{alpha: 5ms, beta: 5ms}}, batching: {{size: 4}}}}
 """
 ROUTES = """
 def choose(outputs):
@@ -64,7 +64,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
     assert report["policy"] == "expired"  # as served, too
     assert (tmp_path / "replay.html").read_text().count("<svg") == 7
 
-    asked = ("--policy", "naive", "--policy", "expired", "--replicas", "detect=2", "--html", "what.html")
+    asked = ("--policy", "naive", "--policy", "expired", "--fronts", "detect=2", "--html", "what.html")
     tried = spillway("whatif", str(taken), *asked, "--json")
     assert tried.returncode == 0, tried.stderr
     told = json.loads(tried.stdout)

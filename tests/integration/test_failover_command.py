@@ -20,9 +20,9 @@ from topology import topics
 from topology.load import load
 
 STAGES = [
-    {"name": "learn", "model": "m:M", "state": "shared", "shards": 2},
-    {"name": "bare", "model": "m:M", "after": "learn", "state": "shared", "replication": "none"},
-    {"name": "alone", "model": "m:M", "after": "bare", "state": "shared", "backups": 0},
+    {"name": "learn", "model": "m:M", "state": {"kind": "shared", "shards": 2}},
+    {"name": "bare", "model": "m:M", "after": "learn", "state": {"kind": "shared", "replication": "none"}},
+    {"name": "alone", "model": "m:M", "after": "bare", "state": {"kind": "shared", "backups": 0}},
     {"name": "plain", "model": "m:M", "after": "alone"},
 ]
 

@@ -19,7 +19,7 @@ name: {name}
 slo: 1
 partitions: 2
 stages:
-  - {{name: learn, model: "m:M", state: shared, shards: 2}}
+  - {{name: learn, model: "m:M", state: {{kind: shared, shards: 2}}}}
 """
 
 

@@ -64,9 +64,9 @@ stages:
   - name: first
     model: profiled_models:First
     arguments: {weights: weights.bin, factor: 2}
-    max_batch: 4
+    batching: {max: 4}
     inputs: {x: {dtype: float32, shape: [8]}}
-  - {name: second, model: "profiled_models:Second", after: first, max_batch: 2}
+  - {name: second, model: "profiled_models:Second", after: first, batching: {max: 2}}
 """
 
 
@@ -95,7 +95,7 @@ def conditions_of_threads() -> tuple[str, ...]:
 
 
 def test_a_stage_with_a_state_is_measured_with_its_updates(spillway, tmp_path):
-    stage = "{name: count, model: 'profiled_models:Counts', state: keyed, max_batch: 2}"
+    stage = "{name: count, model: 'profiled_models:Counts', state: keyed, batching: {max: 2}}"
     (tmp_path / "s.yaml").write_text(f"name: s\nslo: 1s\nprofile: s.profile.yaml\nstages:\n  - {stage}\n")
     code, _, err = spillway("profile", "s.yaml", "--runs", "3")
     assert (code, err) == (0, "")
@@ -160,11 +160,15 @@ def _weights(folder, _patch):
 
 
 def _version(folder, _patch):
-    (folder / "p.yaml").write_text(PIPELINE.replace("    max_batch: 4", "    version: '2'\n    max_batch: 4"))
+    (folder / "p.yaml").write_text(
+        PIPELINE.replace("    batching: {max: 4}", "    version: '2'\n    batching: {max: 4}")
+    )
 
 
-def _executor(folder, _patch):
-    (folder / "p.yaml").write_text(PIPELINE.replace("    max_batch: 4", "    executor: process\n    max_batch: 4"))
+def _where(folder, _patch):
+    (folder / "p.yaml").write_text(
+        PIPELINE.replace("    batching: {max: 4}", "    workers: {where: process}\n    batching: {max: 4}")
+    )
 
 
 def _model(folder, _patch):
@@ -184,7 +188,7 @@ WHY = {
     _arguments: "the model's arguments have changed since",
     _weights: "the files that the model's arguments name have changed since",
     _version: "the model's version was None, and is 2 now",
-    _executor: "the model ran on a thread then, and runs on a process now",
+    _where: "the model ran on a thread then, and runs on a process now",
     _model: "it was measured of model profiled_models:First, not of profiled_models:Shown",
     _device: "it was measured on another device, ",
     _threads: "it was measured with 1 threads for a torch operation, and 4 are used now",
@@ -254,7 +258,7 @@ def test_a_stage_without_samples_says_how_to_give_one(spillway, tmp_path):
         "'spillway profile p.yaml --sample RECORDING, FILE or MODULE:FUNCTION'\n"
     )
     (tmp_path / "p.yaml").write_text(
-        "name: p\nslo: 1s\nstages: [{name: a, model: 'profiled_models:Shown', max_batch: 1}]\n"
+        "name: p\nslo: 1s\nstages: [{name: a, model: 'profiled_models:Shown', batching: {max: 1}}]\n"
     )
     code, out, _ = spillway("profile", "p.yaml", "--runs", "2")
     assert code == 0
@@ -264,13 +268,13 @@ def test_a_stage_without_samples_says_how_to_give_one(spillway, tmp_path):
 def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
     (tmp_path / "p.yaml").write_text(
         "name: p\nslo: 1s\nstages:\n"
-        "  - {name: a, model: 'profiled_models:Picky', max_batch: 4, inputs: {x: {dtype: int}}}\n"
+        "  - {name: a, model: 'profiled_models:Picky', batching: {max: 4}, inputs: {x: {dtype: int}}}\n"
     )
     code, _, err = spillway("profile", "p.yaml", "--runs", "2")
     assert code == 1
     assert err == (
         "error: stage 'a': model 'profiled_models:Picky' failed on a batch of 3: MemoryError: no room; do the samples "
-        "fit, and is max_batch what it can take?\n"
+        "fit, and is batching.max what it can take?\n"
     )
     assert not (tmp_path / "p.profile.yaml").exists()
 
@@ -290,7 +294,7 @@ def test_a_torch_module_is_measured_with_one_thread_and_its_release_noted(spillw
     )
     (tmp_path / "p.yaml").write_text(
         "name: p\nslo: 1s\nprofile: net.yaml\nstages:\n  - name: net\n    model: profiled_networks:Net\n"
-        "    arguments: {in_features: 64, out_features: 8}\n    max_batch: 4\n"
+        "    arguments: {in_features: 64, out_features: 8}\n    batching: {max: 4}\n"
         "    inputs: {x: {dtype: float32, shape: [64]}}\n"
     )
     assert spillway("profile", "p.yaml", "--runs", "5")[0] == 0

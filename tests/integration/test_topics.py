@@ -12,6 +12,7 @@ from agents.live.topics import actual, delete, ensure, present, written
 from lineage.errors import BrokerError, TopicError, UsageError
 from producers.connection import ClientSettings
 from tests.waiting import until
+from topology.sections import StateSpec
 from topology.spec import PipelineSpec, StageSpec
 from topology.topics import TopicRequirement, topic_plan
 
@@ -76,7 +77,7 @@ def test_topics_are_deleted_with_their_groups_unless_a_group_has_members(setting
 
 
 def stateful(name):
-    stage = StageSpec(name="a", model="m:M", state="shared")
+    stage = StageSpec(name="a", model="m:M", state=StateSpec(kind="shared"))
     return topic_plan(PipelineSpec(name=name, slo=1, stages=(stage,), partitions=2))
 
 

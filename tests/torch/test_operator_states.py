@@ -20,6 +20,7 @@ from lineage.values.replication import ReplicationDecoder, encode
 from producers.connection import ClientSettings
 from tests.unit.checkpoint.states import same
 from tests.written_states import ShardWriter
+from topology.sections import StateSpec
 from topology.spec import PipelineSpec, StageSpec
 
 V1, V2, V3 = (Version(1, n) for n in (1, 2, 3))
@@ -51,8 +52,8 @@ def spec(unique_name):
         slo=1,
         partitions=2,
         stages=(
-            StageSpec(name="learn", model="m:M", state="shared"),
-            StageSpec(name="track", model="m:M", after=("learn",), state="keyed", shards=2),
+            StageSpec(name="learn", model="m:M", state=StateSpec(kind="shared")),
+            StageSpec(name="track", model="m:M", after=("learn",), state=StateSpec(kind="keyed", shards=2)),
         ),
     )
 

@@ -51,7 +51,7 @@ def pipeline(unique_name, tmp_path, broker, monkeypatch):
     file.write_text(
         f"name: {unique_name}\nslo: 1s\npartitions: 2\nstages:\n"
         f'  - {{name: learn, model: "{module}:Learner", state: shared}}\n'
-        f'  - {{name: track, model: "{module}:Learner", after: learn, state: keyed, shards: 2}}\n'
+        f'  - {{name: track, model: "{module}:Learner", after: learn, state: {{kind: keyed, shards: 2}}}}\n'
         f'  - {{name: tell, model: "{module}:Learner", after: track}}\n'
     )
     return file

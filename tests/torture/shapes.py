@@ -19,11 +19,12 @@ class Shape:
 
 def stateful(name: str, model: str, *after: str, **more: Any) -> dict[str, Any]:
     kind = "keyed" if model == "Users" else "shared"
-    return {"name": name, "model": f"{MODELS}:{model}", "after": list(after), "state": kind, "batch": BATCH, **more}
+    state = {field: more.pop(field) for field in ("shards", "replication") if field in more}
+    return {**stateless(name, *after, **more), "model": f"{MODELS}:{model}", "state": {"kind": kind, **state}}
 
 
 def stateless(name: str, *after: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batch": BATCH, **more}
+    return {"name": name, "model": f"{MODELS}:Through", "after": list(after), "batching": {"size": BATCH}, **more}
 
 
 def meet(**more: Any) -> dict[str, Any]:

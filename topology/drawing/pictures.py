@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from topology.quantities import show_duration
+from topology.sections import ADAPTIVE
 from topology.topics import egress, ingress
 
 if TYPE_CHECKING:
@@ -278,15 +279,19 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
         yield f"joins {waits} of {count}"
     if stage.choose is not None:
         yield _short(f"chooses by {stage.choose}")
-    upper = f" (max {stage.max_batch})" if stage.batch_size < stage.max_batch else ""
-    delay = f", waits {show_duration(stage.batch_delay)}" if stage.batch_delay else ""
-    yield f"batch {stage.batch_size}{upper}{delay}"
-    if stage.stateful:
-        yield f"{stage.state} state, {stage.replication}"
-        yield f"{_count(stage.shards, 'shard')} x {_count(stage.members, 'member')}, {stage.device}"
+    batching, workers, state = stage.batching, stage.workers, stage.state
+    upper = f" (max {batching.max})" if batching.most < batching.max else ""
+    delay = f", waits {show_duration(batching.delay)}" if batching.delay else ""
+    size = f"by {batching.limit}, max {batching.max}" if batching.limit in ADAPTIVE else f"{batching.most}{upper}"
+    yield f"batch {size}{delay}"
+    if state is not None:
+        yield f"{state.kind} state, {state.replication}"
+        yield f"{_count(state.shards, 'shard')} x {_count(state.members, 'member')}, {workers.device}"
         return
-    standby = f" + {_count(stage.standby, 'standby')}" if stage.standby else ""
-    yield f"{_count(stage.replicas, 'replica')} x {_count(stage.instances, 'instance')}{standby}, {stage.device}"
+    standby = f" + {_count(workers.standby, 'standby')}" if workers.standby else ""
+    where = "" if workers.where == "thread" else f" ({workers.where})"
+    fronts = f" in {workers.fronts} fronts" if workers.fronts > 1 else ""
+    yield f"{_count(workers.total, 'worker')}{where}{fronts}{standby}, {workers.device}"
 
 
 def _count(number: int, what: str) -> str:

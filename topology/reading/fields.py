@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
+from topology.sections import BatchingSpec, StateSpec, WorkersSpec, kind_alone
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ _MISSING = {
     ("name",): "is missing; name the pipeline, as in 'name: plates'",
     ("slo",): "is missing; say within what time a prediction is good, as in 'slo: 400ms'",
     ("stages",): "is missing; list the stages, each with a name and a model",
+    (
+        "stages",
+        "state",
+        "kind",
+    ): "is missing; write 'kind: shared' (one state for all) or 'kind: keyed' (one for each key)",
     ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
 }
 _EXPECTED = {
@@ -46,6 +52,25 @@ _BELOW: dict[str, type[BaseModel]] = {
     "limits": LimitsSpec,
     "inputs": InputSpec,
 }
+_SECTIONS: dict[str, type[BaseModel]] = {"workers": WorkersSpec, "batching": BatchingSpec, "state": StateSpec}
+_STAND_INS: dict[str, dict[str, Any]] = {"state": {"kind": "shared"}}  # for what a section cannot do without
+_MOVED = {
+    "replicas": "workers: {{fronts: {0}}}",
+    "instances": "workers: {{count: {0}}}' for all fronts together, as in 'workers: {{count: 4, fronts: 2}}",
+    "executor": "workers: {{where: {0}}}",
+    "device": "workers: {{device: {0}}}",
+    "timeout": "workers: {{timeout: {0}}}",
+    "standby": "workers: {{standby: {0}}}",
+    "batch": "batching: {{size: {0}}}",
+    "max_batch": "batching: {{max: {0}}}",
+    "batch_delay": "batching: {{delay: {0}}}",
+    "shards": "state: {{kind: keyed, shards: {0}}}",
+    "backups": "state: {{kind: shared, backups: {0}}}",
+    "replication": "state: {{kind: shared, replication: {0}}}",
+    "checkpoint_every": "state: {{kind: shared, checkpoint_every: {0}}}",
+    "lease": "state: {{kind: shared, lease: {0}}}",
+}
+"""Fields of a stage that have moved into a section, each with what to write now."""
 
 
 @dataclass(slots=True)
@@ -56,17 +81,19 @@ class StageFields:
     spec: StageSpec
     bad: set[str]
     given: frozenset[str]
-    """The fields that the file gives."""
+    """The fields that the file gives; one of a section as "batching.max"."""
 
     @property
     def name(self) -> str | None:
         return None if "name" in self.bad else self.spec.name
 
     def path(self, *steps: str | int) -> Path:
-        return ("stages", self.number, *steps)
+        """The path of a field; one of a section may be told as "batching.max"."""
+        parts = (part for step in steps for part in (step.split(".") if isinstance(step, str) else (step,)))
+        return ("stages", self.number, *parts)
 
     def usable(self, *fields: str) -> bool:
-        return self.bad.isdisjoint(fields)
+        return self.bad.isdisjoint({*fields, *(each.partition(".")[0] for each in fields)})
 
     def predecessors(self) -> Iterator[tuple[Path, str]]:
         for position, name in enumerate(self.spec.after):
@@ -122,8 +149,16 @@ def _stage(number: int, raw: Any, problems: list[Problem]) -> StageFields:
     if not isinstance(raw, dict):
         problems.append(Problem(path, f"a stage must be a mapping with a name and a model, not {shown(raw)}"))
         return StageFields(number, _ANY_STAGE, set(StageSpec.model_fields), frozenset())
-    spec, bad = _validated(StageSpec, raw, path, problems, {"name": _UNNAMED})
-    return StageFields(number, spec, bad, frozenset(key for key in raw if isinstance(key, str)))
+    given = {key for key in raw if isinstance(key, str)}
+    read, wrong = dict(raw), set()
+    for name, model in _SECTIONS.items():
+        part = kind_alone(raw.get(name)) if name == "state" else raw.get(name)
+        if isinstance(part, dict):
+            read[name], bad = _validated(model, part, (*path, name), problems, _STAND_INS.get(name, {}))
+            wrong |= {f"{name}.{field}" for field in bad}
+            given |= {f"{name}.{field}" for field in part if isinstance(field, str)}
+    spec, bad = _validated(StageSpec, read, path, problems, {"name": _UNNAMED})
+    return StageFields(number, spec, bad | wrong, frozenset(given))
 
 
 def _validated(
@@ -151,6 +186,9 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
     path = (*at, *(steps[:-1] if on_key else steps))
     kind, context, given = error["type"], error.get("ctx", {}), error.get("input")
     if kind == "extra_forbidden":
+        if model is StageSpec and len(steps) == 1 and steps[0] in _MOVED:
+            now = _MOVED[str(steps[0])].format(given)
+            return Problem(path, f"is in a section now; write '{now}'", on_key=True)
         known = list(_owner(model, steps).model_fields)
         return Problem(path, f"there is no such field; {names.meant(str(steps[-1]), known)}", on_key=True)
     if kind == "invalid_key":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
-from topology.spec import DEFAULT_MAX_BATCH
+from topology.sections import DEFAULT_MAX_BATCH
 
 if TYPE_CHECKING:
     from topology.problems import Path
@@ -63,7 +63,7 @@ def _stage(
         for field in ("name", "id", "alpha_ms", "beta_ms")
         if field not in module
     ]
-    stage: dict[str, Any] = {field: module[field] for field in ("name", "batch") if field in module}
+    stage: dict[str, Any] = {"name": module["name"]} if "name" in module else {}
     stage["after"] = []
     for position, (before, path) in enumerate(edges.before[number]):
         stage["after"].append(before)
@@ -72,12 +72,16 @@ def _stage(
         ours: _seconds(module[field], (*here, field), problems) if field in module else _STAND_IN
         for ours, field in (("alpha", "alpha_ms"), ("beta", "beta_ms"))
     }
-    batch = module.get("batch")
-    if type(batch) is int and batch > DEFAULT_MAX_BATCH:
-        stage["max_batch"] = batch
+    if "batch" in module:
+        batch = module["batch"]
+        stage["batching"] = {"size": batch}
+        if type(batch) is int and batch > DEFAULT_MAX_BATCH:
+            stage["batching"]["max"] = batch
+        for steps in ((), ("size",), ("max",)):
+            origins[*there, "batching", *steps] = (*here, "batch")
     origins[there] = here
     origins[*there, "after"] = (*here, "pres")
-    for ours, field in (("name", "name"), ("batch", "batch"), ("emulated", "alpha_ms")):
+    for ours, field in (("name", "name"), ("emulated", "alpha_ms")):
         origins[*there, ours] = (*here, field)
     for ours, field in (("alpha", "alpha_ms"), ("beta", "beta_ms")):
         origins[*there, "emulated", ours] = (*here, field)

@@ -98,7 +98,10 @@ def _trials(pipeline: Pipeline) -> Iterator[Finding]:
 
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
     stages = [stage for stage in pipeline.spec.stages if stage.model is not None]
-    trials = [Trial(stage.name, stage.model or "", stage.arguments, stage.state) for stage in stages]
+    trials = [
+        Trial(stage.name, stage.model or "", stage.arguments, None if stage.state is None else stage.state.kind)
+        for stage in stages
+    ]
     for verdict in verdicts(trials, RestartPolicy().start_timeout):
         yield pipeline.finding(("stages", numbers[verdict.stage], verdict.field), verdict.text)
 
@@ -164,27 +167,37 @@ def _tell(pipeline: Pipeline) -> None:
 def _timeouts(pipeline: Pipeline) -> str:
     """For how long a batch may run before its model counts as hanging."""
     stages = pipeline.spec.stages
-    if len({stage.timeout for stage in stages}) == 1:
-        return f"time-out of a batch: {show_duration(stages[0].timeout)}"
-    return "time-outs of a batch: " + ", ".join(f"{stage.name} {show_duration(stage.timeout)}" for stage in stages)
+    if len({stage.workers.timeout for stage in stages}) == 1:
+        return f"time-out of a batch: {show_duration(stages[0].workers.timeout)}"
+    return "time-outs of a batch: " + ", ".join(
+        f"{stage.name} {show_duration(stage.workers.timeout)}" for stage in stages
+    )
 
 
 def _planned(pipeline: Pipeline) -> dict[str, int]:
     """The batches that are planned, of the stages without a `batch` of their own."""
-    free = {stage.name for stage in pipeline.written.stages if stage.batch is None}
-    return {stage.name: stage.batch for stage in pipeline.spec.stages if stage.name in free and stage.batch is not None}
+    free = {stage.name for stage in pipeline.written.stages if stage.batching.size is None}
+    return {
+        stage.name: stage.batching.size
+        for stage in pipeline.spec.stages
+        if stage.name in free and stage.batching.size is not None
+    }
 
 
 def _batches(pipeline: Pipeline) -> str:
     """The plan in words: each stage's batch, what it takes, and where it comes from."""
     planned, told = _planned(pipeline), []
     for stage in pipeline.spec.stages:
+        if stage.batching.objective is not None:
+            objective = show_duration(float(f"{stage.batching.objective:.3g}"))
+            told.append(f"{stage.name} by {stage.batching.limit} within {objective}, at most {stage.batching.max}")
+            continue
         duration = pipeline.durations.get(stage.name)
-        seconds = "" if duration is None else f" in {show_duration(float(f'{duration(stage.batch_size):.3g}'))}"
-        source = "" if stage.name in planned else " (given)" if stage.batch is not None else " (max_batch)"
-        told.append(f"{stage.name} {stage.batch_size}{seconds}{source}")
+        seconds = "" if duration is None else f" in {show_duration(float(f'{duration(stage.batching.most):.3g}'))}"
+        source = "" if stage.name in planned else " (given)" if stage.batching.size is not None else " (max)"
+        told.append(f"{stage.name} {stage.batching.most}{seconds}{source}")
     line = f"batches: {', '.join(told)}"
     unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
-    if unknown and any(stage.batch is None for stage in pipeline.spec.stages):
+    if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):
         line += f"\n         not planned: nobody knows what {', '.join(unknown)} takes; 'spillway profile' measures it"
     return line

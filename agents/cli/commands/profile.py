@@ -118,7 +118,7 @@ def profile(
     """Measure a pipeline's models over batch sizes and write their profile.
 
     Each stage's model runs in a process of its own, on its device, with the threads that a served stage has: warm-up
-    and --runs timed runs of every size up to max_batch. In --batches, a..b is every power of two between and the
+    and --runs timed runs of every size up to batching.max. In --batches, a..b is every power of two between and the
     middles. Emulated stages need no profile. With --stage, the others keep what the file says of them.
 
     \b

@@ -98,7 +98,7 @@ def _about(pipeline: Pipeline, run_dir: Path) -> About:
         spec=pipeline.path.read_text(encoding="utf-8"),
         ingress=ingress(spec.name),
         egress=egress(spec.name),
-        replicas={stage.name: stage.replicas for stage in spec.stages},
+        fronts={stage.name: stage.workers.fronts for stage in spec.stages},
         policies=effective(spec, instead),
         started=time.time(),
         period=None if supervisor is None else supervisor.plan_period,

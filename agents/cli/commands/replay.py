@@ -237,7 +237,7 @@ def _report(
     spec = pipeline.spec
     if stages is None:
         _say(f"no metrics of every stage under {chosen.run_dir}: the stages' figures come from the outcomes alone")
-        workers = {stage.name: stage.workers for stage in spec.stages}
+        workers = {stage.name: stage.worker_count for stage in spec.stages}
         stages = result.stage_totals([stage.name for stage in spec.stages], workers)
     supervisor = ServeEntry.read(chosen.run_dir, spec.name) if chosen.attach else None
     instead = chosen.policy if supervisor is None else supervisor.policy

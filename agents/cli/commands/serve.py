@@ -156,11 +156,11 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
     replica, journals = options["replica"], options["journal"]
     if spec.stateful:
         _refuse_as_member(spec, replica, options)
-    elif not options["standby"] and replica >= spec.replicas:
-        only = "--replica 0 alone" if spec.replicas == 1 else f"--replica 0 to {spec.replicas - 1}"
+    elif not options["standby"] and replica >= spec.fronts:
+        only = "--replica 0 alone" if spec.fronts == 1 else f"--replica 0 to {spec.fronts - 1}"
         raise UsageError(
-            f"stage {spec.name!r} has {spec.replicas} replica{'s' if spec.replicas > 1 else ''}, {only}: give it more "
-            f"with 'replicas' in {pipeline.path}"
+            f"stage {spec.name!r} has {spec.fronts} front{'s' if spec.fronts > 1 else ''}, {only}: give it more "
+            f"with 'workers: {{fronts: ...}}' in {pipeline.path}"
         )
     if journals is not None:
         _refuse_journal(pipeline, [stage])
@@ -196,9 +196,10 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
     if options["standby"]:
         raise UsageError(f"stage {spec.name!r} keeps a state: its backups stand by, so --standby is not for it")
     if replica >= spec.processes:
+        members = spec.required_state.members
         raise UsageError(
-            f"stage {spec.name!r} has {spec.processes} processes, --replica 0 to {spec.processes - 1}: {spec.members} "
-            f"for each of its shards ({spec.shards})"
+            f"stage {spec.name!r} has {spec.processes} processes, --replica 0 to {spec.processes - 1}: {members} for "
+            f"each of its shards ({spec.shards})"
         )
 
 

@@ -53,10 +53,8 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @pipeline_argument
 @click.argument("recording")
 @click.option("--policy", "policies", type=POLICY, multiple=True, help="Try it; may be repeated.")
-@click.option(
-    "--replicas", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of replicas."
-)
-@click.option("--instances", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of instances per replica.")
+@click.option("--workers", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of workers.")
+@click.option("--fronts", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of fronts to deal them out to.")
 @click.option("--batch", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of planned batches.")
 @click.option("--slo", "slos", callback=_slos, multiple=True, metavar="SECONDS", help="In place of every deadline.")
 @click.option(
@@ -87,16 +85,16 @@ def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> 
     recorded beside what the simulator predicts of the very same configuration, with a verdict: that is how far to
     trust the rest. Nothing live is touched.
 
-    Every --policy is tried with every size: each --replicas (--instances, --batch, --slo) is one alternative to what
+    Every --policy is tried with every size: each --workers (--fronts, --batch, --slo) is one alternative to what
     the file says, which is always tried too; for a change of several stages at once, name them in one option with
-    commas. So two policies and two --replicas make six rows. Without any option, only the file's own configuration is
+    commas. So two policies and two --workers make six rows. Without any option, only the file's own configuration is
     tried. Conditional edges are drawn as often as recorded. Stages without a profile (see 'spillway profile') take as
     long as in the recording.
 
     \b
     Example:
       spillway whatif pipeline.yaml monday --policy pard --policy naive --html monday.html
-      spillway whatif pipeline.yaml monday --policy pard --replicas detect=2 --replicas detect=2,recognise=3
+      spillway whatif pipeline.yaml monday --policy pard --workers detect=2 --workers detect=2,recognise=3
     """  # noqa: D301 - click's own marks
     loaded = load_warned(pipeline)
     wanted = _wanted(loaded, options)

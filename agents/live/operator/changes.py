@@ -225,7 +225,7 @@ class _Look:
         self._name = f"operator-{new_request_id()[:12]}"
         self._topic = topics.beat(spec.name)
         self._decoder = ReplicationDecoder()
-        self._lease = Lease(spec.stage(place[0]).lease)
+        self._lease = Lease(spec.stage(place[0]).required_state.lease)
         self._partitions = Partitions(settings, [(self._topic, 0)], from_end=True)
         self._producer = idempotent_producer(settings, self._topic, PATIENCE, {"linger.ms": 0})
         self._sequence = 0
@@ -296,7 +296,7 @@ def refuse_served(settings: ClientSettings, spec: PipelineSpec, place: Place) ->
     """Raise UsageError if the shard is served. Takes a lease."""
     beat = member_heard(settings, spec, place)
     if beat is not None:
-        lease = show_duration(spec.stage(place[0]).lease)
+        lease = show_duration(spec.stage(place[0]).required_state.lease)
         raise UsageError(
             f"{place[0]}/{place[1]} is served: its {beat.role} {beat.member!r} sends heartbeats. Stop serving the "
             f"pipeline, wait for its lease of {lease}, and try again"
@@ -315,7 +315,7 @@ def import_state(
 
     Raises StateError for one that cannot be kept, UsageError for one of the other kind or a shard that is served.
     """
-    _refuse_kind(place[0], spec.stage(place[0]).state, state, keyed)
+    _refuse_kind(place[0], spec.stage(place[0]).required_state.kind, state, keyed)
     pages = Pages(CHUNK_BYTES) if keyed is not None else None
     captured = Capture(pages=pages).take(state, keyed)
     ensure(settings, topic_plan(spec))
@@ -335,7 +335,7 @@ def import_state(
         reign.close()
 
 
-def _refuse_kind(stage: str, wanted: str | None, state: Mapping[Any, Any], keyed: object) -> None:
+def _refuse_kind(stage: str, wanted: str, state: Mapping[Any, Any], keyed: object) -> None:
     if (keyed is not None) != (wanted == "keyed"):
         given = "keyed" if keyed is not None else "shared"
         raise UsageError(f"stage {stage!r} has a {wanted} state, but this is a {given} one")

@@ -53,7 +53,7 @@ def check_place(spec: PipelineSpec, stage: str, shard: int) -> Place:
         )
     if not of.replicated:
         raise UsageError(f"stage {stage!r} is not replicated (replication: none), so nobody could take over its state")
-    if not of.backups:
+    if not of.required_state.backups:
         raise UsageError(f"stage {stage!r} has no backups (backups: 0), so nobody could take over; give it one")
     if shard >= of.shards:
         known = "0 alone" if of.shards == 1 else f"0 to {of.shards - 1}"
@@ -85,7 +85,7 @@ class Switch:
 
     def await_backup(self) -> str:
         """The name of a backup that is alive. Raises SpillwayError where none is heard."""
-        seconds = _LEASES * self._spec.stage(self._place[0]).lease
+        seconds = _LEASES * self._spec.stage(self._place[0]).required_state.lease
         self._read(lambda: bool(self._backup), seconds)
         name = f"{self._spec.name}/{self._place[0]}/{self._place[1]}"
         if not self._heard:

@@ -43,9 +43,14 @@ class StageProcessConfig:
         return self.pipeline.spec.stage(self.stage)
 
     @property
+    def workers(self) -> int:
+        """How many workers this front has; a standby has as many as any front may need."""
+        return self.spec.workers.of_front(0 if self.standby else self.replica)
+
+    @property
     def processes(self) -> bool:
         spec = self.spec
-        return spec.model is not None and spec.state is None and (self.cautious or spec.executor == "process")
+        return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where == "process")
 
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""

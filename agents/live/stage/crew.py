@@ -89,6 +89,11 @@ class Crew:
         self._running[worker] = (time.monotonic(), batch)
         self._links.call(lambda: self._begin(worker, batch))
 
+    def resize(self, count: int) -> None:
+        """Have `count` workers from now on; those that are over drain."""
+        self._pool.resize(count)
+        self._act()
+
     @property
     def busy(self) -> set[Place]:
         """The records that workers have been running for a while, within their time-out."""

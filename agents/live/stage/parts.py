@@ -10,6 +10,7 @@ from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import Recorded
+from agents.core.limits import limits
 from agents.core.paths import PathPredictor
 from agents.core.policies import DEFAULT, make, period_of
 from agents.core.policy import StageFacts, StageView
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def load_models(spec: StageSpec, torch_threads: int) -> list[Model]:
-    """Load the stage's model once per thread.
+def load_models(spec: StageSpec, threads: int, torch_threads: int) -> list[Model]:
+    """Load the stage's model once per thread of this process.
 
     Raises ModelError that names stage, model and cause.
     """
-    models = [_load_model(spec) for _ in range(spec.instances)]
+    models = [_load_model(spec) for _ in range(threads)]
     limit_torch_threads(torch_threads)
     return models
 
@@ -54,9 +55,9 @@ def _load_model(spec: StageSpec) -> Model:
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r}: it has neither a model nor an emulated profile")
     if spec.state is not None:  # `replication: none`; a member of a shard loads its model otherwise
-        model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
+        model = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
         return BareModel(f"stage {spec.name!r}", model)
-    return load_model(spec.name, spec.model, spec.arguments, spec.device)
+    return load_model(spec.name, spec.model, spec.arguments, spec.workers.device)
 
 
 def build_guard(spec: StageSpec, folder: Path) -> Guard:
@@ -66,7 +67,9 @@ def build_guard(spec: StageSpec, folder: Path) -> Guard:
     are processes (`StageProcessConfig.processes`), and it is these that die.
     """
     noted = folder if spec.state is not None else None
-    return Guard(spec.name, timeout=spec.timeout, folder=noted, slots=spec.instances, most=spec.batch_size)
+    return Guard(
+        spec.name, timeout=spec.workers.timeout, folder=noted, slots=spec.workers.of_front(0), most=spec.batching.most
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +173,11 @@ def _decider(
     view = build_view(pipeline, spec, replica, period, paths)
     batcher = Batcher(
         make(policy or spec.policy or DEFAULT, view),
-        max_batch=spec.batch_size,
-        delay=spec.batch_delay,
-        workers=spec.instances if threads is None else threads,
+        max_batch=spec.batching.most,
+        delay=spec.batching.delay,
+        workers=spec.workers.of_front(replica) if threads is None else threads,
         duration=estimate_of(pipeline.durations.get(spec.name)),
+        limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
     return batcher, rule, paths
@@ -190,7 +194,7 @@ def build_view(
     return StageView(
         spec.name,
         replica=replica,
-        instances=spec.instances,
+        instances=spec.workers.of_front(replica),
         slo=pipeline.spec.slo,
         facts=_facts(pipeline),
         successors=pipeline.graph.successors,
@@ -202,9 +206,9 @@ def build_view(
 def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:
     return {
         stage.name: StageFacts(
-            stage.batch_size,
+            stage.batching.most,
             pipeline.durations.get(stage.name, _unknown),
-            stage.workers,
+            stage.worker_count,
         )
         for stage in pipeline.spec.stages
     }

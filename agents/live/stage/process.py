@@ -120,7 +120,7 @@ def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
-        models = [] if config.processes else load_models(config.spec, config.torch_threads)
+        models = [] if config.processes else load_models(config.spec, config.workers, config.torch_threads)
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
         return asyncio.run(_serve(config, models, schemas))
@@ -136,13 +136,16 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
         if config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
-            pool, command = Pool(config.spec.instances), command_of(config.spec, config.torch_threads)
-            crew = Crew(f"stage {config.stage!r}", pool, Clock(), command, config.spec.timeout)
+            pool, command = Pool(config.workers), command_of(config.spec, config.torch_threads)
+            crew = Crew(f"stage {config.stage!r}", pool, Clock(), command, config.spec.workers.timeout)
             known = known_of_hello(await crew.first())
         if config.standby:
             rehearse(config.stage)
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
+            models = models[: config.workers]
+            if crew is not None:
+                crew.resize(config.workers)
         return await StageProcess(config, models, known, schemas, crew).serve()
     finally:
         if crew is not None:

@@ -176,7 +176,7 @@ class Built:
             machine=self._machine,
             covers=self.input.durable,
             changed=self._changed,
-            keyed=spec.state == "keyed",
+            keyed=spec.required_state.kind == "keyed",
         )
 
     def _with(self, model: StatefulModel, decoder: Decoder) -> Means:
@@ -243,12 +243,12 @@ class Built:
             decoder=ReplicationDecoder(self._schemas.book),
             relearn=self._schemas.relearn,
         )
-        transacts = config.spec.replication == "kafka-eos"
+        transacts = config.spec.required_state.replication == "kafka-eos"
         turns = RoleDriver(
             Roles(
                 Member(self._place, self._name, Claims(), self._logs),
                 self._index,
-                Lease(self._config.spec.lease),
+                Lease(self._config.spec.required_state.lease),
                 prepares=transacts,
             ),
             self.member,

@@ -64,7 +64,7 @@ def load(config: StageProcessConfig) -> StatefulModel:
     spec = config.spec
     if spec.model is None or spec.state is None:
         raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model, and to say what it keeps")
-    model = load_declared(spec.name, spec.model, spec.arguments, spec.device, spec.state)
+    model = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
     limit_torch_threads(config.torch_threads)
     machine = Machine(f"stage {spec.name!r}", model)
     if machine.kind == "keyed":

@@ -202,7 +202,7 @@ class Reigns:
         self._model = model
         self._logs = logs
         self._means = means
-        self._mode = MODES[config.spec.replication]
+        self._mode = MODES[config.spec.required_state.replication]
         self._loop = asyncio.get_running_loop()
         self._placement = Placement()
         self._spare: Sending | None = None  # for the next reign's writer
@@ -301,7 +301,7 @@ class Reigns:
 
     def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
         config, spec = self._config, self._config.spec
-        reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, spec.checkpoint_every)
+        reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, spec.required_state.checkpoint_every)
         where = (config.pipeline, spec, self._place[1])
         return build_stateful_core(*where, config.policy, reign=reign, logs=self._logs, period=period)
 

@@ -14,8 +14,8 @@ from .conftest import Stage
 CHAIN = """
 partitions: 4
 stages:
-  - {name: one, emulated: {alpha: 2ms, beta: 1ms}, batch: 4}
-  - {name: two, emulated: {alpha: 3ms, beta: 1ms}, batch: 8, after: one}
+  - {name: one, emulated: {alpha: 2ms, beta: 1ms}, batching: {size: 4}}
+  - {name: two, emulated: {alpha: 3ms, beta: 1ms}, batching: {size: 8}, after: one}
 """
 AWAY = 6.0
 

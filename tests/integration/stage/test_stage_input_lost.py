@@ -81,7 +81,7 @@ def test_records_deleted_while_a_stage_is_behind_stop_the_partition(stage, until
     one = stage("""
 partitions: 4
 stages:
-  - {name: slow, model: "stage_models:Slow", batch: 1, queue: 8}
+  - {name: slow, model: "stage_models:Slow", batching: {size: 1}, queue: 8}
 """)
     one.start("slow")
     out = one.reader("outcomes")

@@ -19,8 +19,8 @@ from lineage.values import codec
 CHAIN = """
 partitions: 4
 stages:
-  - {name: one, emulated: {alpha: 2ms, beta: 1ms}, batch: 4}
-  - {name: two, emulated: {alpha: 5ms, beta: 1ms}, batch: 8, after: one}
+  - {name: one, emulated: {alpha: 2ms, beta: 1ms}, batching: {size: 4}}
+  - {name: two, emulated: {alpha: 5ms, beta: 1ms}, batching: {size: 8}, after: one}
 """
 PERIOD = 0.1
 

@@ -171,7 +171,10 @@ def test_header_keys_that_are_not_utf8_stop_nobody(stage, until):
 
 
 def test_a_crash_of_the_models_own_process_fails_its_batch_and_the_stage_lives(stage):
-    one = stage("partitions: 1\nstages:\n  - {name: f, model: 'stage_models:Fragile', executor: process, batch: 1}\n")
+    one = stage(
+        "partitions: 1\nstages:\n"
+        "  - {name: f, model: 'stage_models:Fragile', workers: {where: process}, batching: {size: 1}}\n"
+    )
     process = one.start("f")
     for request_id, inputs in {"a": {"x": 1}, "b": {"x": 1, "act": "die"}, "c": {"x": 3}}.items():
         one.send(request_id, inputs)
@@ -184,13 +187,13 @@ def test_a_crash_of_the_models_own_process_fails_its_batch_and_the_stage_lives(s
     assert one.stop(process) == 0
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_a_batch_with_one_culprit_is_served_but_for_it(stage, executor):
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_a_batch_with_one_culprit_is_served_but_for_it(stage, where):
     one = stage(
         f"""
 partitions: 1
 stages:
-  - {{name: f, model: "stage_models:Fragile", executor: {executor}, batch: 8, batch_delay: 300ms}}
+  - {{name: f, model: "stage_models:Fragile", workers: {{where: {where}}}, batching: {{size: 8, delay: 300ms}}}}
 """
     )
     for index in range(8):

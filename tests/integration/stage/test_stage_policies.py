@@ -16,8 +16,8 @@ from tests.waiting import PATIENT_SECONDS
 CHAIN = """
 partitions: 4
 stages:
-  - {name: one, emulated: {alpha: 20ms, beta: 1ms}, batch: 4}
-  - {name: two, emulated: {alpha: 30ms, beta: 1ms}, batch: 8, after: one}
+  - {name: one, emulated: {alpha: 20ms, beta: 1ms}, batching: {size: 4}}
+  - {name: two, emulated: {alpha: 30ms, beta: 1ms}, batching: {size: 8}, after: one}
 """
 PERIOD = 0.1
 HOUR = 3600.0

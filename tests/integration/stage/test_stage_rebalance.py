@@ -14,7 +14,7 @@ from lineage import headers
 TWO = """
 partitions: 8
 stages:
-  - {name: step, emulated: {alpha: 3ms, beta: 0.1ms}, batch: 16, replicas: 3}
+  - {name: step, emulated: {alpha: 3ms, beta: 0.1ms}, batching: {size: 16}, workers: {fronts: 3}}
 """
 
 
@@ -84,7 +84,7 @@ def test_replicas_join_and_leave_under_load(stage, until, how):
 FULL = """
 partitions: 4
 stages:
-  - {name: step, emulated: {alpha: 10ms, beta: 1ms}, batch: 8, queue: 8, replicas: 2}
+  - {name: step, emulated: {alpha: 10ms, beta: 1ms}, batching: {size: 8}, queue: 8, workers: {fronts: 2}}
 """
 
 
@@ -132,7 +132,8 @@ def test_the_journal_of_a_live_run_replays_to_the_same_decisions(stage, until):
         """
 partitions: 4
 stages:
-  - {name: step, emulated: {alpha: 4ms, beta: 1ms}, batch: 4, batch_delay: 10ms, instances: 2, policy: expired}
+  - {name: step, emulated: {alpha: 4ms, beta: 1ms}, batching: {size: 4, delay: 10ms}, workers: {count: 2},
+     policy: expired}
 """
     )
     journal = one.folder / "journal.jsonl"

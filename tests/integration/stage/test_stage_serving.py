@@ -73,7 +73,7 @@ def test_sigterm_finishes_what_was_taken_commits_and_leaves(stage, until):
         """
 partitions: 4
 stages:
-  - {name: square, emulated: {alpha: 20ms, beta: 1ms}, batch: 4, queue: 8}
+  - {name: square, emulated: {alpha: 20ms, beta: 1ms}, batching: {size: 4}, queue: 8}
 """
     )
     process = one.start("square")
@@ -95,7 +95,9 @@ stages:
 @pytest.mark.nightly
 def test_a_second_sigterm_does_not_wait(stage, until):
     # A batch takes longer than a starved machine takes to show its queue, and no query is dropped meanwhile.
-    one = stage("stages:\n  - {name: square, emulated: {alpha: 25s}, batch: 1, policy: naive}\npartitions: 1\n")
+    one = stage(
+        "stages:\n  - {name: square, emulated: {alpha: 25s}, batching: {size: 1}, policy: naive}\npartitions: 1\n"
+    )
     process = one.start("square")
     one.send_many(10)
     until(lambda: one.metrics("square").get("spillway_queue_depth", 0) >= 8)
@@ -146,7 +148,7 @@ def test_a_full_queue_stops_the_reading_and_loses_nothing(stage, until):
         """
 partitions: 4
 stages:
-  - {name: slow, emulated: {alpha: 2ms, beta: 0.2ms}, batch: 8, queue: 16}
+  - {name: slow, emulated: {alpha: 2ms, beta: 0.2ms}, batching: {size: 8}, queue: 16}
 """
     )
     one.start("slow")

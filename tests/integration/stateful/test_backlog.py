@@ -11,10 +11,9 @@ policy: hbf
 stages:
   - name: sum
     model: tests.integration.stateful.models:Sum
-    state: shared
-    max_batch: 8
+    state: {kind: shared, replication: {mode}}
+    batching: {max: 8}
     queue: 64
-    replication: {mode}
 """
 
 

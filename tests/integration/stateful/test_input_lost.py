@@ -12,7 +12,7 @@ stages:
   - name: count
     model: "tests.integration.stateful.models:Count"
     state: keyed
-    max_batch: 8
+    batching: {max: 8}
 """
 
 

@@ -10,10 +10,9 @@ partitions: 2
 stages:
   - name: learn
     model: "tests.integration.stateful.models:Sum"
-    state: shared
-    max_batch: 8
-    replication: {mode}
-  - {{name: count, model: "tests.integration.stateful.models:Count", state: keyed, after: learn, max_batch: 8}}
+    state: {{kind: shared, replication: {mode}}}
+    batching: {max: 8}
+  - {{name: count, model: "tests.integration.stateful.models:Count", state: keyed, after: learn, batching: {{max: 8}}}}
 """
 
 

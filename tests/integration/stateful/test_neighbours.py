@@ -11,27 +11,27 @@ MODELS = "tests.integration.stateful.models"
 TWO = f"""
 partitions: 2
 stages:
-  - {{name: first, model: "{MODELS}:Dice", state: shared, max_batch: 8}}
-  - {{name: second, model: "{MODELS}:Count", state: keyed, max_batch: 8, after: first}}
+  - {{name: first, model: "{MODELS}:Dice", state: shared, batching: {{max: 8}}}}
+  - {{name: second, model: "{MODELS}:Count", state: keyed, batching: {{max: 8}}, after: first}}
 """
 BEHIND = f"""
 partitions: 2
 stages:
-  - {{name: learn, model: "{MODELS}:Dice", state: shared, max_batch: 8}}
-  - {{name: pass, model: "{MODELS}:Pass", max_batch: 8, after: learn}}
+  - {{name: learn, model: "{MODELS}:Dice", state: shared, batching: {{max: 8}}}}
+  - {{name: pass, model: "{MODELS}:Pass", batching: {{max: 8}}, after: learn}}
 """
 BARE = f"""
 partitions: 2
 stages:
-  - {{name: count, model: "{MODELS}:Count", state: keyed, replication: none, max_batch: 8}}
+  - {{name: count, model: "{MODELS}:Count", state: {{kind: keyed, replication: none}}, batching: {{max: 8}}}}
 """
 JOINED = f"""
 partitions: 2
 policy: naive
 stages:
-  - {{name: left, model: "{MODELS}:Pass", max_batch: 8}}
-  - {{name: right, model: "{MODELS}:Pass", max_batch: 8}}
-  - {{name: joined, model: "{MODELS}:Joined", state: shared, max_batch: 8, after: [left, right]}}
+  - {{name: left, model: "{MODELS}:Pass", batching: {{max: 8}}}}
+  - {{name: right, model: "{MODELS}:Pass", batching: {{max: 8}}}}
+  - {{name: joined, model: "{MODELS}:Joined", state: shared, batching: {{max: 8}}, after: [left, right]}}
 """
 
 

@@ -14,15 +14,14 @@ partitions: 2
 stages:
   - name: learn
     model: "tests.integration.stateful.models:{model}"
-    state: {state}
-    max_batch: 8
-    replication: {mode}
+    state: {{kind: {state}, replication: {mode}}}
+    batching: {max: 8}
 """
 SECOND = f"""
 partitions: 2
 stages:
-  - {{name: first, model: "{MODELS}:Marking", state: shared, max_batch: 8}}
-  - {{name: second, model: "{MODELS}:PoisonedCount", state: keyed, max_batch: 8, after: first}}
+  - {{name: first, model: "{MODELS}:Marking", state: shared, batching: {{max: 8}}}}
+  - {{name: second, model: "{MODELS}:PoisonedCount", state: keyed, batching: {{max: 8}}, after: first}}
 """
 
 

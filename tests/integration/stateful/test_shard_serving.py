@@ -9,9 +9,8 @@ partitions: 4
 stages:
   - name: count
     model: tests.integration.stateful.models:Count
-    state: keyed
-    max_batch: 8
-    replication: {mode}
+    state: {kind: keyed, replication: {mode}}
+    batching: {max: 8}
 """
 
 

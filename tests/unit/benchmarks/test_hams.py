@@ -80,8 +80,9 @@ def test_batches_that_end_at_once_tell_no_throughput():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_is_what_its_stages_say(tmp_path, mode):
     stages = variant(Cell(SERVICES["bandit"], mode, 8), tmp_path, 1).spec.stages
-    assert stages[0].replication == ("lineage-stash" if mode == EACH_BATCH else mode)
-    assert stages[0].checkpoint_every == (1 if mode == EACH_BATCH else 150)
+    state = stages[0].required_state
+    assert state.replication == ("lineage-stash" if mode == EACH_BATCH else mode)
+    assert state.checkpoint_every == (1 if mode == EACH_BATCH else 150)
 
 
 def test_the_table_tells_rates_and_what_was_computed_again():

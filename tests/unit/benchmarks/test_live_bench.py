@@ -16,8 +16,8 @@ APPLICATION = """\
 name: app
 slo: 400ms
 stages:
-  - {name: a, batch: 4, emulated: {alpha: 20ms, beta: 5ms}}
-  - {name: b, batch: 2, after: a, emulated: {alpha: 5ms, beta: 5ms}}
+  - {name: a, batching: {size: 4}, emulated: {alpha: 20ms, beta: 5ms}}
+  - {name: b, batching: {size: 2}, after: a, emulated: {alpha: 5ms, beta: 5ms}}
 """
 
 
@@ -72,5 +72,5 @@ def test_an_application_gets_the_instances_that_its_load_wants(tmp_path):
     file = tmp_path / "app.yaml"
     file.write_text(APPLICATION)
     made = sized(file, "live-app", rate=100.0, headroom=1.5, folder=tmp_path)
-    assert {stage.name: (stage.instances, stage.replicas) for stage in made.spec.stages} == {"a": (2, 1), "b": (2, 1)}
+    assert {stage.name: (stage.workers.count, stage.fronts) for stage in made.spec.stages} == {"a": (2, 1), "b": (2, 1)}
     assert made.spec.slo == load(file).spec.slo

@@ -11,15 +11,15 @@ name: p
 slo: 1s
 stages:
   - {name: one, model: "tests.unit.models.sample_models:Doubler"}
-  - {name: three, model: "tests.unit.models.sample_models:Doubler", replicas: 3, after: one}
+  - {name: three, model: "tests.unit.models.sample_models:Doubler", workers: {fronts: 3}, after: one}
 """
 
 
 @pytest.mark.parametrize(
     ("stage", "replica", "said"),
     [
-        ("one", 7, "stage 'one' has 1 replica, --replica 0 alone"),
-        ("three", 3, "stage 'three' has 3 replicas, --replica 0 to 2"),
+        ("one", 7, "stage 'one' has 1 front, --replica 0 alone"),
+        ("three", 3, "stage 'three' has 3 fronts, --replica 0 to 2"),
     ],
 )
 def test_a_replica_beyond_the_stages_own_is_refused(tmp_path, monkeypatch, stage, replica, said):

@@ -22,6 +22,7 @@ from checkpoint.differences import between, between_keys
 from checkpoint.small_values import pack
 from lineage.marks import INITIAL, Version
 from lineage.replication import Batch, Contents, Entry, InputPlace, Manifest, Record
+from topology.sections import StateSpec
 from topology.spec import StageSpec
 
 
@@ -144,7 +145,7 @@ def test_of_many_keys_the_first_are_told(capsys):
 
 
 def test_where_batches_are_replayed_it_is_said(capsys):
-    warn_of_replays(StageSpec(name="a", model="m:M", state="shared"))
+    warn_of_replays(StageSpec(name="a", model="m:M", state=StateSpec(kind="shared")))
     assert capsys.readouterr().err == ""
-    warn_of_replays(StageSpec(name="a", model="m:M", state="shared", replication="lineage-stash"))
+    warn_of_replays(StageSpec(name="a", model="m:M", state=StateSpec(kind="shared", replication="lineage-stash")))
     assert "copies its state every 150 requests" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def test_the_page_tells_the_stages_with_a_state_and_what_to_send():
     for name, stages, query, key in ROWS:
         stateful = [stage for stage in load(FOLDER / name).spec.stages if stage.stateful]
         assert all(stage.name in stages for stage in stateful)
-        assert {stage.state for stage in stateful} == {"keyed" if key else "shared"}
+        assert {stage.required_state.kind for stage in stateful} == {"keyed" if key else "shared"}
         assert not key or isinstance(getattr(payload, query)(3, np.random.default_rng(0))[key], str)
 
 

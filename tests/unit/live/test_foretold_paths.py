@@ -14,10 +14,10 @@ PIPELINE = parse("""
 name: fork
 slo: 1s
 stages:
-  - {name: a, emulated: {alpha: 10ms}, batch: 1, choose: "m:f"}
-  - {name: slow, after: a, emulated: {alpha: 300ms}, batch: 1}
-  - {name: fast, after: a, emulated: {alpha: 10ms}, batch: 1}
-  - {name: end, after: [slow, fast], emulated: {alpha: 10ms}, batch: 1}
+  - {name: a, emulated: {alpha: 10ms}, batching: {size: 1}, choose: "m:f"}
+  - {name: slow, after: a, emulated: {alpha: 300ms}, batching: {size: 1}}
+  - {name: fast, after: a, emulated: {alpha: 10ms}, batching: {size: 1}}
+  - {name: end, after: [slow, fast], emulated: {alpha: 10ms}, batching: {size: 1}}
 """)
 
 

@@ -12,15 +12,21 @@ from lineage.errors import CheckpointError, UsageError
 from lineage.marks import INITIAL, Version
 from lineage.replication import Base, Beat, Claim, Fence, Manifest
 from lineage.values.replication import ReplicationDecoder, encode
+from topology.sections import StateSpec
 from topology.spec import PipelineSpec, StageSpec
 
 SPEC = PipelineSpec(
     name="p",
     slo=1,
     stages=(
-        StageSpec(name="learn", model="m:M", state="shared"),
-        StageSpec(name="track", model="m:M", state="keyed", shards=3, after=("learn",)),
-        StageSpec(name="bare", model="m:M", state="shared", replication="none", after=("track",)),
+        StageSpec(name="learn", model="m:M", state=StateSpec(kind="shared")),
+        StageSpec(name="track", model="m:M", after=("learn",), state=StateSpec(kind="keyed", shards=3)),
+        StageSpec(
+            name="bare",
+            model="m:M",
+            after=("track",),
+            state=StateSpec(kind="shared", replication="none"),
+        ),
         StageSpec(name="tell", model="m:M", after=("bare",)),
     ),
 )
@@ -154,7 +160,7 @@ class Model:
 def test_a_state_has_to_fit_the_model_only_by_its_entries(tmp_path, monkeypatch):
     (tmp_path / "operator_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(tmp_path)
-    stage = StageSpec(name="a", model="operator_models:Model", state="shared")
+    stage = StageSpec(name="a", model="operator_models:Model", state=StateSpec(kind="shared"))
     good = {"w": np.ones(2), "n": 7}
     refuse_misfit(stage, good, None)
     refuse_misfit(stage, {}, {"k": good})

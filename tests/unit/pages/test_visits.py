@@ -16,8 +16,8 @@ SPEC = """
 name: small
 slo: 60ms
 stages:
-  - {name: a, emulated: {alpha: 10ms, beta: 0}, batch: 1}
-  - {name: b, after: a, emulated: {alpha: 20ms, beta: 0}, batch: 1}
+  - {name: a, emulated: {alpha: 10ms, beta: 0}, batching: {size: 1}}
+  - {name: b, after: a, emulated: {alpha: 20ms, beta: 0}, batching: {size: 1}}
 """
 
 

@@ -18,7 +18,7 @@ ABOUT = About(
     spec="name: p\n",
     ingress="p.ingress",
     egress="p.egress",
-    replicas={"a": 2},
+    fronts={"a": 2},
     policies={"a": "naive"},
     started=1_700_000_000.25,
     period=0.1,
@@ -76,7 +76,7 @@ def test_avro_itself_reads_a_recording(tmp_path):
     with DataFileReader((tmp_path / "r" / "recording-00001.avro").open("rb"), DatumReader()) as reader:
         (read,) = list(reader)
         assert reader.meta["spillway.spec"] == b"name: p\n"
-        assert json.loads(reader.meta["spillway.replicas"]) == {"a": 2}
+        assert json.loads(reader.meta["spillway.fronts"]) == {"a": 2}
     assert read["value"] == bytes(range(5))
     assert read["headers"][0] == {"key": "x-request-id", "value": b"r5"}
 

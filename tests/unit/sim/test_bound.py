@@ -20,17 +20,17 @@ CHAIN = """
 name: chain
 slo: 0.1
 stages:
-  - {name: a, batch: 2, emulated: {alpha: 10ms, beta: 10ms}}
-  - {name: b, batch: 2, after: [a], emulated: {alpha: 5ms, beta: 5ms}}
+  - {name: a, batching: {size: 2}, emulated: {alpha: 10ms, beta: 10ms}}
+  - {name: b, batching: {size: 2}, after: [a], emulated: {alpha: 5ms, beta: 5ms}}
 """
 FORK = """
 name: fork
 slo: 0.1
 stages:
-  - {name: a, batch: 1, emulated: {alpha: 0ms, beta: 10ms}}
-  - {name: b, batch: 1, after: [a], emulated: {alpha: 0ms, beta: 30ms}}
-  - {name: c, batch: 1, after: [a], emulated: {alpha: 0ms, beta: 5ms}}
-  - {name: d, batch: 1, after: [b, c], emulated: {alpha: 0ms, beta: 20ms}}
+  - {name: a, batching: {size: 1}, emulated: {alpha: 0ms, beta: 10ms}}
+  - {name: b, batching: {size: 1}, after: [a], emulated: {alpha: 0ms, beta: 30ms}}
+  - {name: c, batching: {size: 1}, after: [a], emulated: {alpha: 0ms, beta: 5ms}}
+  - {name: d, batching: {size: 1}, after: [b, c], emulated: {alpha: 0ms, beta: 20ms}}
 """
 
 

@@ -17,10 +17,10 @@ FORK = """
 name: fork
 slo: 200ms
 stages:
-  - {name: a, emulated: {alpha: 10ms}, batch: 1, choose: "m:f"}
-  - {name: slow, after: a, emulated: {alpha: 300ms}, batch: 1, instances: 50}
-  - {name: fast, after: a, emulated: {alpha: 10ms}, batch: 1}
-  - {name: end, after: [slow, fast], emulated: {alpha: 10ms}, batch: 1}
+  - {name: a, emulated: {alpha: 10ms}, batching: {size: 1}, choose: "m:f"}
+  - {name: slow, after: a, emulated: {alpha: 300ms}, batching: {size: 1}, workers: {count: 50}}
+  - {name: fast, after: a, emulated: {alpha: 10ms}, batching: {size: 1}}
+  - {name: end, after: [slow, fast], emulated: {alpha: 10ms}, batching: {size: 1}}
 """
 PIPELINE = parse(FORK)
 BY_CLASS = {"s": {"slow": 0.9, "fast": 0.1}, "f": {"slow": 0.1, "fast": 0.9}}
@@ -96,8 +96,8 @@ name: small
 slo: 1
 partitions: 4
 stages:
-  - {name: a, emulated: {alpha: 100ms, beta: 0}, batch: 1, replicas: 2}
-  - {name: b, after: a, emulated: {alpha: 100ms, beta: 0}, batch: 1, replicas: 2}
+  - {name: a, emulated: {alpha: 100ms, beta: 0}, batching: {size: 1}, workers: {fronts: 2}}
+  - {name: b, after: a, emulated: {alpha: 100ms, beta: 0}, batching: {size: 1}, workers: {fronts: 2}}
 """
 
 

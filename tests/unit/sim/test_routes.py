@@ -22,11 +22,11 @@ slo: {slo}
 partitions: 2
 sinks: {sinks}
 stages:
-  - {{name: a, batch: 1, emulated: {{alpha: 10ms, beta: 0}} {a} }}
-  - {{name: b, batch: 1, emulated: {{alpha: 5ms, beta: 0}}, after: a {b} }}
-  - {{name: c, batch: 1, emulated: {{alpha: 30ms, beta: 0}}, after: a {c} }}
+  - {{name: a, batching: {{size: 1}}, emulated: {{alpha: 10ms, beta: 0}} {a} }}
+  - {{name: b, batching: {{size: 1}}, emulated: {{alpha: 5ms, beta: 0}}, after: a {b} }}
+  - {{name: c, batching: {{size: 1}}, emulated: {{alpha: 30ms, beta: 0}}, after: a {c} }}
 """
-JOINED = DIAMOND + "  - {{name: d, batch: 1, emulated: {{alpha: 1ms, beta: 0}}, after: [b, c] {d} }}\n"
+JOINED = DIAMOND + "  - {{name: d, batching: {{size: 1}}, emulated: {{alpha: 1ms, beta: 0}}, after: [b, c] {d} }}\n"
 
 
 def pipeline(text, *, slo=1.0, sinks="null", **stages):
@@ -128,13 +128,14 @@ def test_choices_that_cannot_be_are_refused(choices, words):
         simulate(pipeline(JOINED, a=CHOOSES), [0.0], choices={"a": choices})
 
 
-ONE = "name: one\nslo: 1\npartitions: 3\nstages: [{{name: a, batch: 2, emulated: {{alpha: 10ms, beta: 1ms}} {more} }}]"
+ONE = "name: one\nslo: 1\npartitions: 3\n"
+ONE += "stages: [{{name: a, batching: {{size: 2}}, emulated: {{alpha: 10ms, beta: 1ms}} {more} }}]"
 
 
 def test_partitions_are_spread_over_the_replicas_in_turn():
     rng = np.random.default_rng(7)
     sent = np.cumsum(rng.exponential(0.006, 400))
-    result = simulate(parse(ONE.format(more=", replicas: 2")), sent, seed=5)
+    result = simulate(parse(ONE.format(more=", workers: {fronts: 2}")), sent, seed=5)
     random = Random(5)
     replica = np.array([random.randrange(3) % 2 for _ in sent])  # partitions 0 and 2 belong to replica 0
     for own in (0, 1):
@@ -143,15 +144,15 @@ def test_partitions_are_spread_over_the_replicas_in_turn():
 
 
 def test_workers_over_replicas_must_come_out_even():
-    two = parse(ONE.format(more=", replicas: 2"))
-    with pytest.raises(UsageError, match="3 workers cannot be spread evenly over its 2 replicas"):
+    two = parse(ONE.format(more=", workers: {fronts: 2}"))
+    with pytest.raises(UsageError, match="3 workers cannot be spread evenly over its 2 fronts"):
         simulate(two, [0.0], workers=[3])
     assert simulate(two, [0.0], workers=[3], dispatch="shared").stages["a"].instances == 3
     assert simulate(two, [0.0], workers=[4]).stages["a"].instances == 4
 
 
 def test_a_batching_delay_passes_in_virtual_time():
-    delayed = parse(ONE.format(more=", batch_delay: 5ms"))
+    delayed = parse(ONE.replace("size: 2", "size: 2, delay: 5ms").format(more=""))
     # The first two fill a batch at 3; the third's delay is over at 25.
     assert ends(simulate(delayed, [0.0, 0.003, 0.020])) == [15.0, 12.0, 16.0]
 
@@ -180,7 +181,7 @@ class Reporting(Fifo):
 def test_policies_hear_of_all_stages_once_a_period(monkeypatch):
     monkeypatch.setitem(policies.POLICIES, "reporting", Reporting)
     Reporting.log.clear()
-    slow = pipeline(JOINED, c=", instances: 1")
+    slow = pipeline(JOINED, c=", workers: {count: 1}")
     result = simulate(slow, [0.0, 0.001, 0.002, 0.003], policy="reporting", period=0.045)
     # At 45 ms a has served all four, and c works on its second, with the third in its forming batch and the fourth
     # waiting: that one would enter at 70.

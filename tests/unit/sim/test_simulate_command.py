@@ -96,9 +96,9 @@ def test_a_stage_without_a_profile_cannot_be_simulated(files, capsys):
 def test_choices_may_be_told(files, capsys):
     (files / "fork.yaml").write_text(
         "name: fork\nslo: 1\nsinks: any\nstages:\n"
-        "  - {name: a, choose: 'm:f', batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
-        "  - {name: b, after: a, batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
-        "  - {name: c, after: a, batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: a, choose: 'm:f', batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: b, after: a, batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: c, after: a, batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
     )
     _, out, _ = spillway(capsys, "fork.yaml", "counts.csv", "--choose", "a=b:.25,:.75", "--hop", "2ms", "--json")
     report = json.loads(out)

@@ -227,7 +227,7 @@ name: kept
 slo: 1s
 partitions: 2
 stages:
-  - {name: a, model: "m:M", state: keyed, shards: 2, max_batch: 1}
+  - {name: a, model: "m:M", state: {kind: keyed, shards: 2}, batching: {max: 1}}
 """
 
 

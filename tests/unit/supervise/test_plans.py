@@ -24,9 +24,9 @@ name: p
 slo: 1
 partitions: 4
 stages:
-  - {name: a, model: "m:M", replicas: 2, standby: 2}
-  - {name: learn, model: "m:M", after: a, state: shared, shards: 2, backups: 2}
-  - {name: bare, model: "m:M", after: learn, state: keyed, shards: 2, replication: none}
+  - {name: a, model: "m:M", workers: {fronts: 2, standby: 2}}
+  - {name: learn, model: "m:M", after: a, state: {kind: shared, shards: 2, backups: 2}}
+  - {name: bare, model: "m:M", after: learn, state: {kind: keyed, shards: 2, replication: none}}
 """
 
 
@@ -88,7 +88,7 @@ POLICIES = """
 name: p
 slo: 1
 stages:
-  - {name: a, emulated: {beta: 1ms}, replicas: 2}
+  - {name: a, emulated: {beta: 1ms}, workers: {fronts: 2}}
   - {name: b, emulated: {beta: 1ms}, after: a, policy: naive}
   - {name: c, emulated: {beta: 1ms}, after: b, policy: spillway}
 """

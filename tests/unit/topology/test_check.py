@@ -11,7 +11,7 @@ GOOD = """\
 name: p
 slo: 400ms
 stages:
-  - {name: a, emulated: {beta: 1ms}, replicas: 5}
+  - {name: a, emulated: {beta: 1ms}, workers: {fronts: 5}}
   - {name: b, model: "check_models:Model", after: a, policy: expired}
 """
 
@@ -36,8 +36,8 @@ def test_a_good_pipeline_is_drawn(check):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "p.yaml is fine: pipeline p, 2 stages, 6 processes and the gate, SLO 400 ms, 12 partitions"
-    assert "│ check_models:Model          │" in out
-    assert lines[-1].startswith("note: stage 'a': 12 partitions do not divide evenly by 5 replicas")
+    assert "│ check_models:Model" in out
+    assert lines[-1].startswith("note: stage 'a': 12 partitions do not divide evenly by 5 fronts")
 
 
 def test_a_bad_pipeline_exits_2_with_all_problems(check):

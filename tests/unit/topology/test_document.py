@@ -114,7 +114,24 @@ def test_keys_that_are_no_names():
 FIELDS = st.sampled_from(
     [
         *("name", "slo", "partitions", "sinks", "limits", "stages", "model", "emulated", "after", "join", "choose"),
-        *("split", "batch", "max_batch", "queue", "table", "alpha", "inputs", "dtype", "shape", "mode", "x", "1", "<<"),
+        *(
+            "split",
+            "batching",
+            "workers",
+            "state",
+            "size",
+            "max",
+            "queue",
+            "table",
+            "alpha",
+            "inputs",
+            "dtype",
+            "shape",
+            "mode",
+            "x",
+            "1",
+            "<<",
+        ),
         *("modules", "pipeline", "slo_ms", "id", "pres", "subs", "alpha_ms", "beta_ms", "arguments", "max_rank", "a"),
     ]
 )

@@ -25,7 +25,7 @@ def test_dot():
 
 
 def test_names_cannot_break_out_of_dot():
-    pipeline = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M', device: cpu}]}")
+    pipeline = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M', workers: {device: cpu}}]}")
     evil = pipeline.spec.model_copy(update={"name": 'p" [label="x'})
     drawn = dot(SimpleNamespace(spec=evil, graph=pipeline.graph))
     assert drawn.startswith('digraph "p\\" [label=\\"x" {')

@@ -48,7 +48,7 @@ def test_it_becomes_a_pipeline_of_emulated_stages(tmp_path, indent):
     }
     stage = spec.stage("pose")
     assert stage.emulated == EmulatedSpec(alpha=0.02, beta=0.007)
-    assert (stage.batch, stage.max_batch, stage.model) == (4, 64, None)
+    assert (stage.batching.size, stage.batching.max, stage.model) == (4, 64, None)
     assert stage.emulated.duration(4) == pytest.approx(0.048)
 
 
@@ -62,7 +62,7 @@ def test_a_large_planned_batch_is_allowed():
     data = document(("a", []))
     data["modules"][0]["batch"] = 100
     (stage,) = parse(json.dumps(data)).spec.stages
-    assert (stage.batch, stage.max_batch) == (100, 100)
+    assert (stage.batching.size, stage.batching.max) == (100, 100)
 
 
 @pytest.mark.parametrize("left_out", ["pres", "subs"])

@@ -38,17 +38,21 @@ def test_each_stage_gets_a_share_of_the_slo_in_proportion_to_its_duration():
 
 
 def test_a_batch_that_is_given_stays_and_the_others_share_what_it_leaves():
-    text = CHAIN.replace("{name: a,", "{name: a, batch: 30,")
+    text = CHAIN.replace("{name: a,", "{name: a, batching: {size: 30},")
     found = planned(text)  # 2 d(30) = 460 ms: 40 ms are left for b and c
     assert found == {"a": 30, "b": 1, "c": 1}
-    assert planned(CHAIN.replace("{name: a,", "{name: a, batch: 1,"))["b"] > planned(CHAIN)["b"]
+    assert planned(CHAIN.replace("{name: a,", "{name: a, batching: {size: 1},"))["b"] > planned(CHAIN)["b"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "plan"),
     [
-        ("{name: b,", "{name: b, batch_delay: 100ms,", {"a": 10, "b": 9, "c": 8}),  # a delay is time that is spent
-        ("{name: a,", "{name: a, max_batch: 5,", {"a": 5, "b": 12, "c": 11}),
+        (
+            "{name: b,",
+            "{name: b, batching: {delay: 100ms},",
+            {"a": 10, "b": 9, "c": 8},
+        ),  # a delay is time that is spent
+        ("{name: a,", "{name: a, batching: {max: 5},", {"a": 5, "b": 12, "c": 11}),
         ("500ms", "60ms", {"a": 1, "b": 1, "c": 1}),  # no time to wait
         (
             "500ms\nstages:\n  - {name: a,",
@@ -92,10 +96,10 @@ def test_a_pipeline_that_is_too_slow_for_batches_of_one_is_refused():
 
 def test_batches_are_planned_at_loading_and_anew_for_another_slo():
     pipeline = parse(CHAIN)
-    assert [stage.batch for stage in pipeline.written.stages] == [None, None, None]
-    assert [stage.batch_size for stage in pipeline.spec.stages] == [14, 12, 11]
+    assert [stage.batching.size for stage in pipeline.written.stages] == [None, None, None]
+    assert [stage.batching.most for stage in pipeline.spec.stages] == [14, 12, 11]
     shorter = pipeline.for_slo(0.25)
-    assert [stage.batch_size for stage in shorter.spec.stages] == list(planned(CHAIN, slo=0.25).values())
+    assert [stage.batching.most for stage in shorter.spec.stages] == list(planned(CHAIN, slo=0.25).values())
     assert shorter.spec.slo == 0.25
     assert shorter.digest == pipeline.digest
     with pytest.raises(Exception, match="no query can meet the SLO of 30 ms"):
@@ -104,8 +108,8 @@ def test_batches_are_planned_at_loading_and_anew_for_another_slo():
 
 def test_nothing_is_planned_where_a_duration_is_unknown():
     pipeline = parse(CHAIN.replace("emulated: {alpha: 8ms, beta: 4ms}", "model: 'm:M'"))
-    assert [stage.batch for stage in pipeline.spec.stages] == [None, None, None]
-    assert [stage.batch_size for stage in pipeline.spec.stages] == [64, 64, 64]
+    assert [stage.batching.size for stage in pipeline.spec.stages] == [None, None, None]
+    assert [stage.batching.most for stage in pipeline.spec.stages] == [64, 64, 64]
     assert set(pipeline.durations) == {"a", "b"}
 
 
@@ -119,11 +123,12 @@ def pipelines(draw):
         alpha, beta = draw(st.integers(0, 30)), draw(st.integers(1, 10))
         fields.append(f"emulated: {{alpha: {alpha}ms, beta: {beta}ms}}")
         most = draw(st.integers(1, 40))
-        fields.append(f"max_batch: {most}")
+        batching = [f"max: {most}"]
         if draw(st.booleans()) and draw(st.booleans()):
-            fields.append(f"batch: {draw(st.integers(1, most))}")
+            batching.append(f"size: {draw(st.integers(1, most))}")
         if draw(st.booleans()) and draw(st.booleans()):
-            fields.append(f"batch_delay: {draw(st.integers(0, 20))}ms")
+            batching.append(f"delay: {draw(st.integers(0, 20))}ms")
+        fields.append(f"batching: {{{', '.join(batching)}}}")
         lines.append(f"  - {{{', '.join(fields)}}}")
     return "name: p\nslo: 10s\nsinks: all\nstages:\n" + "\n".join(lines)
 
@@ -140,12 +145,12 @@ def test_plans_keep_their_bounds_grow_with_the_slo_and_fit_every_path(text):
     paths = [way for root in pipeline.graph.roots for way in ways(pipeline, root)]
     plans = [(slo, plan_batches(spec.model_copy(update={"slo": slo}), durations)) for slo in (0.3, 0.5, 1.0, 2.0)]
     for slo, plan in plans:
-        free = {stage.name for stage in spec.stages if stage.batch is None}
+        free = {stage.name for stage in spec.stages if stage.batching.size is None}
         for stage in spec.stages:
-            assert 1 <= plan[stage.name] <= stage.max_batch
-            assert stage.name in free or plan[stage.name] == stage.batch
+            assert 1 <= plan[stage.name] <= stage.batching.max
+            assert stage.name in free or plan[stage.name] == stage.batching.size
         for way in paths:
-            spent = sum(2 * durations[name](plan[name]) + spec.stage(name).batch_delay for name in way)
+            spent = sum(2 * durations[name](plan[name]) + spec.stage(name).batching.delay for name in way)
             # Batches of 1, and those that are given, may be more than the SLO allows for.
             if spent > slo * (1 + 1e-6):
                 loose = [name for name in way if name in free and plan[name] > 1]

@@ -13,7 +13,7 @@ CONDITIONS = Conditions(
     arguments="sha256:0",
     weights=None,
     version="1e5",
-    executor="thread",
+    where="thread",
     device="cpu",
     device_name="A CPU: @ 2 GHz",
     torch=None,
@@ -77,7 +77,7 @@ name: p
 slo: 400ms
 profile: p.profile.yaml
 stages:
-  - {name: a, model: "m:M", max_batch: 8}
+  - {name: a, model: "m:M", batching: {max: 8}}
   - {name: b, emulated: {beta: 5ms}, after: a}
 """
 
@@ -99,8 +99,8 @@ def test_a_pipeline_takes_its_durations_and_its_plan_from_the_profile(tmp_path):
     assert pipeline.durations["a"](8) == 0.05
     assert pipeline.durations["b"](2) == 0.01
     # d(1) are 10 and 5 ms: shares of 266.7 and 133.3 ms.
-    assert [stage.batch for stage in pipeline.spec.stages] == [8, 13]
-    assert [stage.batch for stage in pipeline.written.stages] == [None, None]
+    assert [stage.batching.size for stage in pipeline.spec.stages] == [8, 13]
+    assert [stage.batching.size for stage in pipeline.written.stages] == [None, None]
 
 
 def test_a_stage_may_have_a_file_of_its_own(tmp_path):
@@ -126,7 +126,7 @@ def test_a_pipeline_can_be_read_before_there_is_a_profile(tmp_path):
         ({"a": profile(b2=0.01, b8=0.1)}, "begins with a batch of 2; run 'spillway profile' with --stage a"),
         (
             {"a": profile(b1=0.01, b4=0.1)},
-            "ends with a batch of 4, and max_batch is 8; run 'spillway profile' with --stage a",
+            "ends with a batch of 4, and batching.max is 8; run 'spillway profile' with --stage a",
         ),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_pipeline_too_slow_by_its_profile(tmp_path):
         ("arguments", "sha256:f", "the model's arguments have changed since"),
         ("weights", "sha256:f", "the files that the model's arguments name have changed since"),
         ("version", "2", "the model's version was 1e5, and is 2 now"),
-        ("executor", "process", "the model ran on a thread then, and runs on a process now"),
+        ("where", "process", "the model ran on a thread then, and runs on a process now"),
         ("device", "cuda", "it was measured on cpu, and the stage runs on cuda"),
         ("device_name", "B", "it was measured on another device, A CPU: @ 2 GHz, and this one is B"),
         ("torch", "2.0", "it was measured with torch None, and torch 2.0 is installed"),

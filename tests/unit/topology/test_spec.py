@@ -12,6 +12,7 @@ from lineage.errors import UsageError
 from lineage.limits import DEFAULT_LIMITS, Limits
 from topology.load import load, parse, remarks
 from topology.quantities import duration, show_duration, size
+from topology.sections import BatchingSpec, WorkersSpec
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 FULL = """
@@ -25,13 +26,8 @@ stages:
     model: models:Detect
     arguments: {size: [1, 2], name: x}
     version: '1.2'
-    batch: 8
-    max_batch: 16
-    batch_delay: 2ms
-    replicas: 2
-    instances: 3
-    device: cuda:0
-    executor: process
+    batching: {size: 8, max: 16, delay: 2ms}
+    workers: {fronts: 2, count: 6, device: cuda:0, where: process}
     queue: 100
     policy: expired
     choose: routes:choose
@@ -56,13 +52,6 @@ def test_a_file_with_everything():
         model="models:Detect",
         arguments={"size": [1, 2], "name": "x"},
         version="1.2",
-        batch=8,
-        max_batch=16,
-        batch_delay=0.002,
-        replicas=2,
-        instances=3,
-        device="cuda:0",
-        executor="process",
         queue=100,
         policy="expired",
         choose="routes:choose",
@@ -72,8 +61,10 @@ def test_a_file_with_everything():
             "hint": InputSpec(dtype="str"),
             "any": InputSpec(),
         },
+        batching=BatchingSpec(limit="planned", size=8, max=16, delay=0.002),
+        workers=WorkersSpec(fronts=2, count=6, device="cuda:0", where="process"),
     )
-    assert (detect.batch_size, detect.workers) == (8, 6)
+    assert (detect.batching.most, detect.worker_count) == (8, 6)
     assert spec.stage("left").after == ("detect",)
     assert spec.stage("right").emulated == EmulatedSpec(alpha=0.02, beta=0.0005)
     assert spec.stage("both").join == JoinSpec(mode="any", on_loss="drop")
@@ -85,9 +76,15 @@ def test_what_is_left_out():
     spec = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}").spec
     (stage,) = spec.stages
     assert (spec.partitions, spec.sinks, spec.limits.merged()) == (12, None, DEFAULT_LIMITS)
-    assert (stage.batch, stage.max_batch, stage.batch_size, stage.batch_delay) == (None, 64, 64, 0.0)
-    assert (stage.replicas, stage.instances, stage.device, stage.executor) == (1, 1, "cpu", "thread")
+    assert stage.batching == BatchingSpec(limit="aimd", objective=0.5, size=None, max=64, delay=0.0)
+    assert stage.workers == WorkersSpec(count=None, fronts=1, standby=0, where="thread", device="cpu", timeout=30.0)
+    assert (stage.batching.most, stage.workers.total) == (64, 1)
     assert (stage.after, stage.join, stage.inputs, stage.policy, stage.queue) == ((), None, None, None, 4096)
+
+
+def test_workers_are_dealt_out_to_fronts():
+    assert [WorkersSpec(count=5, fronts=3).of_front(front) for front in range(3)] == [2, 2, 1]
+    assert [WorkersSpec(fronts=2).of_front(front) for front in range(2)] == [1, 1]
 
 
 def test_a_spec_cannot_be_changed():
@@ -110,17 +107,17 @@ def test_the_digest_is_of_what_a_file_says():
     assert len(one.digest) == 64
 
 
-def test_the_digest_of_a_pipeline_without_states_is_what_it_was_before_there_were_states():
+def test_the_digest_is_of_what_differs_from_the_defaults():
     plain = "{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}"
-    assert parse(plain).digest == "280ada7dc0faef45451b7a2cfebdf7e2250145ce53d6b5b011f654140cab26c0"
-    ways = ("state: shared", "state: keyed", "state: shared, lease: 2s", "standby: 1")
+    assert parse(plain).digest == parse(plain.replace("'m:M'", "'m:M', workers: {fronts: 1}")).digest
+    ways = ("state: shared", "state: keyed", "state: {kind: shared, lease: 2s}", "workers: {standby: 1}")
     assert len({parse(plain.replace("'m:M'", f"'m:M', {way}")).digest for way in ("version: x", *ways)}) == 5
 
 
 def test_a_finding_of_a_later_check_has_its_place():
     pipeline = parse(FULL, "plates.yaml")
     finding = pipeline.finding(("stages", 0, "policy"), "is unknown")
-    assert str(finding) == "plates.yaml:20:13: stages[0].policy: is unknown"
+    assert str(finding) == "plates.yaml:15:13: stages[0].policy: is unknown"
 
 
 def test_limits_have_the_same_names_as_those_of_messages():
@@ -181,12 +178,12 @@ def test_a_table_is_a_line_between_its_sizes():
 
 def test_what_is_allowed_but_likely_not_meant():
     pipeline = parse(
-        "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 9ms}, replicas: 5},"
+        "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 9ms}, workers: {fronts: 5}},"
         "{name: b, after: a, model: 'm:M'}, {name: c, after: b, emulated: {beta: 12ms}}]}"
     )
     assert remarks(pipeline) == [
         "the stages a -> c take 21 ms for a batch of one, so no query can meet the SLO of 20 ms",
-        "stage 'a': 12 partitions do not divide evenly by 5 replicas: some get 2, others 3",
+        "stage 'a': 12 partitions do not divide evenly by 5 fronts: some get 2, others 3",
     ]
     assert remarks(parse(FULL)) == []
 

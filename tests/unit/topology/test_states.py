@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from checkpoint.leases import LEASE_SECONDS, Lease
+from lineage.errors import UsageError
 from topology.load import parse, remarks
 from topology.routing import Graph
-from topology.spec import LEAST_LEASE, PipelineSpec, StageSpec
+from topology.sections import LEAST_LEASE, StateSpec
+from topology.spec import PipelineSpec, StageSpec
 from topology.topics import ActualTopic, durability, topic_plan
 
 FIELDS = """
@@ -15,20 +17,25 @@ name: p
 slo: 1s
 partitions: 6
 stages:
-  - {name: a, model: "m:M", replicas: 2, standby: 1}
-  - {name: b, model: "m:M", after: a, state: keyed, shards: 2, backups: 2, replication: s1, lease: 2s}
-  - {name: c, model: "m:M", after: a, state: shared, replication: lineage-stash, checkpoint_every: 1, backups: 0}
-  - {name: d, model: "m:M", after: [b, c], state: shared, replication: none}
+  - {name: a, model: "m:M", workers: {fronts: 2, standby: 1}}
+  - {name: b, model: "m:M", after: a, state: {kind: keyed, shards: 2, backups: 2, replication: s1, lease: 2s}}
+  - {name: c, model: "m:M", after: a,
+     state: {kind: shared, replication: lineage-stash, checkpoint_every: 1, backups: 0}}
+  - {name: d, model: "m:M", after: [b, c], state: {kind: shared, replication: none}}
   - {name: e, model: "m:M", after: d}
 """
 SPEC = parse(FIELDS).spec
 
 
 def test_the_fields():
-    assert SPEC.stage("b") == StageSpec(
-        name="b", model="m:M", after=("a",), state="keyed", shards=2, backups=2, replication="s1", lease=2.0
+    stage = parse(FIELDS).written.stage("b")
+    assert stage == StageSpec(
+        name="b",
+        model="m:M",
+        after=("a",),
+        state=StateSpec(kind="keyed", shards=2, backups=2, replication="s1", lease=2.0),
     )
-    assert SPEC.stage("c").checkpoint_every == 1
+    assert SPEC.stage("c").required_state.checkpoint_every == 1
 
 
 def test_what_is_written_out_in_full_reads_as_the_same():
@@ -36,16 +43,19 @@ def test_what_is_written_out_in_full_reads_as_the_same():
 
 
 def test_what_is_left_out():
-    stage = StageSpec(name="a", model="m:M", state="shared")
-    assert (stage.shards, stage.backups, stage.replication, stage.checkpoint_every) == (1, 1, "nspb", 150)
-    assert (stage.lease, stage.standby, stage.stateful, stage.replicated, stage.members) == (1.0, 0, True, True, 2)
+    stage = StageSpec(name="a", model="m:M", state=StateSpec(kind="shared"))
+    expected = StateSpec(kind="shared", shards=1, backups=1, replication="nspb", checkpoint_every=150, lease=1.0)
+    assert stage.state == expected
+    assert (stage.stateful, stage.replicated, stage.required_state.members) == (True, True, 2)
     stage = StageSpec(name="a", model="m:M")
     assert (stage.state, stage.stateful, stage.replicated, stage.processes) == (None, False, False, 1)
+    with pytest.raises(UsageError, match="stage 'a' keeps no state"):
+        stage.required_state  # noqa: B018 - the reading raises
 
 
 def test_processes():
     assert {stage.name: stage.processes for stage in SPEC.stages} == {"a": 3, "b": 6, "c": 1, "d": 1, "e": 1}
-    assert {stage.name: stage.workers for stage in SPEC.stages} == {"a": 2, "b": 2, "c": 1, "d": 1, "e": 1}
+    assert {stage.name: stage.worker_count for stage in SPEC.stages} == {"a": 2, "b": 2, "c": 1, "d": 1, "e": 1}
 
 
 def test_a_state_without_a_log_has_no_place():

@@ -67,9 +67,9 @@ def test_the_plan():
 
 
 STATEFUL = parse(
-    "{name: p, slo: 1, partitions: 6, stages: [{name: a, model: 'm:M', state: keyed, shards: 3, lease: 20s},"
+    "{name: p, slo: 1, partitions: 6, stages: [{name: a, model: 'm:M', state: {kind: keyed, shards: 3, lease: 20s}},"
     "{name: b, after: a, model: 'm:M'}, {name: c, after: b, model: 'm:M', state: shared},"
-    "{name: d, after: c, model: 'm:M', state: shared, replication: none}]}"
+    "{name: d, after: c, model: 'm:M', state: {kind: shared, replication: none}}]}"
 ).spec
 
 

@@ -17,17 +17,17 @@ name: small
 slo: 100ms
 partitions: 4
 stages:
-  - {name: a, emulated: {alpha: 10ms, beta: 0}, batch: 1, max_batch: 8}
-  - {name: b, after: a, emulated: {alpha: 10ms, beta: 0}, batch: 1}
+  - {name: a, emulated: {alpha: 10ms, beta: 0}, batching: {size: 1, max: 8}}
+  - {name: b, after: a, emulated: {alpha: 10ms, beta: 0}, batching: {size: 1}}
 """
 
 
 def test_every_policy_meets_every_size_and_the_files_own_comes_first():
-    sizes = {"replicas": [{"a": 2}, {"a": 2, "b": 3}], "batch": [{"b": 4}]}
+    sizes = {"fronts": [{"a": 2}, {"a": 2, "b": 3}], "batch": [{"b": 4}]}
     found = alternatives(["naive", "expired", "naive"], sizes, [])
     assert len(found) == 2 * 3 * 2
     assert found[:2] == [Alternative("naive"), Alternative("expired")]
-    assert found[-1].label == "a=2 b=3 b=4 batch"
+    assert found[-1].label == "a=2 fronts b=3 fronts b=4 batch"
     assert found[0].label == "as the file says"
 
 
@@ -44,17 +44,21 @@ def test_too_many_alternatives_are_refused():
 
 def test_resizing_changes_nothing_else():
     pipeline = parse(SPEC)
-    changed = resized(pipeline, {"replicas": {"a": 3}, "instances": {"b": 2}, "batch": {"a": 8}})
+    changed = resized(pipeline, {"fronts": {"a": 3}, "workers": {"b": 2}, "batch": {"a": 8}})
     a, b = changed.spec.stages
-    assert (a.replicas, a.instances, a.batch_size, b.replicas, b.instances) == (3, 1, 8, 1, 2)
-    assert pipeline.spec.stages[0].replicas == 1
+    assert (a.fronts, a.worker_count, a.batching.most, b.fronts, b.worker_count) == (3, 3, 8, 1, 2)
+    assert pipeline.spec.stages[0].fronts == 1
     assert changed.graph is pipeline.graph
 
 
 def test_a_state_has_shards_and_no_replicas():
-    kept = parse(SPEC.replace("emulated: {alpha: 10ms, beta: 0}, batch: 1, max", 'model: "m:M", state: shared, max'))
-    assert resized(kept, {"replicas": {"a": 1}}).spec == kept.spec
-    for dimension in ("replicas", "instances"):
+    kept = parse(
+        SPEC.replace(
+            "emulated: {alpha: 10ms, beta: 0}, batching: {size: 1, max", 'model: "m:M", state: shared, batching: {max'
+        )
+    )
+    assert resized(kept, {"fronts": {"a": 1}}).spec == kept.spec
+    for dimension in ("workers", "fronts"):
         with pytest.raises(UsageError, match=f"--{dimension}: stage a keeps a state, which one member of each shard"):
             resized(kept, {dimension: {"a": 2}})
 
@@ -62,10 +66,10 @@ def test_a_state_has_shards_and_no_replicas():
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ({"replicas": {"aa": 2}}, "--replicas: pipeline 'small' has no stage 'aa'; did you mean"),
-        ({"replicas": {"a": 0}}, "--replicas: stage a needs at least 1, not 0"),
-        ({"replicas": {"a": 5}}, "--replicas: stage a cannot have 5 replicas, as each needs one of the 4 partitions"),
-        ({"batch": {"a": 9}}, "--batch: stage a takes at most 8 (its max_batch)"),
+        ({"fronts": {"aa": 2}}, "--fronts: pipeline 'small' has no stage 'aa'; did you mean"),
+        ({"fronts": {"a": 0}}, "--fronts: stage a needs at least 1, not 0"),
+        ({"fronts": {"a": 5}}, "--fronts: stage a cannot have 5 fronts, as each needs one of the 4 partitions"),
+        ({"batch": {"a": 9}}, "--batch: stage a takes at most 8 (its batching.max)"),
     ],
 )
 def test_sizes_that_cannot_be_served_are_refused(sizes, words):

@@ -10,7 +10,8 @@ from lineage.message import StageTiming
 
 from .recordings import Taken, served
 
-SPEC = "name: small\nslo: 100ms\npartitions: 4\nstages:\n  - {name: a, emulated: {alpha: 10ms, beta: 0}, batch: 1}\n"
+SPEC = "name: small\nslo: 100ms\npartitions: 4\nstages:\n"
+SPEC += "  - {name: a, emulated: {alpha: 10ms, beta: 0}, batching: {size: 1}}\n"
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_the_recorded_configuration_is_predicted_first_and_the_verdict_told(file
 def test_json_tells_the_same(files, capsys):
     with Taken(files / "taken", SPEC, policies={"a": "expired"}) as taken:
         latencies = served(taken, bursty(), 0.01, 0.1)
-    _, out, _ = whatif(capsys, "small.yaml", "taken", "--replicas", "a=2", "--json")
+    _, out, _ = whatif(capsys, "small.yaml", "taken", "--fronts", "a=2", "--json")
     told = json.loads(out)
     late = sum(latency > 0.1 for latency in latencies)
     assert told["recorded"]["requests"] == 1500
@@ -59,7 +60,7 @@ def test_json_tells_the_same(files, capsys):
     assert told["recorded"]["late"] == pytest.approx(late, abs=20)  # the egress tells milliseconds
     assert told["verdict"]["level"] == "close"
     own, doubled = told["alternatives"]
-    assert (own["label"], doubled["label"]) == ("as the file says", "a=2")
+    assert (own["label"], doubled["label"]) == ("as the file says", "a=2 fronts")
     assert doubled["drop_rate"] < own["drop_rate"] / 2
     assert own["bound"] <= own["drop_rate"]
     assert own["drops_per_stage"]["a"] == own["dropped"]
@@ -136,9 +137,9 @@ def test_each_query_keeps_its_own_deadline(files, capsys):
 def test_choices_are_as_likely_as_recorded(files, capsys):
     spec = (
         "name: small\nslo: 1\nsinks: any\nstages:\n"
-        "  - {name: a, choose: 'm:f', batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
-        "  - {name: b, after: a, batch: 1, emulated: {alpha: 100ms, beta: 0}}\n"
-        "  - {name: c, after: a, batch: 1, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: a, choose: 'm:f', batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
+        "  - {name: b, after: a, batching: {size: 1}, emulated: {alpha: 100ms, beta: 0}}\n"
+        "  - {name: c, after: a, batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
     )
     (files / "small.yaml").write_text(spec)
     with Taken(files / "taken", spec) as taken:
@@ -192,9 +193,9 @@ def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
         (("small.yaml", "other"), "other is a recording of pipeline 'other', and small.yaml is 'small'"),
         (("small.yaml", "open"), "open holds no outcome of its queries: record for longer, or use a trace"),
         (("small.yaml", "taken", "--policy", "best"), "'best'"),
-        (("small.yaml", "taken", "--replicas", "a"), "'a' is no size such as detect=2"),
-        (("small.yaml", "taken", "--replicas", "b=2"), "--replicas: pipeline 'small' has no stage 'b'"),
-        (("small.yaml", "taken", "--replicas", "a=5"), "each needs one of the 4 partitions: give it more --instances"),
+        (("small.yaml", "taken", "--fronts", "a"), "'a' is no size such as detect=2"),
+        (("small.yaml", "taken", "--fronts", "b=2"), "--fronts: pipeline 'small' has no stage 'b'"),
+        (("small.yaml", "taken", "--fronts", "a=5"), "each needs one of the 4 partitions: give it more --workers"),
         (("small.yaml", "taken", "--slo", "0"), "an SLO must be above 0"),
         (("small.yaml", "taken", "--plot", "x.gif"), "x.gif is no plot that can be written"),
         (("small.yaml", "taken", "--html", "no/x.html"), "cannot write no/x.html: there is no folder no"),
@@ -225,4 +226,4 @@ def test_help_shows_an_example_and_what_is_combined(capsys):
     code, out, _ = whatif(capsys, "--help")
     assert code == 0
     assert "Example:" in out
-    assert "two policies and two --replicas make six rows" in " ".join(out.split())
+    assert "two policies and two --workers make six rows" in " ".join(out.split())

@@ -19,6 +19,7 @@ from checkpoint.modes import MODES
 from checkpoint.promotion import Member
 from checkpoint.reign import Reign
 from topology.routing import Graph
+from topology.sections import StateSpec
 from topology.spec import PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Topology:
                 model="m:M",
                 after=after,
                 choose="m:choose" if name in self.choices else None,
-                state=None if name not in self.states else "keyed" if name in self.keyed else "shared",
+                state=StateSpec(kind="keyed" if name in self.keyed else "shared") if name in self.states else None,
             )
             for name, after in self.edges.items()
         )

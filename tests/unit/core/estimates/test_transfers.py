@@ -72,9 +72,9 @@ PIPELINE = """\
 name: way
 slo: 400ms
 stages:
-  - {name: a, batch: 4, instances: 2, emulated: {alpha: 20ms, beta: 10ms}}
-  - {name: b, batch: 4, instances: 2, after: a, emulated: {alpha: 20ms, beta: 10ms}}
-  - {name: c, batch: 4, instances: 2, after: b, emulated: {alpha: 20ms, beta: 10ms}}
+  - {name: a, batching: {size: 4}, workers: {count: 2}, emulated: {alpha: 20ms, beta: 10ms}}
+  - {name: b, batching: {size: 4}, workers: {count: 2}, after: a, emulated: {alpha: 20ms, beta: 10ms}}
+  - {name: c, batching: {size: 4}, workers: {count: 2}, after: b, emulated: {alpha: 20ms, beta: 10ms}}
 """
 
 

@@ -121,7 +121,7 @@ def test_of_what_is_never_whole_only_so_much_is_kept(make):
 
 
 def made(mode: str) -> Reigns:
-    spec = SimpleNamespace(replication=mode)
+    spec = SimpleNamespace(required_state=SimpleNamespace(replication=mode))
     config = SimpleNamespace(spec=spec, settings="settings", pipeline=SimpleNamespace(spec=SimpleNamespace(name="p")))
     return Reigns(config, "m", ("learn", 0), None, None, SimpleNamespace(crashed=None))
 

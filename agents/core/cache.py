@@ -1,0 +1,108 @@
+"""The prediction cache of a stage: what was answered, and who waits for an answer that is being made.
+
+Clipper, section 3.4 of Crankshaw's thesis ("Caching"): a function cache over (model, query), asked before the queue.
+Least recently used entries leave first. Beside it, identical queries that are under way at the same time share one
+evaluation: the first one leads, the others follow. Only predictions that a worker made are stored.
+
+A request's key is the driver's affair; it is in `Work.key`. Rules:
+
+* A leader that is answered answers its followers. One that fails, is dropped, is revoked or turns out dead leaves the
+  lead to the next follower, which enters the queue and is judged as it would have been.
+* A follower counts as under way, not as waiting: no policy sees it, and no batch has room for it.
+* What a worker answers to a leader that is gone is stored all the same.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.actions import Work
+
+_ENTRY_BYTES: Final = 200  # that an entry takes beside its value: its key, its place in the order
+
+
+@dataclass(slots=True)
+class _Flight:
+    leader: Work
+    followers: list[Work] = field(default_factory=list)
+
+
+class PredictionCache:
+    """Bounded in bytes. Not for several threads."""
+
+    __slots__ = ("_entries", "_flights", "bytes", "hits", "max_bytes", "misses", "shared")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._entries: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()  # value and bytes, least recently used first
+        self._flights: dict[bytes, _Flight] = {}
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self.hits = self.misses = self.shared = 0  # `shared`: of the hits, those that followed another query
+
+    def ask(self, work: Work) -> tuple[bool, Any]:
+        """Whether a request must be evaluated, else its answer; (False, None) for one that follows another."""
+        key = work.key
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            self.hits += 1
+            return False, entry[0]
+        flight = self._flights.get(key)
+        if flight is not None:
+            flight.followers.append(work)
+            return False, None
+        self._flights[key] = _Flight(work)
+        self.misses += 1
+        return True, None
+
+    def store(self, key: bytes, value: Any, size: int) -> None:
+        """Keep a worker's answer, which takes `size` bytes, if it fits at all."""
+        size += _ENTRY_BYTES
+        if size > self.max_bytes:
+            return
+        old = self._entries.pop(key, None)
+        self.bytes += size - (0 if old is None else old[1])
+        self._entries[key] = (value, size)
+        while self.bytes > self.max_bytes:
+            _, (_, freed) = self._entries.popitem(last=False)
+            self.bytes -= freed
+
+    def land(self, work: Work) -> list[Work]:
+        """Take note that an answer to `work` is known; its followers, if it led any, get the same."""
+        flight = self._flights.get(work.key)
+        if flight is None or flight.leader is not work:
+            return []
+        del self._flights[work.key]
+        self.hits += len(flight.followers)
+        self.shared += len(flight.followers)
+        return flight.followers
+
+    def leave(self, work: Work) -> Work | None:
+        """Take note that `work` ends without an answer; give the follower that is to be evaluated in its place."""
+        flight = self._flights.get(work.key)
+        if flight is None or flight.leader is not work:
+            return None
+        if not flight.followers:
+            del self._flights[work.key]
+            return None
+        flight.leader = flight.followers.pop(0)
+        self.misses += 1
+        return flight.leader
+
+    def forget(self, unwanted: Callable[[Work], bool]) -> list[Work]:
+        """Take out the followers that `unwanted` picks; gives them. Leaders are in the queue or at a worker."""
+        gone = []
+        for flight in self._flights.values():
+            out = [work for work in flight.followers if unwanted(work)]
+            if out:
+                gone += out
+                flight.followers = [work for work in flight.followers if not unwanted(work)]
+        return gone
+
+    def __len__(self) -> int:
+        return len(self._entries)

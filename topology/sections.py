@@ -1,0 +1,120 @@
+"""The sections of a stage in a pipeline file: its workers, its batches and its state; see `topology.rules` for theirs.
+
+A stage that says nothing of a section has the section's defaults, and no state.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from topology import names, quantities
+
+Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"]
+
+DEFAULT_MAX_BATCH = 64
+ADAPTIVE = ("aimd", "quantile")  # batch limits that find themselves
+DEFAULT_TIMEOUT = 30.0  # seconds of a batch
+DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
+LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
+
+Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
+Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Size = Annotated[int, BeforeValidator(quantities.size), Field(ge=1)]
+Some = Annotated[int, Field(strict=True, ge=0, le=1_000)]
+
+
+def _lease(seconds: float) -> float:
+    if seconds < LEAST_LEASE:
+        raise ValueError(
+            f"must be at least {quantities.show_duration(LEAST_LEASE)}, not {quantities.show_duration(seconds)}: gaps "
+            "of 300 ms between heartbeats are ordinary while state streams, and would fell a healthy primary"
+        )
+    return seconds
+
+
+class Section(BaseModel):
+    """A part of a pipeline file: frozen, and without fields that nobody knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class WorkersSpec(Section):
+    """How many copies of the model there are, and where they run."""
+
+    count: Count | None = None
+    """Of the whole stage, dealt out to its fronts; None: one for each front."""
+    fronts: Count = 1
+    """Processes that read the stage's partitions, form batches and emit."""
+    standby: Some = 0
+    """Processes that have the model loaded and wait for a front to die."""
+    where: Literal["thread", "process"] = "thread"
+    """In the front itself, or each in a process of its own."""
+    device: Annotated[str, AfterValidator(names.device)] = "cpu"
+    timeout: Positive = DEFAULT_TIMEOUT
+    """The longest that a batch may run: beyond, the model hangs, and its process is ended."""
+
+    @property
+    def total(self) -> int:
+        return self.fronts if self.count is None else self.count
+
+    def of_front(self, front: int) -> int:
+        """How many workers a front has; the first ones have one more where they cannot be dealt out evenly."""
+        each, rest = divmod(self.total, self.fronts)
+        return each + (front < rest)
+
+
+class BatchingSpec(Section):
+    """How large a batch may be, and how long it may be waited for."""
+
+    limit: Literal["planned", "fixed", "aimd", "quantile"] | None = None
+    """Whether `size` is planned, is always `size` or `max`, or is found by what batches take (`agents.core.limits`).
+
+    None: planned where `size` is given or the durations of all stages are known, else `aimd`.
+    """
+    objective: Positive | None = None
+    """Of `aimd` and `quantile`: how long a batch may run; None: half the stage's share of the SLO."""
+    size: Count | None = None
+    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.sizing`)."""
+    max: Count = DEFAULT_MAX_BATCH
+    """The most that the model takes at once, whoever plans the batch."""
+    delay: Seconds = 0.0
+    """How long the first of a batch may wait for others while a worker is free."""
+
+    @property
+    def most(self) -> int:
+        """The largest batch that is ever formed."""
+        return self.max if self.size is None else self.size
+
+
+class StateSpec(Section):
+    """What the model keeps from one query to the next, and how that outlives its process."""
+
+    kind: Literal["shared", "keyed"]
+    """One state for all queries of a shard, or one for each key."""
+    shards: Count = 1
+    """How many states split the stage's partitions; each has a primary of its own."""
+    backups: Some = 1
+    """Processes of each shard beside its primary."""
+    replication: Mode = "nspb"
+    """How a state outlives its primary; `none`: not at all."""
+    checkpoint_every: Count = DEFAULT_CHECKPOINT
+    """Requests between two checkpoints of `lineage-stash`."""
+    lease: Annotated[Positive, AfterValidator(_lease)] = LEAST_LEASE
+    """How long a primary may be silent before a backup takes its place."""
+
+    @property
+    def replicated(self) -> bool:
+        return self.replication != "none"
+
+    @property
+    def members(self) -> int:
+        """Processes of each shard."""
+        return 1 + self.backups if self.replicated else 1
+
+
+def kind_alone(value: Any) -> Any:
+    """`state: keyed` stands for `state: {kind: keyed}`."""
+    return {"kind": value} if isinstance(value, str) else value
