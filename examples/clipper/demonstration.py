@@ -2,7 +2,7 @@
 
 1. What one worker answers in a second under four batch limits, where a batch may take 20 ms: at the front, without
    Kafka.
-2. A stage with two worker processes under load, served on Kafka: one is killed (SIGKILL), one stopped (SIGSTOP). No
+2. A stage with three worker processes under load, served on Kafka: one is killed (SIGKILL), one stopped (SIGSTOP). No
    query is lost or answered twice.
 3. The same stage on a stream in which few queries are asked for often (Zipf), without a cache and with one.
 """
@@ -62,7 +62,7 @@ partitions: 4
 stages:
   - name: read
     model: "sklearn:kernel.skops"
-    workers: {{count: 2, where: process, timeout: 2s}}
+    workers: {{count: 3, where: process, timeout: 2s}}
     batching: {{limit: aimd, objective: 20ms}}
 {more}
 """
@@ -163,13 +163,14 @@ def run(console: Console, stack: ExitStack) -> bool:
     os.chdir(FOLDER)  # models that are files are found there
     console.print(f"[bold]1. Batch limits[/]: one worker at the front, batches of at most {1e3 * OBJECTIVE:.0f} ms\n")
     found = batch_limits(console)
-    broker = stack.enter_context(EmbeddedBroker(FOLDER / "kafka", cache_dir=cache_dir(), notice=console.print))
+    work = stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-clipper-"))
+    broker = stack.enter_context(EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir(), notice=console.print))
     settings = ClientSettings(bootstrap=broker.bootstrap)
     questions = training.queries()
 
-    console.print(f"\n[bold]2. Workers[/]: two processes at {RATE:g} queries a second; one is killed, one stopped\n")
+    console.print(f"\n[bold]2. Workers[/]: three processes at {RATE:g} queries a second; one is killed, one stopped\n")
     due = np.arange(0.0, SECONDS, 1 / RATE)
-    blown = serve(console, settings, "digits", "", due, lambda index: questions[index % len(questions)])
+    blown = serve(console, settings, "digits", "", due, lambda index, _: questions[index % len(questions)])
 
     console.print(
         f"\n[bold]3. Cache[/]: {ZIPF_RATE:g} queries a second, {len(questions)} different ones, Zipf {ZIPF}\n"
@@ -179,7 +180,7 @@ def run(console: Console, stack: ExitStack) -> bool:
     due = np.arange(0.0, ZIPF_SECONDS, 1 / ZIPF_RATE)
     streams = {}
     for name, more in (("off", ""), ("on", "    cache: {bytes: 1MB}")):
-        streams[name] = serve(console, settings, f"cache-{name}", more, due, lambda index: questions[asked[index]])
+        streams[name] = serve(console, settings, f"cache-{name}", more, due, lambda index, _: questions[asked[index]])
 
     rows = told(blown, streams)
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -197,14 +198,14 @@ def run(console: Console, stack: ExitStack) -> bool:
 
 def told(blown: Served, streams: dict[str, Served]) -> list[tuple[str, str]]:
     rows = [
-        (f"queries to two workers, at {RATE:g} a second", f"{len(blown.result.due):,}"),
+        (f"queries to three workers, at {RATE:g} a second", f"{len(blown.result.due):,}"),
         ("without an outcome, answered twice", f"{blown.missing}, {blown.result.duplicates}"),
         ("not a prediction", f"{int((blown.result.kind != PREDICTION).sum())}"),
         ("latency, median and 99th percentile", _percentiles(blown)),
     ]
-    for name, load in streams.items():
-        evaluated = load.result.stage_totals(["read"], {"read": 2})["read"].busy
-        rows.append((f"cache {name}: latency, median and 99th percentile", _percentiles(load)))
+    for name, stream in streams.items():
+        evaluated = stream.result.stage_totals(["read"], {"read": 3})["read"].busy
+        rows.append((f"cache {name}: latency, median and 99th percentile", _percentiles(stream)))
         rows.append((f"cache {name}: seconds of evaluation", f"{evaluated:.2f}"))
     return rows
 
@@ -265,8 +266,8 @@ def _blows(axes: Axes, blown: Served) -> None:
 
 
 def _streams(axes: Axes, streams: dict[str, Served]) -> None:
-    for name, load in streams.items():
-        found = np.sort(load.latencies[~np.isnan(load.latencies)])
+    for name, stream in streams.items():
+        found = np.sort(stream.latencies[~np.isnan(stream.latencies)])
         axes.plot(found, np.linspace(0, 100, len(found)), label=f"cache {name}")
     axes.set_xscale("log")
     axes.set_xlabel("ms")

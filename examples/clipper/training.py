@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, LinearSVC
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ MODELS: Final = {
     "linear SVM": "sklearn:linear.skops",
     "kernel SVM": "sklearn:kernel.skops",
     "random forest, ONNX": "onnx:forest.onnx",
-    "network, TorchScript": "torchscript:network.pt",
+    "network, torch.export": "torchscript:network.pt2",
 }
 _STEPS: Final = 300
 
@@ -45,9 +44,8 @@ def train(folder: Path) -> None:
     images, labels = (part[:TRAINED_ON] for part in digits())
     _save(LinearSVC(), folder / "linear.skops", images, labels)
     _save(SVC(gamma=0.05), folder / "kernel.skops", images, labels)
-    _save(LogisticRegression(max_iter=200), folder / "logistic.skops", images, labels)
     _export(RandomForestClassifier(60, random_state=0).fit(images, labels), folder / "forest.onnx")
-    _network(folder / "network.pt", images, labels)
+    _network(folder / "network.pt2", images, labels)
 
 
 def _save(model: Any, file: Path, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
@@ -80,4 +78,5 @@ def _network(file: Path, images: NDArray[np.float32], labels: NDArray[np.int64])
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(x[some]), y[some]).backward()
         optimizer.step()
-    torch.jit.trace(network.eval(), x[:2]).save(str(file))
+    batch = torch.export.Dim("batch", max=4_096)
+    torch.export.save(torch.export.export(network.eval(), (x[:2],), dynamic_shapes=({0: batch},)), str(file))
