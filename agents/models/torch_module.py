@@ -84,7 +84,7 @@ class TorchFile(TorchModel):
         values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
         inputs: dict[str, Any] = {name: values.get(name) for name in self._names}
         args, kwargs = program.call_spec.in_spec.children()
-        if kwargs.num_leaves or args.num_leaves != args.num_children:
+        if kwargs.num_leaves or any(each.num_children for each in args.children()):
             raise ModelError("the program takes nested or keyword inputs; export it with tensors by position")
         odd = [name for name, value in inputs.items() if not isinstance(value, torch.Tensor) or not value.ndim]
         if odd:
