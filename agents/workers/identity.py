@@ -7,30 +7,39 @@ import json
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from agents.models.adapters import find_file
+from topology import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
-def module_of(model: str) -> tuple[str, Path] | None:
-    """The folder that `module:Name` is imported from, and the module's file, found without importing anything."""
-    here = str(Path.cwd())
-    for root in (*(entry or here for entry in sys.path), here):
-        places, file = [root], None
-        for part in model.partition(":")[0].split("."):
-            found = PathFinder.find_spec(part, places)
-            if found is None:
+def source_of(model: str, path: Iterable[str]) -> tuple[str, Path] | None:
+    """A model's file, or its module's, and the folder of `path` that it is found in; nothing is imported."""
+    kind, name = names.model_parts(model)
+    if kind in names.MODEL_FILES:
+        file = find_file(name, path)
+        return None if file is None else (str(file.parent), file)
+    for root in path:
+        places, origin = [root], None
+        for part in name.partition(":")[0].split("."):
+            module = PathFinder.find_spec(part, places)
+            if module is None:
                 break
-            places, file = list(found.submodule_search_locations or ()), found.origin
+            places, origin = list(module.submodule_search_locations or ()), module.origin
         else:
-            return None if file is None or not Path(file).is_file() else (root, Path(file))
+            return None if origin is None or not Path(origin).is_file() else (root, Path(origin))
     return None
 
 
 def model_hash(model: str, arguments: dict[str, Any]) -> str | None:
-    """Of the model's reference, its arguments and its module's source; None where there is no such module here.
+    """Of the model's reference, its arguments, and its file or its module's; None where there is no such file here.
 
-    What that module imports, and the files that arguments name, are not part of it.
+    What the module imports, and the files that arguments name, are not part of it.
     """
-    found = module_of(model)
+    found = source_of(model, [*sys.path, str(Path.cwd())])
     if found is None:
         return None
     told = json.dumps([model, arguments], sort_keys=True, default=repr).encode()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agents.workers import frames, shim
 from agents.workers.door import Door, listening
-from agents.workers.identity import module_of
+from agents.workers.identity import source_of
 from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
 from lineage.errors import ModelError
 
@@ -421,7 +421,7 @@ def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[
     python = shutil.which(workers.python)
     if python is None:
         raise ModelError(f"stage {spec.name!r}: there is no interpreter {workers.python!r}, its workers' 'python'")
-    found = None if spec.model is None else module_of(spec.model)
+    found = None if spec.model is None else source_of(spec.model, [*sys.path, str(Path.cwd())])
     job["path"] = list(dict.fromkeys([str(Path.cwd()), *([] if found is None else [found[0]])]))
     start = [*env, python, str(shim.__file__)]
     return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
@@ -434,6 +434,6 @@ def job_of(spec: StageSpec, torch_threads: int) -> dict[str, Any]:
         "model": spec.model,
         "arguments": spec.arguments,
         "device": spec.workers.device,
-        "path": sys.path,
         "torch_threads": spec.workers.threads or torch_threads,
+        "path": sys.path,
     }

@@ -182,7 +182,8 @@ def load_plain(model: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, An
         found = getattr(found, part)
     made = found(**arguments)
     signature = getattr(made, "input_signature", None)
-    return made, {"model": model, "version": str(getattr(made, "version", "") or ""), "signature": signature}
+    told = {"model": model, "version": str(getattr(made, "version", "") or ""), "signature": signature}
+    return made, told | {"deterministic": getattr(made, "deterministic", False) is True}
 
 
 def _load_with(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from topology import names
 from topology.problems import Problem
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def _check_where(stage: StageFields, problems: list[Problem]) -> None:
     if where != "thread" and stage.usable("emulated") and stage.spec.emulated is not None:
         text = f"an emulated model is a timer and needs no process of its own; drop 'where: {where}'"
         problems.append(Problem(stage.path("workers.where"), text))
+    if workers.python is not None and stage.spec.model is not None and names.model_parts(stage.spec.model)[0]:
+        text = "an interpreter without Spillway loads classes alone, as in 'model: models:Detect'; drop 'python'"
+        problems.append(Problem(stage.path("workers.python"), text))
     found = _of_remote(stage) if where == "remote" else _of_local(workers)
     problems += [Problem(stage.path(name), text) for name, text in found if stage.usable(name)]
 
