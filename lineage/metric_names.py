@@ -39,6 +39,7 @@ EMITTED_TOTAL: Final = "spillway_emitted_total"
 COMMITTED_OFFSET: Final = "spillway_committed_offset"  # by partition
 CLOCK_SKEW_TOTAL: Final = "spillway_clock_skew_total"
 MODEL_INSTANCES: Final = "spillway_model_instances"
+MODEL_INSTANCES_WANTED: Final = "spillway_model_instances_wanted"  # by the table of sizes, or the pipeline file
 ESTIMATE_ERROR_SECONDS: Final = "spillway_estimate_error_seconds"  # by term: what happened less what was told
 TOLD_SECONDS_TOTAL: Final = "spillway_told_seconds_total"  # by term
 HAPPENED_SECONDS_TOTAL: Final = "spillway_happened_seconds_total"  # by term

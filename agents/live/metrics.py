@@ -276,6 +276,7 @@ class StageMetrics(Collector):
         self.replica = replica
         self.queue_limit = queue_limit
         self.instances = instances
+        self.wanted = instances
         self.received: Callable[[], int] = int
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
@@ -325,6 +326,7 @@ class StageMetrics(Collector):
         yield make.gauge(names.QUEUE_DEPTH, "Queries that wait", self.depth())
         yield make.gauge(names.QUEUE_LIMIT, "Queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
+        yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process is to have", self.wanted)
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)

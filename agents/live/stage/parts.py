@@ -89,7 +89,7 @@ def known_of_hello(hello: Mapping[str, Any]) -> Known:
 
 
 def build_work(
-    pipeline: Pipeline, spec: StageSpec, models: list[Model], known: Known, limits: Limits, guard: Guard
+    pipeline: Pipeline, spec: StageSpec, models: Mapping[int, Model], known: Known, limits: Limits, guard: Guard
 ) -> BatchWork:
     graph = pipeline.graph
     joins = graph.is_join(spec.name)

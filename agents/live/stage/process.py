@@ -21,6 +21,7 @@ from agents.live.metrics import StageMetrics, marks_histogram
 from agents.live.output import Output
 from agents.live.plan.planner import PlanFeed, Planner, without_words
 from agents.live.registry import Entry, serve_metrics, turns
+from agents.live.sizes import Sizes
 from agents.live.stage.beginning import (
     LAST_COMMIT,
     POLL,
@@ -48,13 +49,14 @@ from agents.live.stage.parts import (
     stage_signature,
 )
 from agents.live.stage.tally import Tally
+from agents.live.stage.threads import Threads
 from agents.live.states.log_reader import LogsFeed
-from agents.models.execution import Instances
 from agents.workers.links import command_of
 from lineage.errors import SpillwayError, UsageError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
+from topology.sizes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,16 +122,25 @@ def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
-        models = [] if config.processes else load_models(config.spec, config.workers, config.torch_threads)
-        schemas = SchemaLog(config.settings, config.pipeline.spec.name)
-        schemas.open()
-        return asyncio.run(_serve(config, models, schemas))
+        with Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)) as sizes:
+            models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
+            schemas = SchemaLog(config.settings, config.pipeline.spec.name)
+            schemas.open()
+            config = config.sized(sizes.newest())  # it was read while the first copy was loaded
+            if models:
+                models += load_models(config.spec, config.workers - 1, config.torch_threads)
+            return asyncio.run(_serve(config, models, schemas, sizes))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
 
 
-async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog) -> int:
+def kept_by(config: StageProcessConfig) -> bytes:
+    """The key in the table of sizes that a front sees to: of a stage its first one does."""
+    return b"" if config.standby or config.replica else key_of(config.stage)
+
+
+async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes) -> int:
     crew: Crew | None = None
     known = known_of(models[0] if models else None)
     try:
@@ -144,9 +155,7 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
             models = models[: config.workers]
-            if crew is not None:
-                crew.resize(config.workers)
-        return await StageProcess(config, models, known, schemas, crew).serve()
+        return await StageProcess(config, models, known, schemas, sizes, crew).serve()
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
@@ -156,15 +165,22 @@ class StageProcess(Serving):
     """The parts of a stage process, and the order in which they start and stop."""
 
     def __init__(
-        self, config: StageProcessConfig, models: list[Model], known: Known, schemas: SchemaLog, crew: Crew | None
+        self,
+        config: StageProcessConfig,
+        models: list[Model],
+        known: Known,
+        schemas: SchemaLog,
+        sizes: Sizes,
+        crew: Crew | None,
     ) -> None:
-        """Build what needs no Kafka; `schemas` is open. Call in a running loop.
+        """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
         `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads.
         """
         super().__init__(config)
         self._schemas = schemas
-        self._models = models
+        self._sizes = sizes
+        self._models = dict(enumerate(models))
         self._known = known
         self._crew = crew
         self._name = config.pipeline.spec.name
@@ -205,13 +221,20 @@ class StageProcess(Serving):
         guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
         work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard)
-        workers: Workers = self._crew or Instances(
-            len(self._models), loop, work=work.run, done=driver.executed, broken=driver.crashed
+        workers: Workers = self._crew or Threads(
+            f"stage {config.stage!r}",
+            self._models,
+            lambda: load_models(config.spec, 1, config.torch_threads)[0],
+            clock=self._clock,
+            loop=loop,
+            driver=driver,
+            work=work.run,
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard)
         if self._crew is not None:
             self._crew.begin(driver, work)
+        self._follow_sizes(workers, loop)
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
@@ -257,6 +280,21 @@ class StageProcess(Serving):
         )
         return self._states.logs
 
+    def _follow_sizes(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
+        """Have as many workers as the table of sizes says, from now on."""
+
+        def resize() -> None:
+            if self._stop.is_set():
+                return
+            self._config = self._config.sized(self._sizes.newest(0.0))
+            if self._config.workers != self._metrics.wanted:
+                log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
+            self._metrics.wanted = self._config.workers
+            workers.resize(self._config.workers)
+
+        self._sizes.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resize))
+        resize()
+
     async def _read_logs(self) -> None:
         if self._states is not None:
             read = asyncio.Event()
@@ -286,7 +324,7 @@ class StageProcess(Serving):
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
-        more: Any = {"period": self._period, "durability": logs, "threads": 0 if config.processes else None}
+        more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         core = build_core(*where, config.policy, self._journal(), **more)
         view = build_view(*where, self._period)
         planner = Planner(
