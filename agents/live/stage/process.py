@@ -9,7 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from agents.core.policies import period_of
 from agents.core.pool import Pool
@@ -41,11 +41,11 @@ from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
     build_core,
     build_guard,
-    build_view,
     build_work,
     known_of,
     known_of_hello,
     load_models,
+    note_sizes,
     stage_signature,
 )
 from agents.live.stage.tally import Tally
@@ -61,6 +61,7 @@ from topology.sizes import key_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.core.policy import StageFacts
     from agents.live.stage.driver import Workers
     from agents.live.stage.parts import Known
     from agents.models.loading import Model
@@ -197,6 +198,7 @@ class StageProcess(Serving):
             instances=len(models),
         )
         self._clock = Clock()
+        self._facts: dict[str, StageFacts]
         self._journal_file: TextIO | None = None
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
@@ -290,6 +292,7 @@ class StageProcess(Serving):
             if self._config.workers != self._metrics.wanted:
                 log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
             self._metrics.wanted = self._config.workers
+            note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
 
         self._sizes.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resize))
@@ -326,9 +329,9 @@ class StageProcess(Serving):
         where = (config.pipeline, config.spec, config.replica)
         more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         core = build_core(*where, config.policy, self._journal(), **more)
-        view = build_view(*where, self._period)
+        self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
         planner = Planner(
-            *(config.pipeline.spec, view, core),
+            *(config.pipeline.spec, core.view, core),
             clock=self._clock,
             decoder=decoder,
             metrics=self._metrics,
