@@ -63,7 +63,7 @@ class Display:
                 self.say(line(row))
 
 
-_COLUMNS = ("process", "state", "workers", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")
+_COLUMNS = ("process", "state", "wrk", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")
 _STYLES = {
     "running": "green",
     "failed": "bold red",
