@@ -89,6 +89,13 @@ class BatchingSpec(Section):
         return self.max if self.size is None else self.size
 
 
+class CacheSpec(Section):
+    """Predictions that are remembered (`agents.core.cache`)."""
+
+    bytes: Size
+    """The most that they take in each front; those that were not used for longest leave first."""
+
+
 class StateSpec(Section):
     """What the model keeps from one query to the next, and how that outlives its process."""
 

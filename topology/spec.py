@@ -19,6 +19,7 @@ from lineage.values.tensors import DTYPE_NAMES
 from topology import names
 from topology.sections import (
     BatchingSpec,
+    CacheSpec,
     Count,
     Positive,
     Seconds,
@@ -165,6 +166,8 @@ class StageSpec(Section):
 
     workers: WorkersSpec = Field(default_factory=WorkersSpec)
     batching: BatchingSpec = Field(default_factory=BatchingSpec)
+    cache: CacheSpec | None = None
+    """None: no prediction is remembered."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
 

@@ -65,6 +65,11 @@ class Gauges:
         return self._batcher.depth
 
     @property
+    def limit(self) -> int:
+        """The most that a worker is given at once, of the worker that is given most."""
+        return self._batcher.limit
+
+    @property
     def unsettled(self) -> int:
         """How many requests are under way: parked, queued, running, or with messages not yet acknowledged."""
         return self._outbox.unsettled + self.parked

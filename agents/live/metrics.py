@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from agents.core.board import Board, Heard
+    from agents.core.cache import PredictionCache
     from agents.core.policy import StageFacts
 
 
@@ -280,6 +281,7 @@ class StageMetrics(Collector):
         self.received: Callable[[], int] = int
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
+        self.limit: Callable[[], int] = int
         self.batches = 0
         self.batched = 0
         self.busy = 0.0
@@ -304,6 +306,7 @@ class StageMetrics(Collector):
         self.plan_unsaid = 0
         self.plan_age = Distribution()
         self.plan_delay = Distribution()
+        self.cache: PredictionCache | None = None
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
@@ -327,6 +330,14 @@ class StageMetrics(Collector):
         yield make.gauge(names.QUEUE_LIMIT, "Queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
         yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process is to have", self.wanted)
+        if self.cache is not None:
+            yield make.counter(names.CACHE_HITS_TOTAL, "Queries answered from the prediction cache", self.cache.hits)
+            yield make.counter(
+                names.CACHE_SHARED_TOTAL, "Of the hits, those that shared an evaluation", self.cache.shared
+            )
+            yield make.counter(names.CACHE_MISSES_TOTAL, "Queries that were evaluated and then kept", self.cache.misses)
+            yield make.gauge(names.CACHE_BYTES, "Bytes of answers in the prediction cache", self.cache.bytes)
+        yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)

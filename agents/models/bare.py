@@ -18,6 +18,7 @@ class EmulatedModel:
     """A batch of n takes `duration(n)` seconds of wall time."""
 
     version = "emulated"
+    deterministic = True
 
     def __init__(self, duration: Callable[[int], float]) -> None:
         self._duration = duration

@@ -24,7 +24,10 @@ def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     limit_torch_threads(job["torch_threads"])
     signature = getattr(model, "input_signature", None)
     told = {"model": job["model"], "version": str(getattr(model, "version", "") or ""), "signature": signature}
-    return model, told | {"torch": "torch" in sys.modules}
+    return model, told | {
+        "torch": "torch" in sys.modules,
+        "deterministic": getattr(model, "deterministic", False) is True,
+    }
 
 
 def _words(error: BaseException) -> str:

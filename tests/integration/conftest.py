@@ -80,9 +80,16 @@ class EchoPipeline:
         if not self.transactional:
             return Producer({**self._quick, "acks": "all", "linger.ms": 0})
         steady = {"transactional.id": f"{self.name}.gate", **TRANSACTIONAL}
-        producer = Producer({**self._quick, **steady, "linger.ms": 0})
-        producer.init_transactions(30)
-        return producer
+        while True:
+            producer = Producer({**self._quick, **steady, "linger.ms": 0})
+            try:
+                producer.init_transactions(30)
+            except KafkaException as error:  # such as CONCURRENT_TRANSACTIONS: the one before is still being ended
+                if self._stop.is_set() or not error.args[0].retriable():
+                    raise
+                print("the pipeline connects again:", error)
+            else:
+                return producer
 
     def _take(self, message):
         pairs = message.headers()

@@ -33,7 +33,7 @@ def lost(pipeline, futures):
     for isolation in ("read_uncommitted", "read_committed"):
         places[isolation] = {number(request_id) for request_id in written(pipeline, "egress", isolation)}
     return ", ".join(
-        [f"no outcome of {sorted(missing)}"]
+        [f"no outcome of {sorted(missing)}", f"the pipeline's error: {pipeline.error}"]
         + [f"{place}: {sorted(missing & found)}" for place, found in places.items()]
     )
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
-from topology.sections import BatchingSpec, StateSpec, WorkersSpec, kind_alone
+from topology.sections import BatchingSpec, CacheSpec, StateSpec, WorkersSpec, kind_alone
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _MISSING = {
     ("name",): "is missing; name the pipeline, as in 'name: plates'",
     ("slo",): "is missing; say within what time a prediction is good, as in 'slo: 400ms'",
     ("stages",): "is missing; list the stages, each with a name and a model",
+    ("stages", "cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
     (
         "stages",
         "state",
@@ -52,8 +53,16 @@ _BELOW: dict[str, type[BaseModel]] = {
     "limits": LimitsSpec,
     "inputs": InputSpec,
 }
-_SECTIONS: dict[str, type[BaseModel]] = {"workers": WorkersSpec, "batching": BatchingSpec, "state": StateSpec}
-_STAND_INS: dict[str, dict[str, Any]] = {"state": {"kind": "shared"}}  # for what a section cannot do without
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "workers": WorkersSpec,
+    "batching": BatchingSpec,
+    "cache": CacheSpec,
+    "state": StateSpec,
+}
+_STAND_INS: dict[str, dict[str, Any]] = {
+    "state": {"kind": "shared"},
+    "cache": {"bytes": 1},
+}  # for what a section cannot do without
 _MOVED = {
     "replicas": "workers: {{fronts: {0}}}",
     "instances": "workers: {{count: {0}}}' for all fronts together, as in 'workers: {{count: 4, fronts: 2}}",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import Failed, Ok, Result
 from agents.core.deaths import Care
+from agents.live.stage.cached import kept
 from agents.live.stage.emission import timings_so_far
 from agents.live.stage.guard import Guard
 from agents.models.inputs import Inputs
@@ -140,7 +141,10 @@ class BatchWork:
         signature: Signature | None,
         limits: Limits,
         guard: Guard | None = None,
+        caches: bool = False,
     ) -> None:
+        """`caches`: whether answers are remembered; then a model sees no request's id or key."""
+        self._caches = caches
         self.guard = guard or Guard()
         self._stage = stage
         self._models = models
@@ -180,13 +184,15 @@ class BatchWork:
     def _inputs(self, request: Request) -> Inputs:
         parts = request.parts
         first: Query = parts[0].payload.message
-        key = (parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
+        identity, key = request.request_id, (parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
+        if self._caches:
+            identity = key = ""
         if not self._joins:
-            return Inputs(first.inputs, first.parameters, request.request_id, key)
+            return Inputs(first.inputs, first.parameters, identity, key)
         joined = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
         if self._signature is not None:
             self._signature.check(joined)
-        return Inputs(joined, first.parameters, request.request_id, key)
+        return Inputs(joined, first.parameters, identity, key)
 
     def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
         guard = self.guard
@@ -231,6 +237,11 @@ class BatchWork:
         error = ModelRaisedError(str(answer.get("error")), str(answer.get("trace")))
         return Failed(reasons.MODEL_RAISED, self._raised.words(error))
 
+    def remembered(self, request: Request, output: Mapping[str, Any], now: float) -> Result:
+        """The result of a request whose answer was known, at `now`; its timing tells of a batch of 0."""
+        request.entered = request.started = now
+        return self._result(request, output, 0.0, 0)
+
     def _result(self, request: Request, output: Any, seconds: float, size: int) -> Result:
         if isinstance(output, Failed):
             return output
@@ -248,7 +259,11 @@ class BatchWork:
         timings = [*timings_so_far(request), timing]
         try:
             chosen, shares = self._functions.route(dict(output))
-            return Ok(self._encode(request, shares, timings), chosen)
+            ok = Ok(self._encode(request, shares, timings), chosen)
+            if not self._caches:
+                return ok
+            value, size = kept(output)
+            return replace(ok, value=value, size=size)
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.actions import Emit, Result
+    from agents.core.actions import Emit, Result, Work
     from agents.core.batching import Batch
     from agents.core.deaths import Place
     from agents.core.joins import Fetch
@@ -109,17 +109,30 @@ class StageDriver:
         self._ready: dict[int, asyncio.Future[None]] = {}  # by partition that is ours: its taking over
         self._early: dict[int, list[tuple[int, list[ConsumerRecord]]]] = {}  # what came before: epochs and records
         self._committed: dict[int, int] = {}
+        self._answering: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._in_hand = 0  # chunks being taken
         self._epoch: Callable[[], int] = int
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         metrics.depth = lambda: core.depth
+        metrics.limit = lambda: core.limit
         metrics.received = lambda: core.stats.received
         metrics.duplicates = lambda: core.stats.duplicates
 
-    def start(self, output: Output, workers: Workers, epoch: Callable[[], int], guard: Guard) -> None:
-        """Say where messages and batches go, how to ask the transport for its epoch, and who guards the models."""
+    def start(
+        self,
+        output: Output,
+        workers: Workers,
+        epoch: Callable[[], int],
+        guard: Guard,
+        remembered: Callable[[Work, Any, float], Result],
+    ) -> None:
+        """Say where messages and batches go, how to ask the transport for its epoch, and who guards the models.
+
+        `remembered` makes the result of a request whose answer was known.
+        """
         self._guard = guard
+        self._remembered = remembered
         self._output = output
         self._workers = workers
         self._epoch = epoch
@@ -224,6 +237,11 @@ class StageDriver:
             return
         for batch in core.take_runs():
             workers.submit(batch.worker, batch)
+        hits = core.take_hits()
+        if hits:
+            answering = self._loop.create_task(self._answer(hits))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
         for emit in core.take_emits():
             self._tally.emitted(self._clock(), emit)
             try:
@@ -239,6 +257,19 @@ class StageDriver:
         wake = self._core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
+
+    async def _answer(self, hits: list[tuple[Work, Any]]) -> None:
+        """Encode answers that were known, off the loop, as a stage's own functions may route them."""
+        try:
+            now = self._clock()
+            results = await self._loop.run_in_executor(
+                None, lambda: [(work, self._remembered(work, value, now)) for work, value in hits]
+            )
+        except Exception as error:  # noqa: BLE001 - nothing may be lost in silence
+            self.crashed(error)
+            return
+        self._core.answered(self._clock(), results)
+        self._pump()
 
     def _fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
         self._core.fetched(self._clock(), fetch, payload, loss)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.core.batching import Batcher
+from agents.core.cache import PredictionCache
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import Recorded
@@ -17,6 +18,7 @@ from agents.core.policy import StageFacts, StageView
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore
 from agents.live.stage.batch_work import BatchWork, UserFunctions
+from agents.live.stage.cached import Keys
 from agents.live.stage.guard import Guard
 from agents.live.stage.intake import Signature
 from agents.models.bare import BareModel, EmulatedModel
@@ -78,14 +80,16 @@ class Known:
 
     version: str = ""
     signature: Any = None
+    deterministic: bool = False  # whether it says that it answers equal queries alike
 
 
 def known_of(model: Any) -> Known:
-    return Known(str(getattr(model, "version", "") or ""), getattr(model, "input_signature", None))
+    deterministic = getattr(model, "deterministic", False) is True
+    return Known(str(getattr(model, "version", "") or ""), getattr(model, "input_signature", None), deterministic)
 
 
 def known_of_hello(hello: Mapping[str, Any]) -> Known:
-    return Known(str(hello.get("version", "")), hello.get("signature"))
+    return Known(str(hello.get("version", "")), hello.get("signature"), hello.get("deterministic") is True)
 
 
 def build_work(
@@ -104,7 +108,24 @@ def build_work(
         signature=signature if joins else None,
         limits=limits,
         guard=guard,
+        caches=spec.cache is not None,
     )
+
+
+def build_cache(spec: StageSpec, known: Known) -> dict[str, Any]:
+    """What `StageCore` takes of a cache, where the stage has one.
+
+    Raises ModelError for a model that does not say that it is deterministic.
+    """
+    if spec.cache is None:
+        return {}
+    if not known.deterministic:
+        raise ModelError(
+            f"stage {spec.name!r}: 'cache' is for models that answer equal queries alike, and {spec.model} does not "
+            "say so; set 'deterministic = True' on its class, or drop 'cache'"
+        )
+    keys = Keys(spec.model or "emulated", str(spec.version or known.version))
+    return {"cache": PredictionCache(spec.cache.bytes), "key_of": keys.of}
 
 
 def stage_signature(spec: StageSpec, known: Known) -> Signature | None:
@@ -122,15 +143,17 @@ def build_core(
     period: float | None = None,
     durability: Durability | None = None,
     threads: int | None = None,
+    cache: Mapping[str, Any] | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
     without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
-    there from the start, where these are not all that the spec names.
+    there from the start, where these are not all that the spec names. `cache`: see `build_cache`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
+    told |= cache or {}
     core = StageCore(pipeline.graph, spec.name, batcher, **told)
     return core if journal is None else cast("StageCore", Recorded(core, journal))
 

@@ -39,6 +39,7 @@ from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
+    build_cache,
     build_core,
     build_guard,
     build_work,
@@ -233,7 +234,7 @@ class StageProcess(Serving):
             work=work.run,
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
-        driver.start(output, workers, lambda: app.stage_consumer.epoch, guard)
+        driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
         if self._crew is not None:
             self._crew.begin(driver, work)
         self._follow_sizes(workers, loop)
@@ -328,6 +329,8 @@ class StageProcess(Serving):
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
         more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
+        more["cache"] = cache = build_cache(config.spec, self._known)
+        self._metrics.cache = cache.get("cache")
         core = build_core(*where, config.policy, self._journal(), **more)
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
         planner = Planner(

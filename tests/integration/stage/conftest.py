@@ -38,6 +38,21 @@ class Square:
         return [{"y": query["x"] ** 2, "id": query.request_id} for query in batch]
 
 
+class Counted:
+    """Says how often it ran, so that a second evaluation of a query shows."""
+
+    deterministic = True
+
+    def __init__(self):
+        self.ran = 0
+
+    def predict(self, batch):
+        time.sleep(.005)
+        assert not any(query.request_id or query.key for query in batch)
+        self.ran += len(batch)
+        return [{"y": query["x"] ** 2, "ran": self.ran} for query in batch]
+
+
 class Pass:
     def predict(self, batch):
         return batch

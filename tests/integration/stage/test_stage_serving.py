@@ -163,3 +163,29 @@ stages:
     ids = [told.request_id for told, _ in out.outcomes()]
     assert sorted(ids) == sorted(sent)
     assert 8 <= deepest <= 16
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_equal_queries_are_evaluated_once_and_each_is_answered(stage, where):
+    workers = f"workers: {{where: {where}}}, batching: {{size: 1}}"
+    model = '"stage_models:Counted"'
+    one = stage(f"partitions: 2\nstages:\n  - {{name: square, model: {model}, {workers}, cache: {{bytes: 1MiB}}}}\n")
+    one.start("square")
+    for number in range(200):
+        one.send(f"q{number}", {"x": number % 5})
+    one.flush()
+    out = one.reader("outcomes")
+    out.wait(200)
+    out.settle()
+    answers = {told.request_id: outcome for told, outcome in out.outcomes()}
+    assert len(out.messages) == len(answers) == 200
+    assert all(answers[f"q{number}"].outputs["y"] == (number % 5) ** 2 for number in range(200))
+    assert max(outcome.outputs["ran"] for outcome in answers.values()) == 5
+    assert sorted(outcome.timings[0].batch for outcome in answers.values()) == [0] * 195 + [1] * 5
+
+
+def test_a_cache_is_refused_for_a_model_that_does_not_say_it_is_deterministic(stage):
+    one = stage('partitions: 1\nstages:\n  - {name: square, model: "stage_models:Square", cache: {bytes: 1MiB}}\n')
+    process = one.start("square")
+    assert process.wait(60) == 1
+    assert "stage 'square': 'cache' is for models that answer equal queries alike" in one.log("square")

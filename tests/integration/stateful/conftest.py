@@ -80,7 +80,7 @@ class States:
         """Start every member, one replica of every other stage, and the gate; wait until they take part."""
         labels = [self.start("gate")]
         for stage in self.pipeline.spec.stages:
-            count = stage.shards * stage.members if stage.replicated else 1
+            count = stage.processes if stage.replicated else 1
             labels += [self.start(stage.name, replica, **options) for replica in range(count)]
         for label in labels:
             self.await_ready(label)
@@ -100,7 +100,7 @@ class States:
 
     def primary(self, stage: str, shard: int = 0, seconds: float = 90.0) -> str:
         """The label of the shard's primary: whose log says so last."""
-        members = range(self.pipeline.spec.stage(stage).members)
+        members = range(self.pipeline.spec.stage(stage).required_state.members)
 
         def newest() -> str | None:
             found = []

@@ -11,8 +11,8 @@ policy: hbf
 stages:
   - name: sum
     model: tests.integration.stateful.models:Sum
-    state: {kind: shared, replication: {mode}}
-    batching: {max: 8}
+    state: {{kind: shared, replication: {mode}}}
+    batching: {{max: 8}}
     queue: 64
 """
 

@@ -11,7 +11,7 @@ stages:
   - name: learn
     model: "tests.integration.stateful.models:Sum"
     state: {{kind: shared, replication: {mode}}}
-    batching: {max: 8}
+    batching: {{max: 8}}
   - {{name: count, model: "tests.integration.stateful.models:Count", state: keyed, after: learn, batching: {{max: 8}}}}
 """
 

@@ -15,7 +15,7 @@ stages:
   - name: learn
     model: "tests.integration.stateful.models:{model}"
     state: {{kind: {state}, replication: {mode}}}
-    batching: {max: 8}
+    batching: {{max: 8}}
 """
 SECOND = f"""
 partitions: 2

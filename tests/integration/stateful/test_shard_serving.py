@@ -9,8 +9,8 @@ partitions: 4
 stages:
   - name: count
     model: tests.integration.stateful.models:Count
-    state: {kind: keyed, replication: {mode}}
-    batching: {max: 8}
+    state: {{kind: keyed, replication: {mode}}}
+    batching: {{max: 8}}
 """
 
 

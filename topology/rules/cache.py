@@ -1,0 +1,19 @@
+"""What has to fit together in a stage's `cache:` section, or between it and the stage's other fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topology.problems import Problem
+
+if TYPE_CHECKING:
+    from topology.reading.fields import StageFields
+
+
+def check_cache(stage: StageFields, problems: list[Problem]) -> None:
+    """Add what does not fit together in what this stage says of its cache; that the model allows one, agents check."""
+    if stage.spec.cache is not None and stage.spec.state is not None and stage.usable("cache", "state"):
+        text = (
+            "a model with a state answers the same query differently later, so nothing may be remembered; drop 'cache'"
+        )
+        problems.append(Problem(stage.path("cache"), text, on_key=True))
