@@ -81,9 +81,12 @@ class Table:
         self._met.wait(timeout)
         return self._rows.copy()
 
-    def require(self, timeout: float = READ_SECONDS) -> dict[bytes, bytes]:
-        """The same, for who needs all of it. Raises BrokerError that says why it cannot be read."""
-        self._met.wait(timeout)
+    def require(self, timeout: float = READ_SECONDS, *, patient: bool = False) -> dict[bytes, bytes]:
+        """The same, for who needs all of it. Raises BrokerError that says why it cannot be read.
+
+        `patient`: not at the first failure, but after `timeout` seconds, as where the topic has just been created.
+        """
+        (self._read if patient else self._met).wait(timeout)
         if self.stale:
             raise self._trouble or BrokerError(
                 f"{self._topic} on {self._settings.bootstrap} could not be read to its end within {timeout:g} s"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WRITE_SECONDS: Final = 10.0
+_ANNOUNCE_SECONDS: Final = 30.0  # as long as the topics are waited for
 
 
 class Sizes:
@@ -61,9 +62,9 @@ class Sizes:
         self._table.rows(timeout)
         return self._newest.copy()
 
-    def require(self) -> dict[bytes, Size]:
-        """The same. Raises BrokerError where the table cannot be read."""
-        self._table.require()
+    def require(self, timeout: float = READ_SECONDS, *, patient: bool = False) -> dict[bytes, Size]:
+        """The same. Raises BrokerError where the table cannot be read (`Table.require`)."""
+        self._table.require(timeout, patient=patient)
         return self._newest.copy()
 
     def follow(self, told: Callable[[], object]) -> None:
@@ -115,6 +116,7 @@ def announce(settings: ClientSettings, pipeline: Pipeline, stage: str = "") -> N
     With a `stage` of this one alone. Raises BrokerError where the table cannot be read or written.
     """
     with Sizes(settings, pipeline.spec.name) as table:
-        missing = sizes.from_file(pipeline, table.require(), writer(), time.time(), stage)
+        there = table.require(_ANNOUNCE_SECONDS, patient=True)
+        missing = sizes.from_file(pipeline, there, writer(), time.time(), stage)
         if missing:
             table.write(missing)

@@ -88,10 +88,10 @@ def _await(source: Source, stage: StageSpec, table: Sizes, new: Size, timeout: f
         found = _counted(source, stage.name)
         ready, wanted = (int(sum(each.value(name) for each in found)) for name in _COUNTED)
         if ready == wanted == new.count and len(found) == stage.fronts:
-            click.echo(f"{stage.name}: {ready} workers are ready")
+            click.echo(f"{stage.name}: {ready} ready")
             return 0
         if time.monotonic() >= until:
-            click.echo(f"{stage.name}: {ready} of {new.count} workers are ready after {timeout:g} s; {told}", err=True)
+            click.echo(f"{stage.name}: {ready} of {new.count} ready after {timeout:g} s; {told}", err=True)
             return 1
         time.sleep(_POLL)
 

@@ -289,7 +289,11 @@ class StageProcess(Serving):
         def resize() -> None:
             if self._stop.is_set():
                 return
-            self._config = self._config.sized(self._sizes.newest(0.0))
+            newest = self._sizes.newest(0.0)
+            self._config = self._config.sized(newest)
+            asked = newest.get(key_of(self._config.stage))
+            if asked is not None and asked.count != self._config.spec.worker_count:
+                log.warning("%s: the table's size does not fit the stage: %s", self._config.stage, asked.text)
             if self._config.workers != self._metrics.wanted:
                 log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
             self._metrics.wanted = self._config.workers
