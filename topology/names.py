@@ -19,6 +19,7 @@ STAGE_SUFFIXES: Final = ("state", "versions", "work", "done")  # further topics 
 _PIPELINE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _STAGE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+MODEL_FILES: Final = ("sklearn", "onnx", "torchscript")  # what a model may be a file of
 _DEVICE: Final = re.compile(r"cpu|cuda(:(0|[1-9]\d{0,2}))?")
 
 
@@ -56,6 +57,27 @@ def reference(name: str) -> str:
     if not _REFERENCE.fullmatch(name):
         raise ValueError(f"must be written as module:name, as in 'models:Detector', not {name!r:.80}")
     return name
+
+
+def model(name: str) -> str:
+    """`name`, if a model can be written so: a class, a function or a file. Raises ValueError that says how to."""
+    kind, rest = model_parts(name)
+    if kind in MODEL_FILES:
+        if not rest.strip() or "\0" in rest:
+            raise ValueError(f"names no file; write it as {kind}:FILE, not {name!r:.80}")
+    elif not _REFERENCE.fullmatch(rest):
+        files = ", ".join(f"{each}:FILE" for each in MODEL_FILES)
+        raise ValueError(
+            f"must be written as module:name, as in 'models:Detector', as function:module:name, or as one of {files}, "
+            f"not {name!r:.80}"
+        )
+    return name
+
+
+def model_parts(name: str) -> tuple[str, str]:
+    """What a model is, and where: one of MODEL_FILES and its file; 'function', or '' for a class, and module:name."""
+    kind, _, rest = name.partition(":")
+    return (kind, rest) if kind in MODEL_FILES or (kind == "function" and ":" in rest) else ("", name)
 
 
 def device(name: str) -> str:

@@ -49,7 +49,7 @@ class Conditions(_Told):
 
     model: str
     source: str | None
-    """Of the file of the model's module."""
+    """Of the model's file, or of that of its module."""
     arguments: str
     weights: str | None
     """Of the files that the arguments name."""
@@ -75,7 +75,7 @@ class Conditions(_Told):
 # Of each condition, what its change means. A device that this machine does not have cannot be compared with.
 _CHANGES: Final = {
     "model": "it was measured of model {before}, not of {after}",
-    "source": "the file of the model's module has changed since",
+    "source": "the file of the model, or of its module, has changed since",
     "arguments": "the model's arguments have changed since",
     "weights": "the files that the model's arguments name have changed since",
     "version": "the model's version was {before}, and is {after} now",

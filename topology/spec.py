@@ -35,6 +35,7 @@ DEFAULT_QUEUE = 4_096
 VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
 
 Reference = Annotated[str, AfterValidator(names.reference)]
+ModelReference = Annotated[str, AfterValidator(names.model)]
 
 
 def _listed(value: Any) -> Any:
@@ -144,7 +145,7 @@ class StageSpec(Section):
     """One stage of a pipeline."""
 
     name: Annotated[str, AfterValidator(names.stage_name)]
-    model: Reference | None = None
+    model: ModelReference | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
     emulated: EmulatedSpec | None = None
     profile: str | None = None

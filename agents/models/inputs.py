@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class Inputs(dict[str, Any]):
@@ -23,3 +26,20 @@ class Inputs(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Inputs, (dict(self), self.parameters, self.request_id, self.key))
+
+
+def taken(query: Mapping[str, Any], names: Sequence[str]) -> Sequence[str]:
+    """Which of a query's inputs a model with inputs of these names gets, in their order: a single one by any name."""
+    if all(name in query for name in names):
+        return names
+    if len(names) == len(query) == 1:
+        return list(query)
+    raise ValueError(f"the model takes {', '.join(names)}, and the query has {', '.join(query) or 'nothing'}")
+
+
+def check_count(fixed: int | None, count: int) -> None:
+    """Raise ValueError for a batch that a file does not take: one whose first dimension is `fixed`."""
+    if fixed not in {None, count}:
+        raise ValueError(
+            f"the file takes batches of {fixed} alone, not of {count}; export it with a dynamic first dimension"
+        )

@@ -1,16 +1,23 @@
-"""Finding and constructing what a pipeline names as `module:Name`: models, and functions that split, choose or join."""
+"""Finding and constructing what a pipeline names: models, and functions that split, choose or join.
+
+A model is a class, `module:Name`; what else it may be, `agents.models.adapters` says.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from agents.models.adapters import FunctionModel, load_file, look_up_file
 from agents.models.raised import words_of
 from agents.models.slow import named_if_slow
 from agents.models.stateful import check_method, check_model, is_async, is_stateful
 from lineage.errors import NO_TORCH, MissingExtraError, ModelError
+from topology import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,13 +49,13 @@ class Model(Protocol):
 
 
 def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> Model:
-    """Construct the model `module:Class`, found from the working directory.
+    """Construct the model that `name` refers to (`topology.names.model`), found from the working directory.
 
     Raises ModelError that names the stage, the model and the cause. A torch module is wrapped so that it takes batches
     (see `agents.models.torch_module`); torch is never imported for a model that does not do so itself.
     """
     place = f"stage {stage!r}: model {name!r}"
-    model = construct(place, name, arguments)
+    model = construct(place, name, arguments, device)
     if _is_torch_module(model):
         from agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
 
@@ -84,12 +91,29 @@ def load_function(stage: str, role: str, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
-    """What `module:Name` makes of the arguments, whatever it is. Raises ModelError that begins with `place`.
+def look_up_model(stage: str, name: str) -> None:
+    """Find a model's class or function, or its file, and construct nothing. Raises ModelError."""
+    kind, where = names.model_parts(name)
+    try:
+        if kind in names.MODEL_FILES:
+            look_up_file(where)
+            return
+    except ModelError as error:
+        raise ModelError(f"stage {stage!r}: model {name!r}: {error}") from error
+    load_function(stage, "model", where)
 
-    One that takes long is named (`agents.models.slow`).
+
+def construct(place: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> Any:
+    """What `name` makes of the arguments, whatever it is; `device` is where a file is loaded to.
+
+    Raises ModelError that begins with `place`. One that takes long is named (`agents.models.slow`).
     """
+    kind, where = names.model_parts(name)
     with named_if_slow(place):
+        if kind in names.MODEL_FILES:
+            return load_file(place, kind, where, arguments, device)
+        if kind:
+            return _function_model(place, where, arguments)
         factory = _find(place, name)
         if not callable(factory):
             raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
@@ -97,6 +121,19 @@ def construct(place: str, name: str, arguments: Mapping[str, Any]) -> Any:
             return factory(**arguments)
         except Exception as error:
             raise ModelError(f"{place}: constructing it failed: {words_of(error)}") from error
+
+
+def _function_model(place: str, name: str, arguments: Mapping[str, Any]) -> FunctionModel:
+    function = _find(place, name)
+    if isinstance(function, type) or not callable(function) or is_async(function):
+        raise ModelError(f"{place}: {name} is no plain function; a class with a predict method is written {name!r}")
+    try:
+        inspect.signature(function).bind([], **arguments)
+    except TypeError as error:
+        raise ModelError(f"{place}: it cannot be called with a batch and its arguments: {error}") from error
+    except ValueError:  # a builtin that tells no signature; calling it will tell
+        pass
+    return FunctionModel(partial(function, **arguments), function)
 
 
 def _find(place: str, name: str) -> Any:

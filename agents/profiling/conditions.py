@@ -1,7 +1,7 @@
 """Under what conditions a stage's model would be measured now, and which profiles were measured under others.
 
-Nothing of the model is imported, nor is torch: its module's file is hashed, the device is asked of the system, and
-torch's release of what is installed. So a `check` stays fast.
+Nothing of the model is imported, nor is torch: its file, or its module's, is hashed, the device is asked of the system,
+and torch's release of what is installed. So a `check` stays fast.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agents.models.adapters import find_file
 from agents.models.loading import TORCH_THREADS
 from lineage.errors import SpecError
+from topology import names
 from topology.profiles import Conditions
 from topology.sizing import profile_file
 
@@ -72,9 +74,9 @@ def device_name(device: str) -> str | None:
     """What the system calls the device; None where it has none such."""
     if device == "cpu":
         return _cpu_name()
-    names = [_field(gpu / "information", "Model") for gpu in sorted(_GPUS.glob("*"))]
+    gpus = [_field(gpu / "information", "Model") for gpu in sorted(_GPUS.glob("*"))]
     index = int(device.partition(":")[2] or 0)
-    return names[index] if index < len(names) else None
+    return gpus[index] if index < len(gpus) else None
 
 
 def _cpu_name() -> str:
@@ -98,13 +100,17 @@ def _release(package: str) -> str | None:
 
 
 def _source(model: str, path: list[str]) -> str | None:
-    """Hash of the file of a model's module, found as an import would find it; None where there is none."""
+    """Hash of a model's file, or of its module's, found as an import would find it; None where there is none."""
+    kind, name = names.model_parts(model)
+    if kind in names.MODEL_FILES:
+        found = find_file(name, path)
+        return None if found is None else f"sha256:{_file_hash(found)[:32]}"
     places, file = path, None
-    for part in model.partition(":")[0].split("."):
-        found = PathFinder.find_spec(part, places)
-        if found is None:
+    for part in name.partition(":")[0].split("."):
+        module = PathFinder.find_spec(part, places)
+        if module is None:
             return None
-        places, file = list(found.submodule_search_locations or ()), found.origin
+        places, file = list(module.submodule_search_locations or ()), module.origin
     return None if file is None else f"sha256:{_file_hash(Path(file))[:32]}"
 
 

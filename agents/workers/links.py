@@ -329,5 +329,6 @@ def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[
         "arguments": spec.arguments,
         "device": spec.workers.device,
         "torch_threads": torch_threads,
+        "path": sys.path,
     }
     return lambda descriptor: [sys.executable, "-m", "agents.workers.local", str(descriptor), json.dumps(job)]

@@ -35,6 +35,7 @@ def _words(error: BaseException) -> str:
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
+    sys.path.extend(folder for folder in job["path"] if folder not in sys.path)  # the pipeline file's is one
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
     shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, _words)
 

@@ -184,7 +184,7 @@ def _threads(_folder, patch):
 
 
 WHY = {
-    _code: "the file of the model's module has changed since",
+    _code: "the file of the model, or of its module, has changed since",
     _arguments: "the model's arguments have changed since",
     _weights: "the files that the model's arguments name have changed since",
     _version: "the model's version was None, and is 2 now",

@@ -77,7 +77,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
 
 
 def _imports(pipeline: Pipeline) -> Iterator[Finding]:
-    from agents.models.loading import load_function  # noqa: PLC0415 - only where it is asked for
+    from agents.models.loading import load_function, look_up_model  # noqa: PLC0415 - only where it is asked for
 
     for number, stage in enumerate(pipeline.spec.stages):
         join = stage.join.function if stage.join is not None else None
@@ -87,7 +87,10 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
             if name is None:
                 continue
             try:
-                load_function(stage.name, steps[0], name)
+                if steps == ("model",):
+                    look_up_model(stage.name, name)
+                else:
+                    load_function(stage.name, steps[0], name)
             except ModelError as error:
                 yield pipeline.finding(("stages", number, *steps), str(error))
 

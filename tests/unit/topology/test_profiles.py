@@ -147,7 +147,7 @@ def test_a_pipeline_too_slow_by_its_profile(tmp_path):
     ("field", "value", "why"),
     [
         ("model", "m:N", "it was measured of model m:M, not of m:N"),
-        ("source", "sha256:f", "the file of the model's module has changed since"),
+        ("source", "sha256:f", "the file of the model, or of its module, has changed since"),
         ("arguments", "sha256:f", "the model's arguments have changed since"),
         ("weights", "sha256:f", "the files that the model's arguments name have changed since"),
         ("version", "2", "the model's version was 1e5, and is 2 now"),
