@@ -134,7 +134,7 @@ class Crew:
             if isinstance(action, Start):
                 assert self._command is not None  # a pool without one starts nothing
                 self._links.spawn(action.worker, self._command)
-            elif self._driver is None or self._driver.drain(action.worker):
+            elif self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._links.bye(action.worker)
         wake = self._pool.next_wake(now)
         if wake is not None:
@@ -183,7 +183,7 @@ class Crew:
 
     def _asks_to_drain(self, worker: int) -> None:
         for action in self._pool.asked_to_drain(self._clock(), worker):
-            if self._driver is None or self._driver.drain(action.worker):
+            if self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._links.bye(action.worker)
             self._count()
         self._act()
