@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 5.0  # for a read to the end
 _CONNECT: Final = 10.0
-_POLL: Final = 0.25
+_POLL: Final = 0.1
 _AT_ONCE: Final = 500
 _QUIET: Final = 5.0  # seconds without a record after which the broker is asked whether it is there
 _ASK: Final = 1.0
