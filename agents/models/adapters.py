@@ -96,8 +96,10 @@ class SklearnModel:
         x = _stacked(batch, taken(batch[0], ("x",))[0])
         results = [{self._output: each} for each in np.asarray(self._model.predict(x)).tolist()]
         if hasattr(self._model, "predict_proba"):
-            for result, row in zip(results, np.asarray(self._model.predict_proba(x)).tolist(), strict=True):
-                result["probabilities"] = row
+            made = self._model.predict_proba(x)  # a list of arrays where there are several outputs
+            rows = zip(*made, strict=True) if isinstance(made, list) else made
+            for result, row in zip(results, rows, strict=True):
+                result["probabilities"] = [each.tolist() for each in row]
         return results
 
 

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -80,6 +81,14 @@ def test_the_model_is_called_once_a_batch(logistic, monkeypatch):
 def test_a_regressor_gives_a_value():
     model = load_model("s", saved(LinearRegression().fit(X, Y)), {})
     assert list(model.predict(queries(X[:1]))[0]) == ["value"]
+
+
+def test_probabilities_of_several_outputs_stay_with_their_queries():
+    model = KNeighborsClassifier().fit(X, np.stack([Y, Y % 2], axis=1))
+    results = load_model("s", saved(model), {"trust": True}).predict(queries(X[:2]))
+    assert [each["label"] for each in results] == [[0, 0], [1, 1]]
+    assert [list(map(len, each["probabilities"])) for each in results] == [[10, 2], [10, 2]]
+    assert [each["probabilities"][1] for each in results] == [[1.0, 0.0], [0.0, 1.0]]
 
 
 def test_text_is_an_input_too():
