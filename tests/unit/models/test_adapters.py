@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import skops.io
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType
 from sklearn.datasets import load_digits
@@ -20,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from agents.cli.main import run
+from agents.models.adapters import skops_io
 from agents.models.declared import load_declared
 from agents.models.inputs import Inputs
 from agents.models.loading import load_model, look_up_model
@@ -50,7 +50,7 @@ def here(tmp_path, monkeypatch):
 
 
 def saved(model, name="m.skops"):
-    skops.io.dump(model, name)
+    skops_io().dump(model, name)
     return f"sklearn:{name}"
 
 
@@ -246,7 +246,7 @@ def test_files_that_are_missing_or_something_else_are_named(here, kind):
         load_model("s", f"{kind}:m.skops", {})
     with pytest.raises(ModelError, match="unexpected keyword argument 'size'"):
         load_model("s", f"{kind}:m.skops", {"size": 1})
-    skops.io.dump({"a": 1}, "m.skops")
+    skops_io().dump({"a": 1}, "m.skops")
     with pytest.raises(ModelError, match=place):
         load_model("s", f"{kind}:m.skops", {})
 
@@ -290,7 +290,7 @@ def test_how_a_model_may_be_written(name):
 def beside(here, monkeypatch, logistic):
     """A pipeline whose model lies beside it, and not in the working directory."""
     (here / "served").mkdir()
-    skops.io.dump(logistic, "served/digits.skops")
+    skops_io().dump(logistic, "served/digits.skops")
     stage = "{name: a, model: 'sklearn:digits.skops', batching: {max: 2}"
     (here / "served" / "p.yaml").write_text(f"name: p\nslo: 1s\nprofile: t.yaml\nstages: [{stage}}}]\n")
     (here / "served" / "q.yaml").write_text(
@@ -328,6 +328,7 @@ def test_check_and_profile_find_a_file_beside_the_pipeline(beside, capsys, pipel
 def test_a_worker_process_loads_a_file(logistic):
     worker = SingleWorker(StageSpec(name="s", model=saved(logistic)), 1)
     try:
+        assert not worker.uses_torch  # which importing skops would import, where it is installed
         assert worker.predict(queries(X[:2]))[0]["label"] == logistic.predict(X[:1])[0]
     finally:
         worker.close()
