@@ -105,7 +105,7 @@ def test_a_service_is_served_what_it_takes(service, capsys):
     assert command(["check", str(service.path), "--json"]) == 0, capsys.readouterr().out
     spec = load(service.path).spec
     stateful = {stage.name: stage for stage in spec.stages if stage.stateful}
-    assert stateful[service.victim].state == ("keyed" if service.key else "shared")
+    assert stateful[service.victim].required_state.kind == ("keyed" if service.key else "shared")
     query = find_payload(service.payload)(3, np.random.default_rng(0))
     assert service.key is None or isinstance(query[service.key], str)
     assert not service.paces or service.paces.keys() == {stage.name for stage in spec.stages}

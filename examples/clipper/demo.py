@@ -1,0 +1,10 @@
+"""Clipper: batches that find their own size, workers that die in view, and predictions that are remembered.
+
+What it does stands in `examples.clipper.demonstration`, imported below only where this file is the program.
+"""
+
+if __name__ == "__main__":
+    from agents.cli.main import end
+    from examples.clipper.demonstration import main
+
+    end(main())
