@@ -39,6 +39,7 @@ EMITTED_TOTAL: Final = "spillway_emitted_total"
 COMMITTED_OFFSET: Final = "spillway_committed_offset"  # by partition
 CLOCK_SKEW_TOTAL: Final = "spillway_clock_skew_total"
 MODEL_INSTANCES: Final = "spillway_model_instances"
+MODEL_INSTANCES_WANTED: Final = "spillway_model_instances_wanted"  # by the table of sizes, or the pipeline file
 BATCH_LIMIT: Final = "spillway_batch_limit"
 CACHE_HITS_TOTAL: Final = "spillway_cache_hits_total"
 CACHE_SHARED_TOTAL: Final = "spillway_cache_shared_total"

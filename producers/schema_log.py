@@ -10,11 +10,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
 from lineage.errors import BrokerError, WireError
 from lineage.schemas import OWN_SCHEMAS, SchemaBook
-from producers.cluster import Reader, idempotent_producer
+from producers.cluster import Reader
+from producers.table import write
 from topology.topics import schemas as schemas_topic
 
 if TYPE_CHECKING:
@@ -92,21 +93,10 @@ class SchemaLog:
             log.warning("%s: a schema at offset %s cannot be used: %s", self._topic, message.offset(), error)
 
     def _write(self, schemas: Mapping[bytes, str]) -> None:
-        failures: list[str] = []
-
-        def reported(error: KafkaError | None, _message: Any) -> None:
-            if error is not None:
-                failures.append(error.str())
-
-        options = {"linger.ms": 0, "message.timeout.ms": int(self._timeout * 1000)}
-        producer = idempotent_producer(self._settings, self._topic, self._timeout, options)
-        try:
-            for fingerprint, text in schemas.items():
-                producer.produce(self._topic, text.encode(), fingerprint.hex(), on_delivery=reported)
-        except KafkaException as error:
-            failures.append(error.args[0].str())
-        left = producer.flush(self._timeout)
-        if failures or left:
-            why = failures[0] if failures else "no acknowledgement in time"
-            raise BrokerError(f"cannot register schemas on {self._topic} at {self._settings.bootstrap}: {why}")
+        write(
+            self._settings,
+            self._topic,
+            {fingerprint.hex().encode(): text.encode() for fingerprint, text in schemas.items()},
+            self._timeout,
+        )
         self._registered |= schemas.keys()

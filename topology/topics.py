@@ -162,6 +162,10 @@ def owners(pipeline: str) -> str:
     return f"{pipeline}.owners"
 
 
+def sizes(pipeline: str) -> str:
+    return f"{pipeline}.sizes"
+
+
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
     room = spec.limits.merged().max_message_bytes + HEADERS_BYTES
@@ -208,6 +212,7 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
         ),
         # Claims and what ends them have keys of their own: they stay.
         TopicRequirement(owners(spec.name), 1, _COMPACT, "who runs the pipeline's processes"),
+        TopicRequirement(sizes(spec.name), 1, _COMPACT, "how many workers each stage is to have"),
     ]
     return tuple(_kept(topic) for topic in wanted) if spec.places else tuple(wanted)
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "broker": "Start, stop, inspect or reset a local Kafka.",
     "check": "Check a pipeline file and draw its graph.",
     "topics": "List a pipeline's topics, or delete them.",
+    "scale": "Give a stage of a served pipeline more workers, or fewer.",
     "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",

@@ -273,6 +273,8 @@ class Batcher:
     def _counted(self, now: float) -> None:
         self._active = active = [slot for slot in self._workers.values() if not slot.draining]
         self._alone = active[0] if len(active) == len(self._workers) == 1 else None
+        if active:
+            self._policy.resized(len(active))
         self._refill(now)
 
     def _adapt(self, now: float, slot: Worker, limit: int) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agents.core.deaths import Place
     from agents.core.joins import Entry, Fetch
     from agents.core.outbox import Outbox
-    from agents.core.policy import Load
+    from agents.core.policy import Load, StageView
     from agents.core.request import Delivery, Path
     from agents.core.share import Share
     from agents.core.speculation import Changes, Copy
@@ -103,6 +103,11 @@ class Gauges:
     @property
     def reports(self) -> bool:
         return self._batcher.reports
+
+    @property
+    def view(self) -> StageView:
+        """Where its policy stands."""
+        return self._batcher.policy.view
 
     def load(self) -> Load:
         return self._batcher.load()

@@ -8,7 +8,7 @@ t_b - t_r and W = t_e - t_b of eq. 2 are seen in the same call), and, once a per
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -197,6 +197,10 @@ class Policy:
     def __init__(self, view: StageView) -> None:
         self.view = view
         self.setting = ""  # as it was selected, for people
+
+    def resized(self, instances: int) -> None:
+        """Hear how many model instances the queue feeds from now on, at least one."""
+        self.view = replace(self.view, instances=instances)
 
     # The order -------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Give a worker no more batches (`Batcher.drain`); once it runs nothing, say Bye."""
+    """Give a worker no more batches (`Batcher.drain`); once it runs nothing, say Bye.
+
+    One that was `loading` was never ready, so no batcher knows it.
+    """
 
     worker: int
+    loading: bool = False
 
 
 @dataclass(slots=True)
@@ -75,9 +79,7 @@ class Pool:
         over = len(staying) - self._count
         if over > 0:
             newest = sorted(staying, key=lambda n: (self._members[n].phase is Phase.LOADING, n), reverse=True)
-            for number in newest[:over]:
-                self._pass(now, number, "drain")
-                actions.append(Drain(number))
+            actions += [self._drained(now, number) for number in newest[:over]]
         return actions
 
     def next_wake(self, now: float) -> float | None:
@@ -105,8 +107,7 @@ class Pool:
         member = self._members.get(worker)
         if member is None or member.phase is Phase.DRAINING:
             return []
-        self._pass(now, worker, "drain")
-        return [Drain(worker)]
+        return [self._drained(now, worker)]
 
     def lost(self, now: float, worker: int) -> None:
         member = self._members.get(worker)
@@ -122,6 +123,11 @@ class Pool:
             if self._failures > 1:
                 wait = _SHORTEST * 2.0 ** min(self._failures - 2, 16)
                 self._not_before = now + min(_LONGEST, wait)
+
+    def _drained(self, now: float, worker: int) -> Drain:
+        loading = self._members[worker].phase is Phase.LOADING
+        self._pass(now, worker, "drain")
+        return Drain(worker, loading)
 
     def _pass(self, now: float, worker: int, event: str) -> None:
         member = self._members[worker]

@@ -277,6 +277,7 @@ class StageMetrics(Collector):
         self.replica = replica
         self.queue_limit = queue_limit
         self.instances = instances
+        self.wanted = instances
         self.received: Callable[[], int] = int
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
@@ -328,6 +329,7 @@ class StageMetrics(Collector):
         yield make.gauge(names.QUEUE_DEPTH, "Queries that wait", self.depth())
         yield make.gauge(names.QUEUE_LIMIT, "Queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
+        yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process is to have", self.wanted)
         if self.cache is not None:
             yield make.counter(names.CACHE_HITS_TOTAL, "Queries answered from the prediction cache", self.cache.hits)
             yield make.counter(

@@ -20,8 +20,8 @@ Job = TypeVar("Job")
 class Instances(Generic[Job]):
     """A thread for each of a stage's model instances; `done` is called on the loop with what `work` returned.
 
-    `work(instance, job)` runs on the instance's thread and must not raise: an error of its own is no model's, and is
-    given to `broken` on the loop.
+    Instances may come and go (`add`, `end`). `work(instance, job)` runs on the instance's thread and must not raise: an
+    error of its own is no model's, and is given to `broken` on the loop.
     """
 
     def __init__(
@@ -37,24 +37,28 @@ class Instances(Generic[Job]):
         self._work = work
         self._done = done
         self._broken = broken
-        self._jobs: list[queue.SimpleQueue[Job | None]] = [queue.SimpleQueue() for _ in range(count)]
-        self._threads = [
-            threading.Thread(target=self._serve, args=(index,), name=f"instance-{index}", daemon=True)
-            for index in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._jobs: dict[int, queue.SimpleQueue[Job | None]] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        for instance in range(count):
+            self.add(instance)
 
-    @property
-    def busy(self) -> set[Any]:
-        """Nothing: what threads run is known to the guard."""
-        return set()
+    def add(self, instance: int) -> None:
+        """Start the thread of one more instance, under a number that none had before."""
+        jobs = self._jobs[instance] = queue.SimpleQueue()
+        name = f"instance-{instance}"
+        thread = threading.Thread(target=self._serve, args=(instance, jobs), name=name, daemon=True)
+        self._threads[instance] = thread
+        thread.start()
+
+    def end(self, instance: int) -> None:
+        """End the thread of an instance once it has done what it was given."""
+        self._jobs.pop(instance).put(None)
+        del self._threads[instance]
 
     def submit(self, instance: int, job: Job) -> None:
         self._jobs[instance].put(job)
 
-    def _serve(self, index: int) -> None:
-        jobs = self._jobs[index]
+    def _serve(self, index: int, jobs: queue.SimpleQueue[Job | None]) -> None:
         while (job := jobs.get()) is not None:
             try:
                 result = self._work(index, job)
@@ -69,9 +73,9 @@ class Instances(Generic[Job]):
 
     def close(self, timeout: float) -> bool:
         """End the threads once they have done what they were given; False if one still runs after `timeout` seconds."""
-        for jobs in self._jobs:
+        for jobs in self._jobs.values():
             jobs.put(None)
-        share = timeout / len(self._threads)
-        for thread in self._threads:
-            thread.join(share)
-        return not any(thread.is_alive() for thread in self._threads)
+        threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(timeout / len(threads))
+        return not any(thread.is_alive() for thread in threads)

@@ -75,6 +75,8 @@ class Figures:
     moved: int = 0  # bytes of its state that went to the log or came from it
     waits: tuple[int, ...] = ()  # partitions that stand still for other stages' versions
     stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
+    workers: int = 0  # that are ready; at the gate none
+    wanted: int = 0  # by the table of sizes
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
@@ -117,6 +119,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         moved=int(now.value(names.STATE_MOVED_BYTES_TOTAL)),
         waits=tuple(sorted(now.waits)),
         stopped=now.stopped,
+        workers=int(now.value(names.MODEL_INSTANCES)),
+        wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
     )
 
 

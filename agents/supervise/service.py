@@ -19,6 +19,7 @@ from agents.core.policies import period_of, words_for
 from agents.live import topics as live_topics
 from agents.live.groups import group_id, member_label, member_of, standby_label
 from agents.live.registry import Address, MetricsServer
+from agents.live.sizes import announce
 from agents.live.states.beats import Reporter
 from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
 from agents.supervise.groups import KafkaGroups, watched_groups
@@ -291,6 +292,7 @@ class Service:
             if not owned.claim(stop.is_set):
                 return 0
             owned.keep(stop.set, stop.is_set)
+            announce(settings.cluster, settings.pipeline)
             code = self._serve(stop, owned)
         finally:
             owned.leave()

@@ -63,7 +63,7 @@ class Display:
                 self.say(line(row))
 
 
-_COLUMNS = ("process", "state", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")
+_COLUMNS = ("process", "state", "wrk", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")
 _STYLES = {
     "running": "green",
     "failed": "bold red",
@@ -104,10 +104,11 @@ def table(rows: Sequence[Row], title: str) -> Table:
 def line(row: Row) -> str:
     if row.figures is None:
         return f"{row.name}: {row.state} {row.note}".rstrip()
-    rate, queue, batch, latency, p99, done, dropped, failed, repeats = cells(row.figures)
+    workers, rate, queue, batch, latency, p99, done, dropped, failed, repeats = cells(row.figures)
     return (
-        f"{row.name}: {row.state}, {rate}/s, queue {queue}, batch {batch}, latency {latency} ms (p99 {p99}), "
-        f"done {done}, dropped {dropped}, failed {failed}, repeats suppressed {repeats} {row.note}"
+        f"{row.name}: {row.state}, workers {workers}, {rate}/s, queue {queue}, batch {batch}, "
+        f"latency {latency} ms (p99 {p99}), done {done}, dropped {dropped}, failed {failed}, "
+        f"repeats suppressed {repeats} {row.note}"
     ).rstrip()
 
 
@@ -117,7 +118,9 @@ def cells(figures: Figures | None) -> tuple[str, ...]:
         return ("-",) * (len(_COLUMNS) - 2)
     limit = f"/{figures.queue_limit}" if figures.queue_limit else ""
     done = figures.count("prediction") if figures.role == "gate" else figures.queries
+    ready, wanted = figures.workers, figures.wanted
     return (
+        "-" if not wanted else f"{ready}" if ready == wanted else f"{ready}/{wanted}",
         _number(figures.rate),
         f"{figures.queue}{limit}",
         "-" if figures.role == "gate" else _number(figures.batch),

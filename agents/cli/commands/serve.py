@@ -127,17 +127,29 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
     _ensure_topics(loaded, settings)
     if options["standby"]:  # which is nobody yet, and takes the place of who is dead
         return run()
-    return _own(loaded, settings, f"{stage or 'gate'}.{options['replica']}", run, take_over=options["take_over"])
+    return _own(loaded, settings, stage, options["replica"], run, take_over=options["take_over"])
 
 
-def _own(pipeline: Pipeline, settings: ClientSettings, name: str, run: Callable[[], int], *, take_over: bool) -> int:
-    """Run the process `name` for as long as no other one takes it over."""
-    from agents.supervise.ownership import Ownership  # noqa: PLC0415 - a supervisor's children do without
+def _own(
+    pipeline: Pipeline,
+    settings: ClientSettings,
+    stage: str | None,
+    replica: int,
+    run: Callable[[], int],
+    *,
+    take_over: bool,
+) -> int:
+    """Run the gate, or a process of `stage`, for as long as no other one takes it over."""
+    from agents.live.sizes import announce  # noqa: PLC0415 - a supervisor's children do without
+    from agents.supervise.ownership import Ownership  # noqa: PLC0415 - the same
 
+    name = f"{stage or 'gate'}.{replica}"
     owned = Ownership(settings, pipeline.spec.name, [name], take_over=take_over)
     try:
         owned.claim()
         owned.keep(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        if stage is not None:
+            announce(settings, pipeline, stage)
         code = run()
     finally:
         owned.leave()

@@ -132,7 +132,7 @@ class BatchWork:
     def __init__(
         self,
         stage: str,
-        models: list[Model],
+        models: Mapping[int, Model] | Sequence[Model],
         functions: UserFunctions,
         *,
         joins: bool,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 from agents.live.registry import Address
 from agents.models.loading import TORCH_THREADS
+from topology.sizes import sized
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from producers.connection import ClientSettings
     from topology.load import Pipeline
+    from topology.sizes import Size
     from topology.spec import StageSpec
 
 
@@ -51,6 +53,10 @@ class StageProcessConfig:
     def processes(self) -> bool:
         spec = self.spec
         return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where == "process")
+
+    def sized(self, sizes: dict[bytes, Size]) -> Self:
+        """The same with as many workers as the table of sizes says."""
+        return replace(self, pipeline=replace(self.pipeline, spec=sized(self.pipeline.spec, sizes)))
 
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""

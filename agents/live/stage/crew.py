@@ -119,7 +119,7 @@ class Crew:
         for action in self._pool.take(now):
             if isinstance(action, Start):
                 self._links.spawn(action.worker, self._command)
-            elif self._driver is None or self._driver.drain(action.worker):
+            elif self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._links.bye(action.worker)
         wake = self._pool.next_wake(now)
         if wake is not None:
@@ -162,7 +162,7 @@ class Crew:
 
     def _asks_to_drain(self, worker: int) -> None:
         for action in self._pool.asked_to_drain(self._clock(), worker):
-            if self._driver is None or self._driver.drain(action.worker):
+            if self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._links.bye(action.worker)
         self._act()
 

@@ -52,12 +52,14 @@ async def _nothing() -> None:
 
 
 class Workers(Protocol):
-    """Who runs batches: threads (`agents.models.execution`) or processes (`agents.live.stage.crew`)."""
+    """Who runs batches: threads (`agents.live.stage.threads`) or processes (`agents.live.stage.crew`)."""
 
     @property
     def busy(self) -> set[Place]: ...
 
     def submit(self, worker: int, batch: Batch, /) -> None: ...
+
+    def resize(self, count: int, /) -> None: ...
 
     def close(self, timeout: float, /) -> bool: ...
 
@@ -284,7 +286,7 @@ class StageDriver:
         self._pump()
         self._metrics.handoff.observe(self._loop.time() - done.ended)
 
-    # Worker processes come and go --------------------------------------------------------------------------------
+    # Workers come and go --------------------------------------------------------------------------------
 
     def attach(self, worker: int) -> None:
         self._metrics.instances += 1

@@ -153,13 +153,13 @@ class Guard:
         slots: int = 1,
         most: int = 1,
     ) -> None:
-        """`timeout`: seconds of a batch. `slots`: model instances; `most`: records in a batch."""
+        """`timeout`: seconds of a batch. Of what is noted, `slots`: model instances; `most`: records in a batch."""
         self.deaths = Deaths()
         self._stage = stage
         self._timeout = timeout
         self._folder = folder
         self._under_way = None if folder is None else UnderWay(folder, slots, most)
-        self._running: list[_Running | None] = [None] * slots
+        self._running: dict[int, _Running] = {}  # by slot
         self._timer: asyncio.TimerHandle | None = None
 
     # What runs -------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Guard:
         self._running[run.slot] = run
 
     def left(self, run: _Running) -> None:
-        self._running[run.slot] = None
+        self._running.pop(run.slot, None)
         if self._under_way is not None:
             self._under_way.end(run.slot)
 
@@ -183,8 +183,8 @@ class Guard:
         since = time.monotonic() - _LOOK_SECONDS
         return {
             (request.partition, offset)
-            for run in list(self._running)
-            if run is not None and run.began <= since
+            for run in list(self._running.values())
+            if run.began <= since
             for request in run.requests
             for offset in offsets_of(request)
         }
@@ -200,8 +200,8 @@ class Guard:
     def hung(self) -> HungModelError | None:
         """The error of a batch that is beyond its time-out, if there is one."""
         now = time.monotonic()
-        for run in list(self._running):
-            if run is not None and now - run.began > self._timeout:
+        for run in list(self._running.values()):
+            if now - run.began > self._timeout:
                 named = [f"{place_text(request)} ({request.request_id!r})" for request in run.requests[:_NAMED]]
                 more = ", .." if len(run.requests) > _NAMED else ""
                 return HungModelError(

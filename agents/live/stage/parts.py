@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.core.batching import Batcher
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from checkpoint.reign import Reign
     from lineage.limits import Limits
     from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from topology.spec import PipelineSpec, StageSpec
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def known_of_hello(hello: Mapping[str, Any]) -> Known:
 
 
 def build_work(
-    pipeline: Pipeline, spec: StageSpec, models: list[Model], known: Known, limits: Limits, guard: Guard
+    pipeline: Pipeline, spec: StageSpec, models: Mapping[int, Model], known: Known, limits: Limits, guard: Guard
 ) -> BatchWork:
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
@@ -224,6 +224,12 @@ def build_view(
         period=period,
         foresight={} if told is None else {"predicted": lambda request, share: told(request.parts[0].kind, share)},
     )
+
+
+def note_sizes(facts: dict[str, StageFacts], spec: PipelineSpec) -> None:
+    """Tell the policies, which have these `facts`, how many workers each stage is to have now."""
+    for stage in spec.stages:
+        facts[stage.name] = replace(facts[stage.name], workers=stage.worker_count)
 
 
 def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from agents.core.policies import period_of
 from agents.core.pool import Pool
@@ -21,6 +21,7 @@ from agents.live.metrics import StageMetrics, marks_histogram
 from agents.live.output import Output
 from agents.live.plan.planner import PlanFeed, Planner, without_words
 from agents.live.registry import Entry, serve_metrics, turns
+from agents.live.sizes import Sizes
 from agents.live.stage.beginning import (
     LAST_COMMIT,
     POLL,
@@ -41,25 +42,27 @@ from agents.live.stage.parts import (
     build_cache,
     build_core,
     build_guard,
-    build_view,
     build_work,
     known_of,
     known_of_hello,
     load_models,
+    note_sizes,
     stage_signature,
 )
 from agents.live.stage.tally import Tally
+from agents.live.stage.threads import Threads
 from agents.live.states.log_reader import LogsFeed
-from agents.models.execution import Instances
 from agents.workers.links import command_of
 from lineage.errors import SpillwayError, UsageError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
+from topology.sizes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.core.policy import StageFacts
     from agents.live.stage.driver import Workers
     from agents.live.stage.parts import Known
     from agents.models.loading import Model
@@ -121,16 +124,25 @@ def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
-        models = [] if config.processes else load_models(config.spec, config.workers, config.torch_threads)
-        schemas = SchemaLog(config.settings, config.pipeline.spec.name)
-        schemas.open()
-        return asyncio.run(_serve(config, models, schemas))
+        with Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)) as sizes:
+            models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
+            schemas = SchemaLog(config.settings, config.pipeline.spec.name)
+            schemas.open()
+            config = config.sized(sizes.newest())  # it was read while the first copy was loaded
+            if models:
+                models += load_models(config.spec, config.workers - 1, config.torch_threads)
+            return asyncio.run(_serve(config, models, schemas, sizes))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
 
 
-async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog) -> int:
+def kept_by(config: StageProcessConfig) -> bytes:
+    """The key in the table of sizes that a front sees to: of a stage its first one does."""
+    return b"" if config.standby or config.replica else key_of(config.stage)
+
+
+async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes) -> int:
     crew: Crew | None = None
     known = known_of(models[0] if models else None)
     try:
@@ -145,9 +157,7 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
             models = models[: config.workers]
-            if crew is not None:
-                crew.resize(config.workers)
-        return await StageProcess(config, models, known, schemas, crew).serve()
+        return await StageProcess(config, models, known, schemas, sizes, crew).serve()
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
@@ -157,15 +167,22 @@ class StageProcess(Serving):
     """The parts of a stage process, and the order in which they start and stop."""
 
     def __init__(
-        self, config: StageProcessConfig, models: list[Model], known: Known, schemas: SchemaLog, crew: Crew | None
+        self,
+        config: StageProcessConfig,
+        models: list[Model],
+        known: Known,
+        schemas: SchemaLog,
+        sizes: Sizes,
+        crew: Crew | None,
     ) -> None:
-        """Build what needs no Kafka; `schemas` is open. Call in a running loop.
+        """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
         `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads.
         """
         super().__init__(config)
         self._schemas = schemas
-        self._models = models
+        self._sizes = sizes
+        self._models = dict(enumerate(models))
         self._known = known
         self._crew = crew
         self._name = config.pipeline.spec.name
@@ -182,6 +199,7 @@ class StageProcess(Serving):
             instances=len(models),
         )
         self._clock = Clock()
+        self._facts: dict[str, StageFacts]
         self._journal_file: TextIO | None = None
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
@@ -206,13 +224,20 @@ class StageProcess(Serving):
         guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
         work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard)
-        workers: Workers = self._crew or Instances(
-            len(self._models), loop, work=work.run, done=driver.executed, broken=driver.crashed
+        workers: Workers = self._crew or Threads(
+            f"stage {config.stage!r}",
+            self._models,
+            lambda: load_models(config.spec, 1, config.torch_threads)[0],
+            clock=self._clock,
+            loop=loop,
+            driver=driver,
+            work=work.run,
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
         if self._crew is not None:
             self._crew.begin(driver, work)
+        self._follow_sizes(workers, loop)
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
@@ -258,6 +283,26 @@ class StageProcess(Serving):
         )
         return self._states.logs
 
+    def _follow_sizes(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
+        """Have as many workers as the table of sizes says, from now on."""
+
+        def resize() -> None:
+            if self._stop.is_set():
+                return
+            newest = self._sizes.newest(0.0)
+            self._config = self._config.sized(newest)
+            asked = newest.get(key_of(self._config.stage))
+            if asked is not None and asked.count != self._config.spec.worker_count:
+                log.warning("%s: the table's size does not fit the stage: %s", self._config.stage, asked.text)
+            if self._config.workers != self._metrics.wanted:
+                log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
+            self._metrics.wanted = self._config.workers
+            note_sizes(self._facts, self._config.pipeline.spec)
+            workers.resize(self._config.workers)
+
+        self._sizes.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resize))
+        resize()
+
     async def _read_logs(self) -> None:
         if self._states is not None:
             read = asyncio.Event()
@@ -287,13 +332,13 @@ class StageProcess(Serving):
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
-        more: Any = {"period": self._period, "durability": logs, "threads": 0 if config.processes else None}
+        more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         core = build_core(*where, config.policy, self._journal(), **more)
-        view = build_view(*where, self._period)
+        self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
         planner = Planner(
-            *(config.pipeline.spec, view, core),
+            *(config.pipeline.spec, core.view, core),
             clock=self._clock,
             decoder=decoder,
             metrics=self._metrics,

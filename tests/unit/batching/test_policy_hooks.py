@@ -30,6 +30,15 @@ def request(name):
     return Request(name, 0, 0.0, 9.0, 0.0, (), {})
 
 
+def test_a_policy_hears_how_many_workers_its_queue_feeds():
+    made = Batcher(Choosy(StageView("stage", instances=3)), 2, workers=0)
+    counts = []
+    for act, worker in (("attach", 0), ("attach", 1), ("drain", 0), ("lose", 1)):
+        getattr(made, act)(1.0, worker)
+        counts.append(made.policy.view.instances)
+    assert counts == [1, 2, 1, 1]  # it goes by one at least
+
+
 def test_who_is_not_admitted_is_dropped_on_arrival_and_counts_as_arrived():
     made = Batcher(Choosy(StageView("stage")), 2)
     for name in "axb":

@@ -28,7 +28,7 @@ def test_what_is_over_drains_those_that_load_first_and_then_the_newest():
         assert pool.ready(1.0, worker)
     pool.began(1.0, 2)
     pool.resize(1)
-    assert pool.take(2.0) == [Drain(1), Drain(2)]
+    assert pool.take(2.0) == [Drain(1, loading=True), Drain(2)]
     assert pool.phases() == {0: Phase.READY, 2: Phase.DRAINING}
     assert pool.completed(3.0, 2)
     assert pool.phases() == {0: Phase.READY}

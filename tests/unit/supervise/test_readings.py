@@ -62,13 +62,21 @@ def test_every_number_of_a_stage_is_found_again():
     assert math.isnan(shown.rate)
 
 
+def test_workers_are_shown_with_how_many_are_wanted_until_all_are_ready():
+    metrics = a_stage()
+    metrics.instances, metrics.wanted = 2, 3
+    assert cells(figures(STAGE, parse(page(metrics), 5.0), None))[0] == "2/3"
+    metrics.instances = 3
+    assert cells(figures(STAGE, parse(page(metrics), 5.0), None))[0] == "3"
+
+
 def test_at_a_join_queries_count_and_not_their_parts():
     parts = a_stage(80, 0.5)
     parts.batched = 38
     parts.outcomes["dropped", "expired"] = 2
     shown = figures(STAGE, parse(page(parts), 5.0), None)
     assert (shown.received, shown.queries) == (80, 40)
-    assert cells(shown)[5] == "40"
+    assert cells(shown)[6] == "40"
 
 
 def test_rates_and_means_are_of_the_last_interval():
@@ -128,8 +136,8 @@ def test_quantiles_are_linear_within_a_bucket():
 
 def test_what_is_not_known_is_a_dash_and_null():
     shown = figures(STAGE, Snapshot(1.0), None)
-    assert cells(None) == ("-",) * 9
-    assert cells(shown)[0] == "-"
+    assert cells(None) == ("-",) * 10
+    assert cells(shown)[:2] == ("-", "-")
     assert json.loads(json.dumps(shown.as_json()))["rate"] is None
     assert line(Row("detect.0", "failed", None, 2)) == "detect.0: failed (2 restarts)"
     assert "0 restarts" not in line(Row("detect.0", "running", shown))

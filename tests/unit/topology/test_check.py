@@ -70,7 +70,7 @@ def test_json_of_a_good_pipeline(check):
     assert (told["order"], told["roots"], told["sinks"]) == (["a", "b"], ["a"], ["b"])
     assert told["spec"]["slo"] == 0.4
     assert [topic["name"] for topic in told["topics"]] == [
-        *("p.ingress", "p.b", "p.outcomes", "p.egress", "p.dead", "p.schemas", "p.plan", "p.owners")
+        *("p.ingress", "p.b", "p.outcomes", "p.egress", "p.dead", "p.schemas", "p.plan", "p.owners", "p.sizes")
     ]
 
 

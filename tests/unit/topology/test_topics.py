@@ -33,7 +33,7 @@ def test_names():
     names = (topics.ingress("p"), topics.stage_input("p", "a"), topics.outcomes("p"), topics.egress("p"))
     assert names == ("p.ingress", "p.a", "p.outcomes", "p.egress")
     assert (topics.dead("p"), topics.schemas("p"), topics.plan("p")) == ("p.dead", "p.schemas", "p.plan")
-    assert topics.owners("p") == "p.owners"
+    assert (topics.owners("p"), topics.sizes("p")) == ("p.owners", "p.sizes")
     assert {topic.name.partition(".")[2] for topic in PLAN} <= {*RESERVED, "c"}
 
 
@@ -47,6 +47,7 @@ def test_the_plan():
         ("p.schemas", 1),
         ("p.plan", 1),
         ("p.owners", 1),
+        ("p.sizes", 1),
     ]
     by_name = {topic.name: topic for topic in PLAN}
     assert by_name["p.ingress"].purpose == "queries, read by a, b"
@@ -60,8 +61,9 @@ def test_the_plan():
         "p.schemas",
         "p.plan",
         "p.owners",
+        "p.sizes",
     }
-    for topic in PLAN[:-3]:
+    for topic in PLAN[:-4]:
         assert int(topic.config["max.message.bytes"]) > DEFAULT_LIMITS.max_message_bytes
     assert int(by_name["p.dead"].config["max.message.bytes"]) > int(by_name["p.c"].config["max.message.bytes"])
 

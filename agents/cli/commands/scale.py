@@ -1,0 +1,109 @@
+"""`spillway scale`: more workers, or fewer, for a stage of a pipeline that is served."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import pipeline_argument, seconds
+from agents.live.sizes import Sizes, writer
+from agents.supervise.registry import entries
+from agents.supervise.scrape import scrape
+from lineage import metric_names as names
+from lineage.errors import SpillwayError, UsageError
+from topology.sizes import Size, key_of
+
+if TYPE_CHECKING:
+    from agents.supervise.scrape import Snapshot
+    from topology.spec import StageSpec
+
+_POLL: Final = 0.2
+
+
+@click.command()
+@pipeline_argument
+@click.argument("stage")
+@click.argument("count", metavar="N", type=click.IntRange(1, 1_000_000))
+@click.option("--why", default="", metavar="TEXT", help="Noted beside the count.")
+@click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
+@from_source
+def scale(source: Source, stage: str, count: int, why: str, timeout: float) -> int:
+    """Have N workers of a stage, over all its fronts, while the pipeline is served.
+
+    Workers are copies of the model: threads or processes, as the pipeline file says. New ones get batches once they are
+    loaded; those that are over finish their batch first. The count outlives the stage's processes, and the next `serve`
+    of the same file; a changed file brings its own. Where the processes run on this machine it is waited for; the exit
+    code is 1 if that takes longer than --timeout.
+
+    \b
+    Example: spillway scale pipeline.yaml detect 4 --why "the evening's load"
+    """  # noqa: D301 - click's own marks
+    spec = source.spec.stage(stage)
+    _refuse(spec, count)
+    key = key_of(stage)
+    with Sizes(source.settings, source.spec.name) as table:
+        old = table.require().get(key)
+        if old is None:
+            raise UsageError(f"{source.spec.name} was never served with a stage {stage!r}: serve it first")
+        if old.digest != source.pipeline.digest:
+            raise UsageError(
+                f"{source.spec.name} is served from another version of its file than {source.pipeline.path}: give that "
+                "one, or serve it anew from this one, which then has the sizes that it says"
+            )
+        new = Size(count, writer(), why, time.time(), old.epoch + 1, old.digest)
+        table.write({key: new})
+        click.echo(f"{stage}: was {old.text}")
+        click.echo(f"{stage}: is to be {new.text}")
+        return _await(source, spec, table, new, timeout)
+
+
+def _refuse(stage: StageSpec, count: int) -> None:
+    """Raise UsageError for what no stage can have."""
+    if stage.state is not None:
+        raise UsageError(
+            f"stage {stage.name!r} keeps a state: each of its shards ({stage.shards}) has one worker; only the "
+            "pipeline file gives it more shards"
+        )
+    if count < stage.fronts:
+        raise UsageError(
+            f"stage {stage.name!r} has {stage.fronts} fronts, each with a worker at least: {count} are too few"
+        )
+
+
+def _await(source: Source, stage: StageSpec, table: Sizes, new: Size, timeout: float) -> int:
+    """Wait until the stage's processes on this machine have as many workers; returns the exit code."""
+    until = time.monotonic() + timeout
+    told = f"see 'spillway status {source.spec.name}' where it is served"
+    fronts = [entry for entry in entries(source.run_dir, source.spec.name) if entry.stage == stage.name]
+    if not any(entry.alive() for entry in fronts):
+        click.echo(f"no process of {stage.name} is registered under {source.run_dir}: {told}")
+        return 0
+    while True:
+        stands = table.newest(0.0).get(key_of(stage.name))
+        if stands is not None and stands.epoch >= new.epoch and stands != new:
+            raise SpillwayError(f"somebody else has scaled {stage.name!r} meanwhile: {stands.text}")
+        found = _counted(source, stage.name)
+        ready, wanted = (int(sum(each.value(name) for each in found)) for name in _COUNTED)
+        if ready == wanted == new.count and len(found) == stage.fronts:
+            click.echo(f"{stage.name}: {ready} ready")
+            return 0
+        if time.monotonic() >= until:
+            click.echo(f"{stage.name}: {ready} of {new.count} ready after {timeout:g} s; {told}", err=True)
+            return 1
+        time.sleep(_POLL)
+
+
+_COUNTED: Final = (names.MODEL_INSTANCES, names.MODEL_INSTANCES_WANTED)
+
+
+def _counted(source: Source, stage: str) -> list[Snapshot]:
+    """What the stage's fronts on this machine count."""
+    return [
+        snapshot
+        for entry in entries(source.run_dir, source.spec.name)
+        if entry.stage == stage and entry.role == "stage" and entry.alive()
+        if (snapshot := scrape(entry, time.monotonic())) is not None
+    ]

@@ -1,0 +1,122 @@
+"""A pipeline's sizes on its cluster: what the table `<p>.sizes` says, followed, and what is written to it."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from lineage.errors import CheckpointError, SpillwayError
+from producers.table import READ_SECONDS, Table, write
+from topology import sizes, topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+    from topology.sizes import Size
+
+log = logging.getLogger(__name__)
+
+_WRITE_SECONDS: Final = 10.0
+_ANNOUNCE_SECONDS: Final = 30.0  # as long as the topics are waited for
+
+
+class Sizes:
+    """What the table says, from `start` on. A context, too.
+
+    With a `key` that it keeps, a record of it in a lower epoch is answered by writing the one that counts again, so
+    that who reads the table from its beginning finds that one.
+    """
+
+    def __init__(self, settings: ClientSettings, pipeline: str, keeps: bytes = b"") -> None:
+        self._settings = settings
+        self._topic = topics.sizes(pipeline)
+        self._keeps = keeps
+        self._newest: dict[bytes, Size] = {}
+        self._told: Callable[[], object] = bool
+        self._table = Table(settings, self._topic, self._heard)
+
+    def start(self) -> Self:
+        self._table.start()
+        return self
+
+    def close(self) -> None:
+        self._table.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def stale(self) -> bool:
+        return self._table.stale
+
+    def newest(self, timeout: float = READ_SECONDS) -> dict[bytes, Size]:
+        """By key, once the table is read; after `timeout` seconds what is known of it."""
+        self._table.rows(timeout)
+        return self._newest.copy()
+
+    def require(self, timeout: float = READ_SECONDS, *, patient: bool = False) -> dict[bytes, Size]:
+        """The same. Raises BrokerError where the table cannot be read (`Table.require`)."""
+        self._table.require(timeout, patient=patient)
+        return self._newest.copy()
+
+    def follow(self, told: Callable[[], object]) -> None:
+        """Have `told` called after each change, on the table's thread."""
+        self._told = told
+
+    def write(self, rows: Mapping[bytes, Size]) -> None:
+        """Raises BrokerError where it is not known whether they stand."""
+        write(self._settings, self._topic, {key: sizes.encode(size) for key, size in rows.items()}, _WRITE_SECONDS)
+
+    def _heard(self, key: bytes, value: bytes | None) -> None:
+        try:
+            size = None if value is None else sizes.decode(value)
+        except CheckpointError as error:
+            log.warning("%s: the record of %s is passed over: %s", self._topic, _shown(key), error)
+            return
+        old = self._newest.get(key)
+        if size is not None and sizes.takes_over(old, size):
+            self._newest[key] = size
+            self._told()
+        elif old is not None:
+            log.warning("%s: %s stays at %s; a record of a lower epoch is ignored", self._topic, _shown(key), old.text)
+            if key == self._keeps and not self.stale:
+                self._write_again(key, old)
+
+    def _write_again(self, key: bytes, size: Size) -> None:
+        try:
+            self.write({key: size})
+        except SpillwayError as error:
+            log.warning("%s", error)
+
+
+def _shown(key: bytes) -> str:
+    return repr(key.decode(errors="replace"))
+
+
+def writer() -> str:
+    """Who writes: a person and a host."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"
+
+
+def announce(settings: ClientSettings, pipeline: Pipeline, stage: str = "") -> None:
+    """Write the pipeline file's sizes, as it begins to be served, unless the table's come from the same file.
+
+    With a `stage` of this one alone. Raises BrokerError where the table cannot be read or written.
+    """
+    with Sizes(settings, pipeline.spec.name) as table:
+        there = table.require(_ANNOUNCE_SECONDS, patient=True)
+        missing = sizes.from_file(pipeline, there, writer(), time.time(), stage)
+        if missing:
+            table.write(missing)

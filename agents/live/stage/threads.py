@@ -1,0 +1,139 @@
+"""A stage's workers that are threads of its process: further copies of the model are loaded, and let go, as it serves.
+
+The pool says which there are to be (`agents.core.pool`), and the core hears which are ready (`StageCore.attach`,
+`drain`). A copy is loaded in a thread of its own, one at a time, so the loop goes on; a copy that cannot be loaded is
+tried again, ever later, and the others serve.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agents.core.pool import Pool, Start
+from agents.live.clock import Alarm
+from agents.models.execution import Instances
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from agents.core.batching import Batch
+    from agents.core.deaths import Place
+    from agents.live.clock import Clock
+    from agents.live.stage.batch_work import Executed
+
+log = logging.getLogger(__name__)
+
+
+class Driver(Protocol):
+    """What the threads tell of their workers, on the loop."""
+
+    def attach(self, worker: int) -> None: ...
+
+    def drain(self, worker: int) -> bool: ...
+
+    def executed(self, batch: Batch, done: Executed) -> None: ...
+
+    def crashed(self, error: BaseException) -> None: ...
+
+
+class Threads:
+    """The worker threads of one front. Those that `models` has are there from the start, numbered from 0."""
+
+    def __init__(
+        self,
+        place: str,
+        models: dict[int, Any],
+        load: Callable[[], Any],
+        *,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        driver: Driver,
+        work: Callable[[int, Batch], Executed],
+    ) -> None:
+        """`place` names the stage in texts; `load` gives one more copy of the model, for `work` to find in `models`."""
+        self._place = place
+        self._models = models
+        self._load_one = load
+        self._clock = clock
+        self._loop = loop
+        self._driver = driver
+        self._instances = Instances(len(models), loop, work=work, done=self._executed, broken=driver.crashed)
+        self._alarm = Alarm(self._act)
+        self._loading = threading.Lock()
+        self._closed = False
+        self._pool = Pool(len(models))
+        for action in self._pool.take(clock()):
+            self._pool.ready(clock(), action.worker)
+
+    def submit(self, worker: int, batch: Batch) -> None:
+        self._pool.began(self._clock(), worker)
+        self._instances.submit(worker, batch)
+
+    def resize(self, count: int) -> None:
+        """Have `count` workers from now on; those that are over drain."""
+        self._pool.resize(count)
+        self._act()
+
+    @property
+    def busy(self) -> set[Place]:
+        """Nothing: what threads run is known to the guard."""
+        return set()
+
+    def close(self, timeout: float) -> bool:
+        self._closed = True
+        return self._instances.close(timeout)
+
+    # On the loop -----------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        now = self._clock()
+        for action in self._pool.take(now):
+            if isinstance(action, Start):
+                name = f"load-{action.worker}"
+                threading.Thread(target=self._load, args=(action.worker,), name=name, daemon=True).start()
+            elif not action.loading and self._driver.drain(action.worker):
+                self._end(action.worker)
+        wake = self._pool.next_wake(now)
+        if wake is not None:
+            self._alarm.within(wake - now)
+
+    def _is_loaded(self, worker: int, model: Any) -> None:
+        if self._closed or not self._pool.ready(self._clock(), worker):
+            return  # it is not wanted any more
+        self._models[worker] = model
+        self._instances.add(worker)
+        self._driver.attach(worker)
+
+    def _is_lost(self, worker: int, error: BaseException) -> None:
+        log.error("%s: one more copy of its model cannot be loaded, which is tried again: %s", self._place, error)
+        self._pool.lost(self._clock(), worker)
+        if not self._closed:
+            self._act()
+
+    def _executed(self, batch: Batch, done: Executed) -> None:
+        over = self._pool.completed(self._clock(), batch.worker)
+        self._driver.executed(batch, done)
+        if over:
+            self._end(batch.worker)
+
+    def _end(self, worker: int) -> None:
+        self._instances.end(worker)
+        del self._models[worker]
+
+    # On a thread that loads ------------------------------------------------------------------------------------
+
+    def _load(self, worker: int) -> None:
+        with self._loading:
+            try:
+                model = self._load_one()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+                self._tell(self._is_lost, worker, error)
+                return
+        self._tell(self._is_loaded, worker, model)
+
+    def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what, *arguments)

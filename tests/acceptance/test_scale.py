@@ -1,0 +1,143 @@
+"""A pipeline that is scaled while it serves: a stage of threads, one of processes, and an emulated one."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+import yaml
+
+from agents.supervise.scrape import scrape
+from lineage.metric_names import MODEL_INSTANCES
+from producers.client import Client
+from producers.connection import ClientSettings
+from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
+from tests.oracle import outcome_problems
+from tests.waiting import PATIENT_SECONDS, until
+
+MODELS = "tests.acceptance.scaled_models"
+SCALED = ("a", "b", "c")
+
+
+class Stream:
+    """Queries at a steady rate while the context is open, and the outputs of their outcomes."""
+
+    def __init__(self, client):
+        self.asked, self.outputs = [], []
+        self._client, self._stop = client, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._stop.wait(0.01):
+            n = len(self.asked)
+            future = self._client.submit({"n": n}, request_id=f"q{n}", key=f"k{n}")
+            self.asked.append(f"q{n}")
+            future.add_done_callback(lambda future: self.outputs.append(future.result().outputs))
+
+    def workers(self, kind, latest=60):
+        return {output[kind] for output in self.outputs[-latest:]}
+
+
+@pytest.fixture
+def pipeline(unique_name, tmp_path):
+    first = {"name": "a", "model": f"{MODELS}:Thread", "workers": {"timeout": "20s"}}
+    second = {"name": "b", "model": f"{MODELS}:Process", "after": "a", "workers": {"where": "process"}}
+    third = {"name": "c", "emulated": {"alpha": "1ms", "beta": "1ms"}, "after": "b"}
+    spec = {"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 4, "policy": "naive"}
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(yaml.safe_dump({**spec, "stages": [{**first, "batching": {"size": 2}}, second, third]}))
+    return path
+
+
+def scale(served, pipeline, broker, *what):
+    where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
+    done = subprocess.run(
+        [SPILLWAY, "scale", pipeline, *what, *where],
+        capture_output=True,
+        text=True,
+        timeout=PATIENT_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def instances(served, stage):
+    entry = served.entry(stage)
+    snapshot = None if entry is None else scrape(entry, time.monotonic())
+    return None if snapshot is None else snapshot.value(MODEL_INSTANCES)
+
+
+def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_with_its_size(
+    broker, unique_name, pipeline, tmp_path
+):
+    with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
+        with (
+            Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client,
+            Stream(client) as stream,
+        ):
+            until(lambda: len(stream.outputs) >= 60, 60.0, "answers")
+            assert [len(stream.workers(kind)) for kind in ("thread", "process")] == [1, 1]
+            for stage in SCALED:
+                code, said = scale(served, pipeline, broker, stage, "3", "--why", "test")
+                assert code == 0, said + served.logs()
+                assert f"{stage}: 3 ready" in said
+                assert instances(served, stage) == 3
+            until(lambda: [len(stream.workers(kind)) for kind in ("thread", "process")] == [3, 3], 60.0, "all answer")
+            killed = {stage: served.kill(stage) for stage in SCALED}
+            for stage, pid in killed.items():
+                served.await_replacement(stage, pid)
+                until(lambda stage=stage: instances(served, stage) == 3, 60.0, f"3 workers of {stage}")
+            for stage in SCALED:
+                code, said = scale(served, pipeline, broker, stage, "1")
+                assert code == 0, said + served.logs()
+                assert "was 3" in said
+                assert instances(served, stage) == 1
+            since = len(stream.outputs) + 120
+            until(lambda: len(stream.outputs) >= since, 60.0, "more answers")
+            assert [len(stream.workers(kind)) for kind in ("thread", "process")] == [1, 1]
+            stream.__exit__()
+            until(lambda: len(stream.outputs) == len(stream.asked), 60.0, "an outcome for every query")
+        assert served.stop() == 0, served.logs()
+    egress = read_egress(broker, f"{unique_name}.egress", "n")
+    problems = outcome_problems(stream.asked, egress, lambda _id, kind, n: kind == "prediction" and _id == f"q{n}")
+    assert not problems, "\n".join([*problems[:20], served.logs()])
+
+
+def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_one_its_own(
+    broker, unique_name, pipeline, tmp_path
+):
+    with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
+        assert scale(served, pipeline, broker, "a", "2")[0] == 0
+        assert served.stop() == 0
+    (tmp_path / "ready").unlink(missing_ok=True)
+    with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
+        assert instances(served, "a") == 2
+        assert served.stop() == 0
+    pipeline.write_text(pipeline.read_text().replace("timeout: 20s", "timeout: 21s"))
+    (tmp_path / "ready").unlink(missing_ok=True)
+    with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
+        assert instances(served, "a") == 1
+        changed = pipeline.read_text()
+        pipeline.write_text(changed.replace("timeout: 21s", "timeout: 22s"))
+        code, said = scale(served, pipeline, broker, "a", "2")
+        assert (code, "another version of its file" in said) == (2, True), said
+        pipeline.write_text(changed)
+        os.kill(served.entry("a").pid, signal.SIGKILL)
+        until(lambda: instances(served, "a") == 1, 60.0, "the front is back")
+
+
+def test_what_was_never_served_cannot_be_scaled(broker, pipeline):
+    command = [SPILLWAY, "scale", pipeline, "a", "2", "--bootstrap", broker]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENT_SECONDS, check=False)
+    assert done.returncode == 1
+    assert "is it running there" in done.stderr

@@ -1,0 +1,93 @@
+"""A compacted topic as a table, and the sizes of a pipeline in it, on a real broker."""
+
+import pytest
+
+from agents.live.sizes import Sizes, announce
+from lineage.errors import BrokerError
+from producers.connection import ClientSettings
+from producers.table import Table, write
+from tests.integration.conftest import make_topics
+from tests.waiting import PATIENT_SECONDS, until
+from topology.load import parse
+from topology.sizes import Size, decode, encode, key_of
+
+KEY = key_of("a")
+
+
+@pytest.fixture
+def settings(broker):
+    return ClientSettings(bootstrap=broker)
+
+
+@pytest.fixture
+def topic(broker, unique_name):
+    name = f"{unique_name}.sizes"
+    make_topics(broker, {name: 1}, **{"cleanup.policy": "compact"})
+    return name
+
+
+def size(count, epoch, digest="d"):
+    return Size(count, "me", "", 5.0, epoch, digest)
+
+
+def test_the_newest_value_of_each_key_is_read_and_changes_are_followed(settings, topic):
+    write(settings, topic, {b"a": b"1", b"b": b"1", b"gone": b"1"})
+    write(settings, topic, {b"a": b"2", b"gone": None})
+    changes = []
+    with Table(settings, topic, lambda *change: changes.append(change)) as table:
+        assert table.rows(PATIENT_SECONDS) == {b"a": b"2", b"b": b"1"}
+        assert not table.stale
+        del changes[:]
+        write(settings, topic, {b"a": b"3", b"b": b"1"})
+        write(settings, topic, {b"b": None})
+        until(lambda: changes == [(b"a", b"3"), (b"b", None)], 30.0)
+        assert table.require() == {b"a": b"3"}
+
+
+def test_an_empty_topic_is_read_to_its_end(settings, topic):
+    with Table(settings, topic) as table:
+        assert table.rows(PATIENT_SECONDS) == {}
+        assert not table.stale
+
+
+def test_a_topic_that_is_not_there_makes_a_stale_table_that_heals(settings, broker, unique_name):
+    with Table(settings, f"{unique_name}.late") as table:
+        assert table.rows(PATIENT_SECONDS) == {}
+        assert table.stale
+        with pytest.raises(BrokerError, match="is it running there"):
+            table.require(PATIENT_SECONDS)
+        make_topics(broker, {f"{unique_name}.late": 1})
+        write(settings, f"{unique_name}.late", {b"a": b"1"})
+        until(lambda: not table.stale, 30.0)
+        assert table.require() == {b"a": b"1"}
+
+
+def test_a_lower_epoch_is_ignored_and_written_over_by_who_keeps_the_key(settings, topic, unique_name):
+    with Sizes(settings, unique_name, keeps=KEY) as keeper, Sizes(settings, unique_name) as reader:
+        keeper.require()
+        keeper.write({KEY: size(3, 7)})
+        until(lambda: keeper.newest(0.0) == reader.newest(0.0) == {KEY: size(3, 7)}, 30.0)
+        write(settings, topic, {KEY: encode(size(9, 6))})
+        with Table(settings, topic) as table:
+            until(lambda: decode(table.rows()[KEY]) == size(3, 7), 30.0)
+        assert keeper.newest(0.0) == reader.newest(0.0) == {KEY: size(3, 7)}
+
+
+def test_rubbish_is_passed_over(settings, topic, unique_name, caplog):
+    write(settings, topic, {KEY: b"{", b"\xff": b"\xff"})
+    write(settings, topic, {key_of("b"): encode(size(2, 1))})
+    with Sizes(settings, unique_name) as reader:
+        assert reader.require() == {key_of("b"): size(2, 1)}
+    assert "is passed over: it is not JSON" in caplog.text
+
+
+def test_a_file_announces_its_sizes_once(settings, topic, unique_name):
+    text = f"{{name: {unique_name}, slo: 1, stages: [{{name: a, model: 'm:M'}}]}}"
+    announce(settings, parse(text))
+    with Sizes(settings, unique_name) as table:
+        assert [(size.count, size.epoch) for size in table.require().values()] == [(1, 1)]
+        digest = table.require()[KEY].digest
+        table.write({KEY: size(4, 2, digest)})
+    announce(settings, parse(text))
+    with Sizes(settings, unique_name) as table:
+        assert table.require()[KEY].count == 4

@@ -1,0 +1,155 @@
+"""Workers that come and go as a front is told to have more or fewer: threads, and, with stand-ins, processes."""
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+from agents.core.pool import Pool
+from agents.live.stage import crew as crew_module
+from agents.live.stage.crew import Crew
+from agents.live.stage.threads import Threads
+from tests.waiting import Bound
+
+
+class Driver:
+    def __init__(self):
+        self.attached, self.running, self.done, self.crashes = {0}, set(), [], []
+
+    def attach(self, worker):
+        assert worker not in self.attached
+        self.attached.add(worker)
+
+    def drain(self, worker):
+        self.attached.remove(worker)  # KeyError, as a core has it, for one that it does not know
+        return worker not in self.running
+
+    def executed(self, batch, done):
+        self.done.append((batch.worker, done))
+
+    def crashed(self, error):
+        self.crashes.append(error)
+
+
+class Bench:
+    def __init__(self, load=object):
+        self.driver, self.models = Driver(), {0: "first"}
+        self.going = threading.Event()
+        self.threads = Threads(
+            "stage 's'",
+            self.models,
+            load,
+            clock=time.monotonic,
+            loop=asyncio.get_running_loop(),
+            driver=self.driver,
+            work=self.work,
+        )
+
+    def work(self, worker, batch):
+        assert worker in self.models
+        assert self.going.wait(60)
+        return batch.n
+
+
+async def until(condition):
+    bound = Bound(30)
+    while not condition():
+        assert not bound.over
+        await asyncio.sleep(0.005)
+
+
+def run(test):
+    asyncio.run(test())
+
+
+def test_further_copies_are_loaded_and_get_batches_and_those_that_are_over_end():
+    async def test():
+        bench = Bench()
+        bench.threads.resize(3)
+        await until(lambda: bench.driver.attached == {0, 1, 2})
+        assert set(bench.models) == {0, 1, 2}
+        bench.going.set()
+        for worker in range(3):
+            bench.threads.submit(worker, SimpleNamespace(worker=worker, n=worker))
+        await until(lambda: sorted(bench.driver.done) == [(0, 0), (1, 1), (2, 2)])
+        bench.threads.resize(1)
+        assert set(bench.models) == bench.driver.attached == {0}
+        await until(lambda: not any(each.name in {"instance-1", "instance-2"} for each in threading.enumerate()))
+        bench.threads.resize(2)
+        await until(lambda: bench.driver.attached == {0, 3})  # a number is never used again
+        assert bench.threads.close(5.0)
+
+    run(test)
+
+
+def test_a_worker_that_is_over_answers_its_batch_first():
+    async def test():
+        bench = Bench()
+        bench.threads.resize(2)
+        await until(lambda: bench.driver.attached == {0, 1})
+        bench.driver.running = {1}
+        bench.threads.submit(1, SimpleNamespace(worker=1, n=7))
+        bench.threads.resize(1)
+        assert set(bench.models) == {0, 1}
+        bench.going.set()
+        await until(lambda: set(bench.models) == {0})
+        assert bench.driver.done == [(1, 7)]
+        assert bench.threads.close(5.0)
+
+    run(test)
+
+
+def test_a_copy_that_is_not_wanted_any_more_once_it_is_loaded_is_let_go():
+    async def test():
+        loading = threading.Event()
+        bench = Bench(lambda: loading.wait(60))
+        bench.threads.resize(2)
+        bench.threads.resize(1)
+        loading.set()
+        await until(lambda: not any(each.name.startswith("load-") for each in threading.enumerate()))
+        await asyncio.sleep(0)
+        assert bench.driver.attached == set(bench.models) == {0}
+        assert bench.threads.close(5.0)
+
+    run(test)
+
+
+def test_a_copy_that_cannot_be_loaded_is_tried_again_and_stops_nothing(caplog):
+    async def test():
+        fails = [True, True]
+
+        def load():
+            if fails:
+                fails.pop()
+                raise SystemExit("no memory")
+            return object()
+
+        bench = Bench(load)
+        bench.threads.resize(2)
+        await until(lambda: len(bench.driver.attached) == 2)
+        assert bench.driver.crashes == []
+        assert caplog.text.count("cannot be loaded") == 2
+        assert bench.threads.close(5.0)
+
+    run(test)
+
+
+def test_a_worker_process_that_is_over_while_it_loads_is_ended_without_the_core(monkeypatch):
+    async def test():
+        said = []
+        links = SimpleNamespace(spawn=lambda worker, _command: said.append(("spawn", worker)), close=lambda: None)
+        links.bye = lambda worker: said.append(("bye", worker))
+        monkeypatch.setattr(crew_module, "Links", lambda *_arguments, **_options: links)
+        crew, driver = Crew("stage 's'", Pool(1), time.monotonic, lambda _fd: [], 1.0), Driver()
+        driver.attached = set()
+        crew._act()
+        crew._is_ready(0, {})
+        crew.begin(driver, None)
+        crew.resize(3)
+        crew.resize(1)
+        assert said == [("spawn", 0), ("spawn", 1), ("spawn", 2), ("bye", 2), ("bye", 1)]
+        crew._is_ready(1, {})
+        assert driver.attached == {0}
+        assert said[5:] == [("bye", 1)]
+
+    run(test)

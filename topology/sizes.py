@@ -1,0 +1,105 @@
+"""How many workers each stage is to have: the records of the table `<p>.sizes`, and which of two counts.
+
+A record's key is `stage/pool`; a stage's own workers are the pool `main`. Its value is JSON: the count of the whole
+stage, who wants it, why, since when, an epoch, and the digest of the pipeline file that it goes with. Whoever writes
+takes the next epoch, so a writer that was slow changes nothing; of two that took the same one the later record counts.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from lineage.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from topology.load import Pipeline
+    from topology.spec import PipelineSpec
+
+MAIN: Final = "main"
+_LARGEST: Final = 1_000_000  # as a pipeline file may say
+_MOST_TEXT: Final = 1_000  # characters of `who` and of `why`
+_KINDS: Final[dict[str, type[Any]]] = {"count": int, "who": str, "why": str, "at": float, "epoch": int, "digest": str}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many workers a stage is to have, over all its fronts; `at` is in unix seconds."""
+
+    count: int
+    who: str
+    why: str
+    at: float
+    epoch: int
+    digest: str
+
+    @property
+    def text(self) -> str:
+        since = datetime.fromtimestamp(self.at).astimezone()
+        why = f": {self.why}" if self.why else ""
+        return f"{self.count} (epoch {self.epoch}, {self.who}, {since:%Y-%m-%d %H:%M:%S %z}{why})"
+
+
+def key_of(stage: str, pool: str = MAIN) -> bytes:
+    return f"{stage}/{pool}".encode()
+
+
+def encode(size: Size) -> bytes:
+    return json.dumps(asdict(size)).encode()
+
+
+def decode(value: bytes) -> Size:
+    """Read a record's value. Raises CheckpointError that says what is wrong with it."""
+    try:
+        fields = json.loads(value)
+    except ValueError as error:
+        raise CheckpointError(f"it is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise CheckpointError("it is not a JSON object")
+    told: dict[str, Any] = {}
+    for name, kind in _KINDS.items():
+        given = fields.get(name)
+        if kind is float and type(given) is int:
+            given = float(given)
+        if type(given) is not kind:
+            raise CheckpointError(f"{name!r} must be {kind.__name__}, not {given!r:.80}")
+        told[name] = given[:_MOST_TEXT] if isinstance(given, str) else given
+    size = Size(**told)
+    if not 1 <= size.count <= _LARGEST or size.epoch < 1 or not 0 <= size.at < float(1 << 33):
+        raise CheckpointError(
+            f"count {size.count}, epoch {size.epoch}, at {size.at}: a count is 1 to {_LARGEST}, an epoch at least 1, "
+            "a time in unix seconds"
+        )
+    return size
+
+
+def takes_over(old: Size | None, new: Size) -> bool:
+    """Whether `new`, which stands behind `old` in the log, counts from now on."""
+    return old is None or new.epoch >= old.epoch
+
+
+def from_file(pipeline: Pipeline, there: dict[bytes, Size], who: str, now: float, stage: str = "") -> dict[bytes, Size]:
+    """What is to be written when `pipeline` begins to be served: its file's sizes, unless the table's are of it.
+
+    With a `stage` of this one alone. Stages with a state have none: each of their shards has one worker.
+    """
+    return {
+        key: Size(each.worker_count, who, "the pipeline file", now, old.epoch + 1 if old else 1, pipeline.digest)
+        for each in pipeline.spec.stages
+        if each.state is None and stage in {"", each.name}
+        for key in [key_of(each.name)]
+        for old in [there.get(key)]
+        if old is None or old.digest != pipeline.digest
+    }
+
+
+def sized(spec: PipelineSpec, sizes: dict[bytes, Size]) -> PipelineSpec:
+    """The pipeline with as many workers as the table says; what it does not say, or a front cannot have, is left."""
+    stages = []
+    for stage in spec.stages:
+        size = sizes.get(key_of(stage.name))
+        fits = size is not None and stage.state is None and size.count >= stage.fronts
+        stages.append(stage.with_workers(count=size.count) if size is not None and fits else stage)
+    return spec.model_copy(update={"stages": tuple(stages)})
