@@ -195,13 +195,13 @@ def _row(value: Any) -> Any:
 class FunctionModel:
     """A plain function of a batch, a list of `Inputs`, that returns a result for each: a mapping, or what is `y`.
 
-    It counts as deterministic unless it has an attribute `deterministic = False`.
+    It counts as deterministic only where it has an attribute `deterministic = True`.
     """
 
     def __init__(self, function: Callable[[list[Inputs]], Any], written: Any) -> None:
         """`written` is the function as its author wrote it, for what it says of itself."""
         self._function = function
-        self.deterministic = getattr(written, "deterministic", True)
+        self.deterministic = getattr(written, "deterministic", False)
         self.version = str(getattr(written, "version", ""))
         self.input_signature = getattr(written, "input_signature", None)
         self.example = getattr(written, "example", None)

@@ -189,7 +189,7 @@ def short(batch):
 def random(batch):
     return batch
 
-random.deterministic = False
+named.deterministic = True
 random.input_signature = {"x": {"dtype": "float"}}
 
 async def late(batch):
@@ -213,7 +213,8 @@ def test_a_function_of_a_batch_is_a_model(functions):
     assert load_model("s", functions + "double", {"factor": 3}).predict(queries([1])) == [{"y": 3}]
     assert load_model("s", functions + "named", {}).predict(queries([1])) == [{"twice": 2}]
     assert load_model("s", functions + "short", {}).predict(queries([1])) == 3
-    assert load_model("s", functions + "double", {}).deterministic is True
+    assert load_model("s", functions + "named", {}).deterministic is True
+    assert load_model("s", functions + "double", {}).deterministic is False
     random = load_model("s", functions + "random", {})
     assert (random.deterministic, random.input_signature) == (False, {"x": {"dtype": "float"}})
 
