@@ -16,8 +16,8 @@ def started(pool: Pool, now: float = 0.0) -> list[int]:
 
 def test_it_starts_as_many_as_it_is_told_and_no_more():
     pool = Pool(2)
-    assert pool.take(0.0) == [Start(0), Start(1)]
-    assert pool.take(0.0) == []
+    assert list(pool.take(0.0)) == [Start(0), Start(1)]
+    assert list(pool.take(0.0)) == []
     assert pool.phases() == {0: Phase.LOADING, 1: Phase.LOADING}
 
 
@@ -28,7 +28,7 @@ def test_what_is_over_drains_those_that_load_first_and_then_the_newest():
         assert pool.ready(1.0, worker)
     pool.began(1.0, 2)
     pool.resize(1)
-    assert pool.take(2.0) == [Drain(1, loading=True), Drain(2)]
+    assert list(pool.take(2.0)) == [Drain(1, loading=True), Drain(2)]
     assert pool.phases() == {0: Phase.READY, 2: Phase.DRAINING}
     assert pool.completed(3.0, 2)
     assert pool.phases() == {0: Phase.READY}
@@ -52,7 +52,7 @@ def test_workers_that_are_lost_one_after_the_other_are_waited_with_longer_each_t
         pool.lost(now, worker)
         wake = pool.next_wake(now)
         waits.append(0.0 if wake is None else wake - now)
-        assert not wake or pool.take(wake - 0.001) == []
+        assert not wake or list(pool.take(wake - 0.001)) == []
         now = wake or now
     assert waits == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
