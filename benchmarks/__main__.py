@@ -18,6 +18,7 @@ BENCHMARKS = {
     "live": "Live drop rates against simulated ones, on emulated accelerators.",
     "live-pairs": "Queries answered in time, pard beside naive, where hops take longer than models.",
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
+    "clipper": "Batch limits, workers and the prediction cache, beside Clipper's figures.",
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
     "standby": "How soon a killed replica's queries are answered again, with a standby and without.",
 }

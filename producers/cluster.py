@@ -76,6 +76,11 @@ class Reader:
         self._heard_at = time.monotonic()  # or asked
         (self.answered if there else self.unanswered)()
 
+    @property
+    def deaf(self) -> bool:
+        """Whether the cluster did not answer when it was asked last."""
+        return self._deaf_since is not None
+
     def answered(self) -> None:
         self._deaf_since = None
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 5.0  # for a read to the end
-_CONNECT: Final = 10.0
-_POLL: Final = 0.25
+_CONNECT: Final = 3.0  # less than a read may take, so that its error says that no broker answers
+_POLL: Final = 0.1
 _AT_ONCE: Final = 500
 _QUIET: Final = 5.0  # seconds without a record after which the broker is asked whether it is there
 _ASK: Final = 1.0
@@ -48,7 +48,7 @@ class Table:
         self._topic = topic
         self._changed = changed
         self._rows: dict[bytes, bytes] = {}
-        self._read = threading.Event()  # to the end, and connected since
+        self._read = threading.Event()  # to the end
         self._met = threading.Event()  # read to the end, or failed to, once
         self._stop = threading.Event()
         self._trouble: SpillwayError | None = None
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def stale(self) -> bool:
-        """Whether the table may lack records that are in the topic: it is not read to its end, or not reached."""
+        """Whether the table was not read to the end that the topic had when reading last began."""
         return not self._read.is_set()
 
     def rows(self, timeout: float = READ_SECONDS) -> dict[bytes, bytes]:

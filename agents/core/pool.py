@@ -9,9 +9,12 @@ twice as long as the one before, up to `_LONGEST`, so that a model that cannot b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agents.core.workers import LIFE, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SETTLED: Final = 10.0  # seconds after which a worker's start counts as having gone well
 _SHORTEST: Final = 0.25  # seconds
@@ -74,21 +77,24 @@ class Pool:
         """How many have said Hello and stay."""
         return sum(member.phase in (Phase.READY, Phase.BUSY) for member in self._members.values())
 
-    def take(self, now: float) -> list[Start | Drain]:
+    def take(self, now: float) -> Iterator[Start | Drain]:
+        """Give what is to be done now, one after the other: do each before asking for the next.
+
+        What formed for a worker that drains may start on another one, which is to drain next.
+        """
         if not self._starts:
-            return []
+            return
         staying = [n for n, member in self._members.items() if member.phase is not Phase.DRAINING]
-        actions: list[Start | Drain] = []
         if len(staying) < self._count and now >= self._not_before:
             for _ in range(self._count - len(staying)):
                 number, self._numbers = self._numbers, self._numbers + 1
                 self._members[number] = _Member(Phase.LOADING, now)
-                actions.append(Start(number))
+                yield Start(number)
         over = len(staying) - self._count
         if over > 0:
             newest = sorted(staying, key=lambda n: (self._members[n].phase is Phase.LOADING, n), reverse=True)
-            actions += [self._drained(now, number) for number in newest[:over]]
-        return actions
+            for number in newest[:over]:
+                yield self._drained(now, number)
 
     def next_wake(self, now: float) -> float | None:
         """When `take` next has something to do that time alone brings."""

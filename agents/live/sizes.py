@@ -26,7 +26,7 @@ _ANNOUNCE_SECONDS: Final = 30.0  # as long as the topics are waited for
 
 
 class Sizes:
-    """What the table says, from `start` on. A context, too.
+    """What the table says, while the context is open.
 
     With a `key` that it keeps, a record of it in a lower epoch is answered by writing the one that counts again, so
     that who reads the table from its beginning finds that one.
@@ -40,22 +40,12 @@ class Sizes:
         self._told: Callable[[], object] = bool
         self._table = Table(settings, self._topic, self._heard)
 
-    def start(self) -> Self:
+    def __enter__(self) -> Self:
         self._table.start()
         return self
 
-    def close(self) -> None:
-        self._table.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
     def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-    @property
-    def stale(self) -> bool:
-        return self._table.stale
+        self._table.close()
 
     def newest(self, timeout: float = READ_SECONDS) -> dict[bytes, Size]:
         """By key, once the table is read; after `timeout` seconds what is known of it."""
@@ -87,7 +77,7 @@ class Sizes:
             self._told()
         elif old is not None:
             log.warning("%s: %s stays at %s; a record of a lower epoch is ignored", self._topic, _shown(key), old.text)
-            if key == self._keeps and not self.stale:
+            if key == self._keeps and not self._table.stale:
                 self._write_again(key, old)
 
     def _write_again(self, key: bytes, size: Size) -> None:

@@ -28,6 +28,7 @@ _EXTRAS: Final = {
     "onnxruntime": "onnx",
     "torch": "torch",
 }
+_IMPORTS_TORCH: Final = "sklearn.externals.array_api_compat.torch"
 _OF_ONNX: Final = {"float": "float32", "double": "float64"}  # other types have numpy's names
 
 
@@ -96,8 +97,10 @@ class SklearnModel:
         x = _stacked(batch, taken(batch[0], ("x",))[0])
         results = [{self._output: each} for each in np.asarray(self._model.predict(x)).tolist()]
         if hasattr(self._model, "predict_proba"):
-            for result, row in zip(results, np.asarray(self._model.predict_proba(x)).tolist(), strict=True):
-                result["probabilities"] = row
+            made = self._model.predict_proba(x)  # a list of arrays where there are several outputs
+            rows = zip(*made, strict=True) if isinstance(made, list) else made
+            for result, row in zip(results, rows, strict=True):
+                result["probabilities"] = [each.tolist() for each in row]
         return results
 
 
@@ -111,8 +114,7 @@ def _estimator(file: Path, trust: bool | Sequence[str]) -> Any:  # noqa: FBT001 
         import joblib  # noqa: PLC0415
 
         return joblib.load(file)
-    from skops import io  # noqa: PLC0415
-
+    io = skops_io()
     unknown = io.get_untrusted_types(file=file)
     named = [trust] if isinstance(trust, str) else list(trust or ()) if trust is not True else unknown
     left = [each for each in unknown if each not in named]
@@ -122,6 +124,22 @@ def _estimator(file: Path, trust: bool | Sequence[str]) -> Any:  # noqa: FBT001 
             f"{{trust: [{', '.join(left)}]}}'"
         )
     return io.load(file, trusted=unknown)
+
+
+def skops_io() -> Any:
+    """The module `skops.io`, imported without torch.
+
+    It has scikit-learn list its estimators, which imports every package in there, and one of these imports torch where
+    that is installed. What cannot be imported is passed over.
+    """
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault(_IMPORTS_TORCH, None)
+    try:
+        from skops import io  # noqa: PLC0415
+    finally:
+        if modules[_IMPORTS_TORCH] is None:
+            del modules[_IMPORTS_TORCH]
+    return io
 
 
 class OnnxModel:
@@ -177,13 +195,13 @@ def _row(value: Any) -> Any:
 class FunctionModel:
     """A plain function of a batch, a list of `Inputs`, that returns a result for each: a mapping, or what is `y`.
 
-    It counts as deterministic unless it has an attribute `deterministic = False`.
+    It counts as deterministic only where it has an attribute `deterministic = True`.
     """
 
     def __init__(self, function: Callable[[list[Inputs]], Any], written: Any) -> None:
         """`written` is the function as its author wrote it, for what it says of itself."""
         self._function = function
-        self.deterministic = getattr(written, "deterministic", True)
+        self.deterministic = getattr(written, "deterministic", False)
         self.version = str(getattr(written, "version", ""))
         self.input_signature = getattr(written, "input_signature", None)
         self.example = getattr(written, "example", None)

@@ -11,6 +11,7 @@ import heapq
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ from lineage.headers import REQUEST_ID
 from lineage.limits import DEFAULT_LIMITS, Limits
 from lineage.reasons import UNKNOWN_SCHEMA
 from lineage.values.codec import Decoder
-from producers.cluster import Reader, idempotent_producer
+from producers.cluster import DEAF_SECONDS, Reader, idempotent_producer
 from producers.schema_log import SchemaLog
 from topology.topics import egress, ingress
 
@@ -36,6 +37,9 @@ NO_ROOM = "too many queries wait for their outcomes, and this one's time is over
 _POLL_SECONDS = 0.05
 _BATCH = 1000
 _QUIET_SECONDS = 1.0  # without an outcome, though somebody waits, after which the broker is asked whether it is there
+_LOOK_SECONDS = 1.0
+_RENEWAL_SECONDS = 5.0
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - librdkafka's own codes
 _ANSWER_SECONDS = 0.2  # short, as no expiry is told meanwhile
 _QUEUED_QUERIES = 1_000_000  # librdkafka's own bound; ours, on what is in flight, comes first
 _QUEUED_KBYTES = 1 << 20
@@ -85,9 +89,11 @@ class Exchange:
         self.limits = limits
         self._broken: SpillwayError | None = None
         self._ingress = ingress(pipeline)
-        self._producer = idempotent_producer(
-            settings, self._ingress, timeout, self._producer_options(linger), self._break
-        )
+        self._options = self._producer_options(linger)
+        self._settings = settings
+        self._producer = idempotent_producer(settings, self._ingress, timeout, self._options, self._break)
+        self._look_at = 0.0  # when to look next whether the producer is stuck, and since when it seems to be
+        self._stuck_since: float | None = None
         self._schemas = SchemaLog(settings, pipeline, timeout=timeout)
         self._decoder = Decoder(limits, self._schemas.open())
         self._reader = _reply_reader(settings, egress(pipeline), timeout)
@@ -129,12 +135,20 @@ class Exchange:
             number = next(self._numbers)
             self._waiting[request_id] = waiter, number
             heapq.heappush(self._expiries, (expires, number, request_id, hint))
+        self.produce(_Query(self, request_id, headers, key, value))
+        return waiter
+
+    def produce(self, query: _Query) -> None:
+        """Hand a query over to the producer, unless nobody waits for it any more."""
+        if query.request_id not in self._waiting:
+            return
         try:
-            self._producer.produce(self._ingress, value, key, headers=headers, on_delivery=_Delivery(self, request_id))
+            self._producer.produce(
+                self._ingress, query.value, query.key, headers=query.headers, on_delivery=query.delivered
+            )
         except (BufferError, KafkaException) as error:
             why = "too many queries wait to be sent" if isinstance(error, BufferError) else error.args[0].str()
-            self._fail(request_id, BrokerError(f"cannot send to {self._ingress}: {why}"))
-        return waiter
+            self._fail(query.request_id, BrokerError(f"cannot send to {self._ingress}: {why}"))
 
     def flying(self, request_id: bytes) -> Waiter | None:
         """Who waits for this request id, if anybody does."""
@@ -158,6 +172,7 @@ class Exchange:
             while not self._closing.is_set() and self._broken is None:
                 self._take_replies()
                 self._producer.poll(0)
+                self._heed_producer(time.monotonic())
                 self._expire(time.monotonic())
             self._producer.flush(1.0)
         except Exception as unexpected:
@@ -174,6 +189,42 @@ class Exchange:
             self._take(message, at)
         if self._waiting:
             self._reader.heed(_QUIET_SECONDS, _ANSWER_SECONDS)
+
+    def _heed_producer(self, now: float) -> None:
+        """Take another producer where this one has lost all brokers for good, and the reader still has some.
+
+        That happens where the only broker restarts (librdkafka's issue 5301; docs/kafka-notes.md). What waits in the
+        old one is sent again under its request id, so a query that did arrive is known by it and answered once.
+        """
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_SECONDS
+        if not len(self._producer) or self._reader.deaf or self._finds_broker():
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since >= DEAF_SECONDS:
+            self._stuck_since = None
+            self._renew_producer()
+
+    def _finds_broker(self) -> bool:
+        try:
+            return bool(self._producer.list_topics(self._ingress, timeout=_ANSWER_SECONDS).brokers)
+        except KafkaException:
+            return False
+
+    def _renew_producer(self) -> None:
+        log.warning("%s: the producer has found no broker for %.0f s; sending anew", self._ingress, DEAF_SECONDS)
+        old = self._producer
+        try:
+            self._producer = idempotent_producer(
+                self._settings, self._ingress, _RENEWAL_SECONDS, self._options, self._break
+            )
+        except SpillwayError as error:
+            log.warning("%s: no other producer yet: %s", self._ingress, error)
+            return
+        old.purge()
+        old.flush(_ANSWER_SECONDS)
 
     def _poll_seconds(self) -> float:
         if not self._expiries:
@@ -239,18 +290,21 @@ class Exchange:
         self._reader.close()
 
 
-class _Delivery:
-    """What a failed delivery of one query calls."""
+@dataclass(slots=True)
+class _Query:
+    """A query that was handed to a producer; kept until it is delivered."""
 
-    __slots__ = ("_exchange", "_request_id")
+    exchange: Exchange
+    request_id: bytes
+    headers: list[Pair]
+    key: bytes
+    value: bytes
 
-    def __init__(self, exchange: Exchange, request_id: bytes) -> None:
-        self._exchange = exchange
-        self._request_id = request_id
-
-    def __call__(self, error: KafkaError | None, _message: Any) -> None:
-        if error is not None:
-            self._exchange.undelivered(self._request_id, error)
+    def delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None and error.code() in _PURGED:
+            self.exchange.produce(self)
+        elif error is not None:
+            self.exchange.undelivered(self.request_id, error)
 
 
 def _reply_reader(settings: ClientSettings, topic: str, timeout: float) -> Reader:

@@ -246,3 +246,17 @@ def test_asyncio_timeouts_cancellation_and_closing(echo_pipeline, settings):
             await lost[1]
 
     asyncio.run(scenario())
+
+
+def test_a_producer_that_has_lost_all_brokers_is_replaced_and_what_waits_in_it_sent_again(
+    echo_pipeline, settings, monkeypatch
+):
+    monkeypatch.setattr("producers.client.exchange.DEAF_SECONDS", 1.0)
+    pipeline = echo_pipeline()
+    with Client(pipeline.name, settings, **PATIENT) as client:
+        client.predict({"n": 0})
+        stuck = Producer({"bootstrap.servers": "127.0.0.1:1", "enable.idempotence": True, "log_level": 0})
+        client._exchange._producer = stuck
+        futures = [client.submit({"n": n}) for n in range(1, 40)]
+        assert [future.result(PATIENT_SECONDS).outputs["n"] for future in futures] == list(range(1, 40))
+        assert client._exchange._producer is not stuck

@@ -2,13 +2,12 @@
 
 import pytest
 
-from agents.live.sizes import Sizes, announce
+from agents.live.sizes import Sizes
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
 from producers.table import Table, write
 from tests.integration.conftest import make_topics
 from tests.waiting import PATIENT_SECONDS, until
-from topology.load import parse
 from topology.sizes import Size, decode, encode, key_of
 
 KEY = key_of("a")
@@ -44,12 +43,6 @@ def test_the_newest_value_of_each_key_is_read_and_changes_are_followed(settings,
         assert table.require() == {b"a": b"3"}
 
 
-def test_an_empty_topic_is_read_to_its_end(settings, topic):
-    with Table(settings, topic) as table:
-        assert table.rows(PATIENT_SECONDS) == {}
-        assert not table.stale
-
-
 def test_a_topic_that_is_not_there_makes_a_stale_table_that_heals(settings, broker, unique_name):
     with Table(settings, f"{unique_name}.late") as table:
         assert table.rows(PATIENT_SECONDS) == {}
@@ -79,15 +72,3 @@ def test_rubbish_is_passed_over(settings, topic, unique_name, caplog):
     with Sizes(settings, unique_name) as reader:
         assert reader.require() == {key_of("b"): size(2, 1)}
     assert "is passed over: it is not JSON" in caplog.text
-
-
-def test_a_file_announces_its_sizes_once(settings, topic, unique_name):
-    text = f"{{name: {unique_name}, slo: 1, stages: [{{name: a, model: 'm:M'}}]}}"
-    announce(settings, parse(text))
-    with Sizes(settings, unique_name) as table:
-        assert [(size.count, size.epoch) for size in table.require().values()] == [(1, 1)]
-        digest = table.require()[KEY].digest
-        table.write({KEY: size(4, 2, digest)})
-    announce(settings, parse(text))
-    with Sizes(settings, unique_name) as table:
-        assert table.require()[KEY].count == 4

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import numpy as np
+import psutil
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
@@ -205,3 +206,34 @@ stages:
     found = {told.request_id: (outcome.kind, outcome.outputs.get("y")) for told, outcome in out.outcomes()}
     assert found.pop("q3") == ("failed", None)
     assert found == {f"q{index}": ("prediction", index) for index in range(8) if index != 3}
+
+
+def test_workers_that_are_killed_under_load_cost_no_query_and_double_none(stage, until):
+    one = stage(
+        "partitions: 4\nstages:\n"
+        "  - {name: f, model: 'stage_models:Slow', workers: {count: 3, where: process}, batching: {size: 4}}\n"
+    )
+    process = psutil.Process(one.start("f").pid)
+    killed = []
+
+    def workers():
+        found = [each for each in process.children() if "agents.workers.local" in each.cmdline()]
+        return [each for each in found if each.pid not in killed]
+
+    until(lambda: one.metrics("f").get("spillway_model_instances") == 3)
+    began = time.monotonic()
+    for number in range(1_200):  # 200 a second, and one of those that are there is killed every 1.2 s
+        time.sleep(max(0.0, began + number / 200 - time.monotonic()))
+        one.send(f"q{number}", {"x": number}, within=120)
+        if number % 240 == 120 and (there := workers()):
+            there[0].kill()
+            killed.append(there[0].pid)
+    one.flush()
+    assert len(killed) == 5
+    out = one.reader("outcomes")
+    out.wait(1_200)
+    out.settle()
+    found = {told.request_id: (outcome.kind, outcome.outputs.get("x")) for told, outcome in out.outcomes()}
+    assert len(out.messages) == 1_200
+    assert found == {f"q{number}": ("prediction", number) for number in range(1_200)}
+    until(lambda: one.metrics("f").get("spillway_model_instances") == 3)

@@ -16,8 +16,8 @@ def started(pool: Pool, now: float = 0.0) -> list[int]:
 
 def test_it_starts_as_many_as_it_is_told_and_no_more():
     pool = Pool(2)
-    assert pool.take(0.0) == [Start(0), Start(1)]
-    assert pool.take(0.0) == []
+    assert list(pool.take(0.0)) == [Start(0), Start(1)]
+    assert list(pool.take(0.0)) == []
     assert pool.phases() == {0: Phase.LOADING, 1: Phase.LOADING}
 
 
@@ -28,7 +28,7 @@ def test_what_is_over_drains_those_that_load_first_and_then_the_newest():
         assert pool.ready(1.0, worker)
     pool.began(1.0, 2)
     pool.resize(1)
-    assert pool.take(2.0) == [Drain(1, loading=True), Drain(2)]
+    assert list(pool.take(2.0)) == [Drain(1, loading=True), Drain(2)]
     assert pool.phases() == {0: Phase.READY, 2: Phase.DRAINING}
     assert pool.completed(3.0, 2)
     assert pool.phases() == {0: Phase.READY}
@@ -47,14 +47,14 @@ def test_a_lost_worker_is_replaced_at_once_and_under_a_new_number():
 
 def test_workers_that_come_by_themselves_are_counted_and_neither_started_nor_sent_away():
     pool = Pool(2, starts=False)
-    assert (pool.take(0.0), pool.next_wake(0.0), pool.there) == ([], None, 0)
+    assert (list(pool.take(0.0)), pool.next_wake(0.0), pool.there) == ([], None, 0)
     for worker in range(3):
         assert pool.ready(1.0, worker)
     pool.began(1.0, 0)
-    assert (pool.take(1.0), pool.there) == ([], 3)
+    assert (list(pool.take(1.0)), pool.there) == ([], 3)
     pool.lost(1.0, 0)
     assert pool.asked_to_drain(1.0, 1) == [Drain(1)]
-    assert (pool.take(2.0), pool.next_wake(2.0), pool.phases()) == ([], None, {2: Phase.READY})
+    assert (list(pool.take(2.0)), pool.next_wake(2.0), pool.phases()) == ([], None, {2: Phase.READY})
 
 
 def test_workers_that_are_lost_one_after_the_other_are_waited_with_longer_each_time():
@@ -64,7 +64,7 @@ def test_workers_that_are_lost_one_after_the_other_are_waited_with_longer_each_t
         pool.lost(now, worker)
         wake = pool.next_wake(now)
         waits.append(0.0 if wake is None else wake - now)
-        assert not wake or pool.take(wake - 0.001) == []
+        assert not wake or list(pool.take(wake - 0.001)) == []
         now = wake or now
     assert waits == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 

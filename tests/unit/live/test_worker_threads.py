@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from agents.core.pool import Pool
 from agents.live.stage import crew as crew_module
 from agents.live.stage.crew import Crew
+from agents.live.stage.parts import build_core, note_sizes
 from agents.live.stage.threads import Threads
 from tests.waiting import Bound
+from topology.load import parse
+from topology.sizes import Size, key_of, sized
 
 
 class Driver:
@@ -153,3 +156,33 @@ def test_a_worker_process_that_is_over_while_it_loads_is_ended_without_the_core(
         assert said[5:] == [("bye", 1)]
 
     run(test)
+
+
+def test_what_formed_for_a_worker_that_is_over_may_start_on_another_that_is_over_next():
+    async def test():
+        bench = Bench()
+        bench.threads.resize(3)
+        await until(lambda: bench.driver.attached == {0, 1, 2})
+        plain = bench.driver.drain
+
+        def drain(worker):
+            if worker == 2:  # the core starts what formed for it on the next one
+                bench.driver.running = {1}
+                bench.threads.submit(1, SimpleNamespace(worker=1, n=7))
+            return plain(worker)
+
+        bench.driver.drain = drain
+        bench.threads.resize(1)
+        bench.going.set()
+        await until(lambda: set(bench.models) == {0})
+        assert bench.driver.done == [(1, 7)]
+        assert bench.threads.close(5.0)
+
+    run(test)
+
+
+def test_a_policy_hears_how_many_workers_each_stage_is_to_have():
+    pipeline = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}, {name: b, after: a, model: 'm:M'}]}")
+    core = build_core(pipeline, pipeline.spec.stage("a"), 0, None)
+    note_sizes(core.view.facts, sized(pipeline.spec, {key_of("b"): Size(4, "me", "", 5.0, 1, "d")}))
+    assert {name: facts.workers for name, facts in core.view.facts.items()} == {"a": 1, "b": 4}

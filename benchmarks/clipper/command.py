@@ -1,0 +1,67 @@
+"""`python -m benchmarks clipper`: section 3.4 of Crankshaw's thesis, its headlines beside ours."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir
+from benchmarks.clipper import front, served
+from producers.connection import ClientSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.output import Table
+
+FRONT = ("profiles", "limits", "changes", "delays", "workers")
+SERVED = ("cost", "cache")
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice([*FRONT, *SERVED]), help="This section; may be repeated.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each measurement.")
+@click.option("--seconds", type=click.FloatRange(0.2), default=6.0, show_default=True, help="Of each run.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
+)
+def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, output: Path | None) -> None:
+    """Show what batching, workers and the cache bring, beside the thesis' figures.
+
+    \b
+    Example:
+      python -m benchmarks clipper --only limits --repeats 3
+    """  # noqa: D301 - click's own marks
+    sections: dict[str, Callable[[], Table]] = {
+        "profiles": lambda: front.profiles(repeats),
+        "limits": lambda: front.batch_limits(repeats, seconds),
+        "changes": lambda: front.changes(repeats, 2 * seconds),
+        "delays": lambda: front.delays(repeats, seconds),
+        "workers": lambda: front.workers(repeats, seconds),
+    }
+    chosen = [name for name in (*FRONT, *SERVED) if not only or name in only]
+    tables: list[str] = []
+
+    def show(table: Table) -> None:
+        tables.append(table.markdown())
+        click.echo(tables[-1])
+
+    for name in chosen:
+        if name in sections:
+            show(sections[name]())
+    with ExitStack() as stack:
+        if any(name in SERVED for name in chosen):
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-clipper-")))
+            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+            where = (work, ClientSettings(bootstrap=broker.bootstrap), repeats, seconds)
+            if "cost" in chosen:
+                show(served.cost(*where))
+            if "cache" in chosen:
+                show(served.zipf(*where))
+    if output is not None:
+        output.write_text("\n".join(tables), encoding="utf-8")
