@@ -87,6 +87,23 @@ def device(name: str) -> str:
     return name
 
 
+def address(text: str) -> str:
+    """`text`, if it is an address. Raises ValueError that says how to write it."""
+    host_and_port(text)
+    return text
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The parts of HOST:PORT; an IPv6 address has brackets. Raises ValueError that says how to write it."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (colon and bare and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"must be written as HOST:PORT, as in '0.0.0.0:7443', not {text!r:.80}")
+    if bare == host and ":" in host:
+        raise ValueError(f"an IPv6 address needs brackets, as in '[::]:7443', not {text!r:.80}")
+    return bare, int(port)
+
+
 def meant(name: str, known: Iterable[str]) -> str:
     """What to say after an unknown `name`: the known one that is nearest, or all of them."""
     names = list(known)

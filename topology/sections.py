@@ -50,11 +50,19 @@ class WorkersSpec(Section):
     """Processes that read the stage's partitions, form batches and emit."""
     standby: Some = 0
     """Processes that have the model loaded and wait for a front to die."""
-    where: Literal["thread", "process"] = "thread"
-    """In the front itself, or each in a process of its own."""
+    where: Literal["thread", "process", "remote"] = "thread"
+    """In the front itself, each in a process of its own, or wherever `spillway worker` is started."""
     device: Annotated[str, AfterValidator(names.device)] = "cpu"
     timeout: Positive = DEFAULT_TIMEOUT
     """The longest that a batch may run: beyond, the model hangs, and its process is ended."""
+    threads: Count | None = None
+    """Threads of a worker's torch and BLAS, of `process` and `remote`; None: one of torch, and BLAS as it likes."""
+    python: str | None = None
+    """The interpreter of `process` workers, which needs numpy, msgpack and the model's packages; None: the front's."""
+    listen: Annotated[str, AfterValidator(names.address)] | None = None
+    """Where the front waits for `remote` workers: HOST:PORT."""
+    tls: str | None = None
+    """The folder with the front's ca.pem, cert.pem and key.pem."""
 
     @property
     def total(self) -> int:

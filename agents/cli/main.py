@@ -45,6 +45,7 @@ COMMANDS = {
     "topics": "List a pipeline's topics, or delete them.",
     "scale": "Give a stage of a served pipeline more workers, or fewer.",
     "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
+    "worker": "Run a worker of a stage whose workers are on other hosts.",
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",
     "failover": "Have a backup of a stateful stage take over, as planned.",

@@ -48,9 +48,10 @@ class _Member:
 class Pool:
     """The workers of one lane at one front."""
 
-    def __init__(self, count: int) -> None:
-        """`count`: how many there should be; see `resize`."""
+    def __init__(self, count: int, *, starts: bool = True) -> None:
+        """`count`: how many there should be; see `resize`. Without `starts` they come by themselves (`ready`)."""
         self._count = count
+        self._starts = starts
         self._members: dict[int, _Member] = {}
         self._numbers = 0
         self._failures = 0  # workers lost one after the other that had not settled
@@ -71,11 +72,18 @@ class Pool:
         """Each worker's phase, by its number, oldest first."""
         return {number: member.phase for number, member in self._members.items()}
 
+    @property
+    def there(self) -> int:
+        """How many have said Hello and stay."""
+        return sum(member.phase in (Phase.READY, Phase.BUSY) for member in self._members.values())
+
     def take(self, now: float) -> Iterator[Start | Drain]:
         """Give what is to be done now, one after the other: do each before asking for the next.
 
         What formed for a worker that drains may start on another one, which is to drain next.
         """
+        if not self._starts:
+            return
         staying = [n for n, member in self._members.items() if member.phase is not Phase.DRAINING]
         if len(staying) < self._count and now >= self._not_before:
             for _ in range(self._count - len(staying)):
@@ -90,13 +98,17 @@ class Pool:
 
     def next_wake(self, now: float) -> float | None:
         """When `take` next has something to do that time alone brings."""
+        if not self._starts:
+            return None
         staying = sum(member.phase is not Phase.DRAINING for member in self._members.values())
         return self._not_before if staying < self._count and now < self._not_before else None
 
     def ready(self, now: float, worker: int) -> bool:
         """Note that a worker said Hello; False if it is not wanted any more."""
         if worker not in self._members:
-            return False
+            if self._starts:
+                return False
+            self._members[worker] = _Member(Phase.LOADING, now)
         self._pass(now, worker, "hello")
         return True
 

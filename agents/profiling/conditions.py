@@ -11,14 +11,12 @@ import json
 import platform
 import sys
 from importlib import metadata
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.models.adapters import find_file
 from agents.models.loading import TORCH_THREADS
+from agents.workers.identity import source_of
 from lineage.errors import SpecError
-from topology import names
 from topology.profiles import Conditions
 from topology.sizing import profile_file
 
@@ -101,17 +99,8 @@ def _release(package: str) -> str | None:
 
 def _source(model: str, path: list[str]) -> str | None:
     """Hash of a model's file, or of its module's, found as an import would find it; None where there is none."""
-    kind, name = names.model_parts(model)
-    if kind in names.MODEL_FILES:
-        found = find_file(name, path)
-        return None if found is None else f"sha256:{_file_hash(found)[:32]}"
-    places, file = path, None
-    for part in name.partition(":")[0].split("."):
-        module = PathFinder.find_spec(part, places)
-        if module is None:
-            return None
-        places, file = list(module.submodule_search_locations or ()), module.origin
-    return None if file is None else f"sha256:{_file_hash(Path(file))[:32]}"
+    found = source_of(model, path)
+    return None if found is None else f"sha256:{_file_hash(found[1])[:32]}"
 
 
 def _weights(arguments: dict[str, Any], folder: Path) -> str | None:

@@ -6,6 +6,7 @@ that tells it whose place to take. Its log stays where it is; the child whose pl
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import select
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, State
@@ -42,6 +43,7 @@ class ChildPlan:
     label: str = ""  # its name, where that is not stage and replica
     shard: int = 0  # of a member
     member: str = ""  # of a member: its name without the time of its start
+    waits: bool = False  # it is ready when a worker has come that a person starts
 
     @property
     def name(self) -> str:
@@ -59,7 +61,8 @@ class Child:
     def __init__(self, plan: ChildPlan, log: Path, policy: RestartPolicy, now: float) -> None:
         self.plan = plan
         self.log = log
-        self.life = Lifecycle(policy, now, random.random)
+        patient = replace(policy, start_timeout=math.inf) if plan.waits else policy
+        self.life = Lifecycle(patient, now, random.random)
         self._process: subprocess.Popen[bytes] | None = None
         self._first_log = log
         self._member = ""  # the name of the process that runs, where it is a member's

@@ -118,7 +118,8 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
         return
     # A state that is not replicated lives in an ordinary replica, one for each shard.
     for replica in range(stage.fronts):
-        yield ChildPlan(stage.name, replica, STAGE, command(replica), settings.environment)
+        waits = stage.workers.where == "remote"
+        yield ChildPlan(stage.name, replica, STAGE, command(replica), settings.environment, waits=waits)
     for number in range(stage.workers.standby):
         label = standby_label(stage.name, number)
         yield ChildPlan(stage.name, number, STANDBY, command(number, "--standby"), settings.environment, label)

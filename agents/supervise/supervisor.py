@@ -318,6 +318,9 @@ class Supervisor:
         if child.life.state is not State.STARTING or name in self._called_slow or now - since < _SLOW_START_SECONDS:
             return
         self._called_slow.add(name)
+        if child.plan.waits:
+            self._say(f"{name} waits for a worker: start one with 'spillway worker' (its log is {child.log})")
+            return
         words = child.last_words()
         because = f"\n  {name}: {words}" if SLOW in words else ""
         self._say(

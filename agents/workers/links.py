@@ -1,8 +1,10 @@
 """A front's connections to its workers: one thread owns all sockets, and tells the loop what came of them.
 
-A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream. A worker is lost
-when its connection ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`; a local one is
-killed then. It is for the stage's core to decide what becomes of the queries (`agents.core.stage`).
+A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream. One of another
+host comes in by the door (`agents.workers.door`), gets a ping a second, and is lost when nothing has come from it for
+three. A worker is lost, too, when its connection ends, when it breaks the protocol, or when it runs a batch for longer
+than `timeout`. A local one is killed then; another's connection is closed, and it must say Hello anew. It is for the
+stage's core to decide what becomes of the queries (`agents.core.stage`).
 """
 
 from __future__ import annotations
@@ -11,17 +13,23 @@ import json
 import logging
 import os
 import selectors
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.workers import frames
+from agents.workers import frames, shim
+from agents.workers.door import Door, listening
+from agents.workers.identity import source_of
+from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -32,9 +40,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOAD_SECONDS: Final = 180.0  # as long as a stage's own process may take to start
+BLAS_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when a BLAS is loaded
 _CHUNK: Final = 1 << 20  # bytes written at once
 _LOOK_SECONDS: Final = 0.25  # between looks at what takes too long
 _BYE_SECONDS: Final = 1.0
+_GOODBYE_SECONDS: Final = 5.0  # that a worker has to close its connection once it was told Bye or Refused
+_LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class WorkerLostError(ModelError):
@@ -66,7 +77,8 @@ class _Link:
     worker: int
     connection: socket.socket
     process: subprocess.Popen[bytes] | None
-    began: float  # when it was started, or when its batch was sent
+    began: float  # when it was started, when its batch was sent, or when it was told to end
+    peer: str = ""  # of another host: its address
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
     out: deque[memoryview] = field(default_factory=deque)
     hello: bool = False
@@ -75,6 +87,8 @@ class _Link:
     answered: int = 0
     sent: int = 0  # the id of the newest batch
     bye: bool = False
+    heard: float = 0.0  # of another host: when something came from it, and when it got a ping
+    pinged: float = 0.0
 
 
 class Links:
@@ -92,6 +106,9 @@ class Links:
         self._woken.settimeout(0.0)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._sent = 0
+        self._door: Door | None = None
+        self._came = 0  # workers of other hosts
+        self._model: str | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
@@ -107,6 +124,19 @@ class Links:
         """Speak to a worker over a connected socket."""
         connection.settimeout(0.0)
         self.call(lambda: self._add(_Link(worker, connection, process, time.monotonic())))
+
+    def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
+        """Let workers of other hosts come, numbered from 0, beside no local one. Raises UsageError for the address.
+
+        `model`: the hash that they must have (`agents.workers.identity`); None: that of the first.
+        """
+        server = listening(address)
+
+        def begin() -> None:
+            self._model = model
+            self._door = Door(server, context, self._selector, self._admit)
+
+        self.call(begin)
 
     def send(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
         """Give a worker a batch; the listener gets `job` back with what came of it."""
@@ -143,10 +173,12 @@ class Links:
 
     def _serve_all(self) -> None:
         while not self._closing:
-            for key, events in self._selector.select(_LOOK_SECONDS if self._links else None):
+            for key, events in self._selector.select(_LOOK_SECONDS if self._links or self._door else None):
                 link = key.data
                 if link is None:
                     self._woken.recv(4096)
+                elif not isinstance(link, _Link):
+                    link(events)
                 elif link.worker in self._links:
                     self._serve(link, events)
             while self._todo:
@@ -157,6 +189,16 @@ class Links:
     def _add(self, link: _Link) -> None:
         self._links[link.worker] = link
         self._selector.register(link.connection, selectors.EVENT_READ, link)
+
+    def _admit(self, connection: ssl.SSLSocket, peer: str) -> None:
+        """Take in a worker of another host. Its first ping tells it that its certificate was accepted."""
+        now = time.monotonic()
+        link = _Link(self._came, connection, None, now, peer, heard=now, pinged=now)
+        self._came += 1
+        self._add(link)
+        self._put(link, {"kind": frames.PING})
+        if link.worker in self._links:
+            self._serve(link, selectors.EVENT_READ)  # what came with the handshake wakes nobody
 
     def _serve(self, link: _Link, events: int) -> None:
         try:
@@ -173,10 +215,11 @@ class Links:
         while True:
             try:
                 count = link.connection.recv_into(link.reader.wanted())
-            except BlockingIOError:
+            except _LATER:
                 return
             if not count:
                 raise EOFError
+            link.heard = time.monotonic()
             link.reader.received(count)
             for frame in link.reader.frames():
                 self._take(link, frame)
@@ -185,13 +228,12 @@ class Links:
 
     def _take(self, link: _Link, frame: dict[str, Any]) -> None:
         kind = frame["kind"]
+        if link.bye and not link.hello:
+            return  # it was refused
         if kind == frames.ANSWER:
             self._answer(link, frame)
         elif kind == frames.HELLO and not link.hello:
-            if frame.get("protocol") != frames.PROTOCOL:
-                raise frames.FrameError(f"it speaks protocol {frame.get('protocol')!r:.20}, not {frames.PROTOCOL}")
-            link.hello = True
-            self._listener.ready(link.worker, frame)
+            self._hello(link, frame)
         elif kind == frames.FAILED and not link.hello:
             self._lose(link, str(frame.get("text")), failed=True)
         elif kind == frames.DRAIN and link.hello:
@@ -200,6 +242,35 @@ class Links:
             self._put(link, {"kind": frames.PONG})
         elif kind != frames.PONG:
             raise frames.FrameError(f"a {kind!r:.40} was not expected")
+
+    def _hello(self, link: _Link, frame: dict[str, Any]) -> None:
+        if frame.get("protocol") != frames.PROTOCOL:
+            why = f"it speaks protocol {frame.get('protocol')!r:.20}, not {frames.PROTOCOL}"
+            if not link.peer:
+                raise frames.FrameError(why)
+            self._refuse(link, why)
+            return
+        told = frame.get("hash")
+        if link.peer and (not isinstance(told, str) or told != (self._model or told)):
+            self._refuse(
+                link,
+                f"its model {frame.get('model')!r:.100} is not the one that is served: the model, its arguments and "
+                "the source of its module must be the same on both hosts",
+            )
+            return
+        if link.peer:
+            self._model = told
+        link.hello = True
+        self._listener.ready(link.worker, frame)
+
+    def _refuse(self, link: _Link, why: str) -> None:
+        self._complain(link, why)
+        link.bye, link.began = True, time.monotonic()
+        self._put(link, {"kind": frames.REFUSED, "reason": why})
+
+    def _complain(self, link: _Link, why: str) -> None:
+        assert self._door is not None  # whoever has a peer came in by it
+        self._door.complain(f"{link.peer}: {why}")
 
     def _answer(self, link: _Link, frame: dict[str, Any]) -> None:
         first, results, seconds = frame.get("first"), frame.get("results"), frame.get("seconds")
@@ -243,7 +314,7 @@ class Links:
             head = link.out[0]
             try:
                 count = link.connection.send(head[:_CHUNK])
-            except BlockingIOError:
+            except _LATER:
                 break
             if count == len(head):
                 link.out.popleft()
@@ -254,8 +325,15 @@ class Links:
             self._selector.modify(link.connection, wanted, link)
 
     def _look(self, now: float) -> None:
+        if self._door is not None:
+            self._door.look(now)
         for link in list(self._links.values()):
-            if link.job is not None and now - link.began > self._timeout:
+            if link.bye:
+                if now - link.began > _GOODBYE_SECONDS:
+                    self._remove(link)
+            elif link.peer and now - link.heard > SILENT_SECONDS:
+                self._lose(link, f"nothing came from {link.peer} for {SILENT_SECONDS:g} s: three pings were missed")
+            elif link.job is not None and now - link.began > self._timeout:
                 self._lose(
                     link,
                     f"it ran a batch of {link.size} for more than {self._timeout:g} s, its time-out ('timeout' under "
@@ -263,11 +341,17 @@ class Links:
                 )
             elif not link.hello and now - link.began > LOAD_SECONDS:
                 self._lose(link, f"it did not load its model within {LOAD_SECONDS:g} s")
+            elif link.peer and now - link.pinged >= PING_SECONDS:
+                link.pinged = now
+                self._put(link, {"kind": frames.PING})
 
     def _lose(self, link: _Link, why: str, *, failed: bool = False) -> None:
         job, link.job = link.job, None
         self._remove(link)
-        if not link.bye:
+        if link.peer and not link.hello:
+            if not link.bye:
+                self._complain(link, why)
+        elif not link.bye:
             self._listener.lost(link.worker, job, link.answered, why, failed=failed)
 
     def _remove(self, link: _Link) -> None:
@@ -281,7 +365,7 @@ class Links:
     def _send_bye(self, worker: int) -> None:
         link = self._links.get(worker)
         if link is not None:
-            link.bye = True
+            link.bye, link.began = True, time.monotonic()
             self._put(link, {"kind": frames.BYE})
 
     def _end(self) -> None:
@@ -297,6 +381,8 @@ class Links:
                 except subprocess.TimeoutExpired:
                     log.warning("worker %s did not end when told to; it is killed", link.worker)
             self._remove(link)
+        if self._door is not None:
+            self._door.close()
         self._selector.close()
         self._waker.close()
         self._woken.close()
@@ -322,13 +408,32 @@ def _exit_of(process: subprocess.Popen[bytes] | None) -> str:
 
 
 def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:
-    """The command line of a local worker of a stage, for the descriptor that it inherits."""
-    job = {
+    """The command line of a local worker of a stage, for the descriptor that it inherits.
+
+    Raises ModelError where the stage names an interpreter that is not there.
+    """
+    workers = spec.workers
+    job = job_of(spec, torch_threads)
+    env = [] if workers.threads is None else ["env", *(f"{name}={workers.threads}" for name in BLAS_THREADS)]
+    if workers.python is None:
+        start = [*env, sys.executable, "-m", "agents.workers.local"]
+        return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
+    python = shutil.which(workers.python)
+    if python is None:
+        raise ModelError(f"stage {spec.name!r}: there is no interpreter {workers.python!r}, its workers' 'python'")
+    found = None if spec.model is None else source_of(spec.model, [*sys.path, str(Path.cwd())])
+    job["path"] = list(dict.fromkeys([str(Path.cwd()), *([] if found is None else [found[0]])]))
+    start = [*env, python, str(shim.__file__)]
+    return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
+
+
+def job_of(spec: StageSpec, torch_threads: int) -> dict[str, Any]:
+    """What a worker's command line tells it of its stage."""
+    return {
         "stage": spec.name,
         "model": spec.model,
         "arguments": spec.arguments,
         "device": spec.workers.device,
-        "torch_threads": torch_threads,
+        "torch_threads": spec.workers.threads or torch_threads,
         "path": sys.path,
     }
-    return lambda descriptor: [sys.executable, "-m", "agents.workers.local", str(descriptor), json.dumps(job)]

@@ -20,6 +20,7 @@ from lineage.errors import SpillwayError
 
 def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The stage's model, and what Hello says of it. Raises ModelError as `load_model` does."""
+    sys.path += [entry for entry in job["path"] if entry not in sys.path]  # the pipeline file's folder, too
     model = load_model(job["stage"], job["model"], job["arguments"], job["device"])
     limit_torch_threads(job["torch_threads"])
     signature = getattr(model, "input_signature", None)
@@ -30,14 +31,13 @@ def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     return str(error) if isinstance(error, SpillwayError) else words_of(error)
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
-    sys.path.extend(folder for folder in job["path"] if folder not in sys.path)  # the pipeline file's is one
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
-    shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, _words)
+    shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, words)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 It needs numpy, msgpack and the model's own packages, so that a stage's `python:` may be another interpreter:
 
-    python shim.py FD JOB       JOB is a JSON object: model (module:Class), arguments, path (folders to import from)
+    python shim.py FD JOB       JOB is a JSON object: model (module:Class), arguments, path (folders to import from),
+                                torch_threads
 
-A worker remembers nothing and commits nothing. The end of the stream is the end of the worker: its front is gone.
+A worker remembers nothing and commits nothing. The end of the stream is the end of a local worker: its front is gone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Query(dict[str, Any]):
 class Stream:
     """Frames over a connected socket. One thread reads; `send` may be called from several."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Any) -> None:
+        """`connection`: a socket, or what has its `recv_into` and `sendall`, as `agents.workers.tls.Secured`."""
         self._connection = connection
         self._reader = frames.FrameReader()
         self._lock = threading.Lock()
@@ -86,30 +88,45 @@ def serve(
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=stream.send, args=({"kind": frames.DRAIN},)).start()
     )
+    work(stream, model, told, query, words or _words, lost=lambda: os._exit(0))  # no model is waited for by nobody
+
+
+def work(
+    stream: Stream,
+    model: Any,
+    told: dict[str, Any],
+    query: Callable[..., Any],
+    words: Callable[[BaseException], str],
+    lost: Callable[[], None],
+) -> dict[str, Any] | None:
+    """Say Hello with what is `told` and answer batches until the front's last frame, which is returned.
+
+    That is Bye or Refused, or None where the connection has ended; `lost` is called then, while the model may run.
+    """
     stream.send({"kind": frames.HELLO, "protocol": frames.PROTOCOL, "pid": os.getpid(), **told})
-    batches: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(stream, batches), daemon=True).start()
-    while (batch := batches.get()) is not None:
+    came: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(stream, came, lost), daemon=True).start()
+    while (frame := came.get()) is not None and frame["kind"] == frames.BATCH:
         try:
-            _answer(stream, model, batch, query, words or _words)
+            _answer(stream, model, frame, query, words)
         except OSError:  # the front is gone, and with it whoever waits for the answer
-            return
+            return None
+    return frame
 
 
-def _read(stream: Stream, batches: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+def _read(stream: Stream, came: queue.SimpleQueue[dict[str, Any] | None], lost: Callable[[], None]) -> None:
     """Take what the front sends while the model runs: a ping is answered at once."""
     with contextlib.suppress(EOFError, OSError, frames.FrameError):
         while True:
             for frame in stream.receive():
-                if frame["kind"] == frames.BATCH:
-                    batches.put(frame)
-                elif frame["kind"] == frames.PING:
+                if frame["kind"] == frames.PING:
                     stream.send({"kind": frames.PONG})
-                elif frame["kind"] in {frames.BYE, frames.REFUSED}:
-                    batches.put(None)
-                    return
-    batches.put(None)
-    os._exit(0)  # a model that runs for nobody is not waited for
+                elif frame["kind"] in {frames.BATCH, frames.BYE, frames.REFUSED}:
+                    came.put(frame)
+                    if frame["kind"] != frames.BATCH:
+                        return
+    came.put(None)
+    lost()
 
 
 def _answer(
@@ -165,13 +182,22 @@ def load_plain(model: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, An
         found = getattr(found, part)
     made = found(**arguments)
     signature = getattr(made, "input_signature", None)
-    return made, {"model": model, "version": str(getattr(made, "version", "") or ""), "signature": signature}
+    told = {"model": model, "version": str(getattr(made, "version", "") or ""), "signature": signature}
+    return made, told | {"deterministic": getattr(made, "deterministic", False) is True}
+
+
+def _load_with(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    loaded = load_plain(job["model"], job["arguments"])
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(job["torch_threads"])
+    return loaded
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
-    sys.path[:0] = job["path"]
+    sys.path[:1] = job["path"]  # in place of this file's folder, whose modules are nobody's
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
-    serve(socket.socket(fileno=descriptor), lambda: load_plain(job["model"], job["arguments"]))
+    serve(socket.socket(fileno=descriptor), lambda: _load_with(job))
 
 
 if __name__ == "__main__":

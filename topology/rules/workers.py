@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from topology import names
 from topology.problems import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from topology.reading.fields import PipelineFields, StageFields
+    from topology.sections import WorkersSpec
 
 
 def check_workers(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
@@ -26,6 +30,50 @@ def check_workers(fields: PipelineFields, stage: StageFields, problems: list[Pro
             "or have fewer fronts"
         )
         problems.append(Problem(stage.path("workers.count"), text))
-    if stage.usable("workers.where", "emulated") and workers.where == "process" and stage.spec.emulated is not None:
-        text = "an emulated model is a timer and needs no process of its own; drop 'where: process'"
+    if stage.usable("workers.where"):
+        _check_where(stage, problems)
+
+
+def _check_where(stage: StageFields, problems: list[Problem]) -> None:
+    workers = stage.spec.workers
+    where = workers.where
+    if where != "thread" and stage.usable("emulated") and stage.spec.emulated is not None:
+        text = f"an emulated model is a timer and needs no process of its own; drop 'where: {where}'"
         problems.append(Problem(stage.path("workers.where"), text))
+    if workers.python is not None and stage.spec.model is not None and names.model_parts(stage.spec.model)[0]:
+        text = "an interpreter without Spillway loads classes alone, as in 'model: models:Detect'; drop 'python'"
+        problems.append(Problem(stage.path("workers.python"), text))
+    found = _of_remote(stage) if where == "remote" else _of_local(workers)
+    problems += [Problem(stage.path(name), text) for name, text in found if stage.usable(name)]
+
+
+def _of_remote(stage: StageFields) -> Iterator[tuple[str, str]]:
+    workers = stage.spec.workers
+    if workers.listen is None and stage.usable("workers.listen"):
+        yield "workers.where", "remote workers connect to their front; add 'listen: \"0.0.0.0:7443\"'"
+    if workers.tls is None and stage.usable("workers.tls"):
+        yield "workers.where", "remote workers connect by TLS; add 'tls: FOLDER' (docs/workers.md says how to make it)"
+    if workers.fronts > 1:
+        yield "workers.fronts", f"{workers.fronts} fronts cannot listen at one address; have one, with more workers"
+    if workers.standby:
+        yield "workers.standby", "a standby cannot listen where the front does; drop 'standby'"
+    if workers.python is not None:
+        yield "workers.python", "who starts a remote worker chooses its interpreter; drop 'python'"
+
+
+def _of_local(workers: WorkersSpec) -> Iterator[tuple[str, str]]:
+    for name in ("listen", "tls"):
+        if getattr(workers, name) is not None:
+            yield (
+                f"workers.{name}",
+                f"only remote workers connect to their front; add 'where: remote', or drop {name!r}",
+            )
+    own = {"threads": workers.threads, "python": workers.python}
+    for name, value in own.items():
+        if value is not None and workers.where == "thread":
+            yield (
+                f"workers.{name}",
+                f"a worker that is a thread has none of its own; add 'where: process', or drop {name!r}",
+            )
+    if workers.python is not None and workers.device != "cpu":
+        yield "workers.device", "with 'python' the model chooses its device; drop 'device', and tell it in 'arguments'"

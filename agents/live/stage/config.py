@@ -52,7 +52,7 @@ class StageProcessConfig:
     @property
     def processes(self) -> bool:
         spec = self.spec
-        return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where == "process")
+        return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where != "thread")
 
     def sized(self, sizes: dict[bytes, Size]) -> Self:
         """The same with as many workers as the table of sizes says."""

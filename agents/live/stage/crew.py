@@ -20,6 +20,7 @@ from agents.workers.links import LOAD_SECONDS, Links
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
 
     from agents.core.actions import Result
@@ -53,9 +54,12 @@ class Crew:
     """The worker processes of one front."""
 
     def __init__(
-        self, place: str, pool: Pool, clock: Clock, command: Callable[[int], Sequence[str]], timeout: float
+        self, place: str, pool: Pool, clock: Clock, command: Callable[[int], Sequence[str]] | None, timeout: float
     ) -> None:
-        """`place` names the stage in texts; `command` gives a worker's command line (`Links.spawn`)."""
+        """`place` names the stage in texts; `command` gives a worker's command line (`Links.spawn`).
+
+        None: the workers come from other hosts (`listen`), as many as somebody starts.
+        """
         self._place = place
         self._pool = pool
         self._clock = clock
@@ -69,8 +73,18 @@ class Crew:
         self._closed = False
         self._running: dict[int, tuple[float, Batch]] = {}  # by worker: since when (monotonic), and what
 
+    def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
+        """Wait for workers of other hosts; see `Links.listen`."""
+        self._links.listen(address, context, model)
+        log.info("%s: waits for workers at %s:%d (spillway worker)", self._place, *address)
+
     async def first(self) -> dict[str, Any]:
-        """Start the workers; what the first one's Hello says. Raises ModelError where the model cannot be loaded."""
+        """Start the workers; what the first one's Hello says. Raises ModelError where the model cannot be loaded.
+
+        Workers of other hosts are waited for without end.
+        """
+        if self._command is None:
+            return await self._hello
         self._act()
         try:
             return await asyncio.wait_for(asyncio.shield(self._hello), 2 * LOAD_SECONDS)
@@ -118,6 +132,7 @@ class Crew:
         now = self._clock()
         for action in self._pool.take(now):
             if isinstance(action, Start):
+                assert self._command is not None  # a pool without one starts nothing
                 self._links.spawn(action.worker, self._command)
             elif self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._links.bye(action.worker)
@@ -131,8 +146,13 @@ class Crew:
             return
         if not self._hello.done():
             self._hello.set_result(hello)
+        self._count()
         if self._driver is not None:
             self._driver.attach(worker)
+
+    def _count(self) -> None:
+        if self._command is None:
+            log.info("%s: %d of %d workers are there", self._place, self._pool.there, self._pool.count)
 
     def _is_executed(self, worker: int, batch: Batch, done: Executed) -> None:
         self._running.pop(worker, None)
@@ -150,6 +170,7 @@ class Crew:
         log.error("%s: worker %d is lost: %s", self._place, worker, why)
         self._running.pop(worker, None)
         self._pool.lost(self._clock(), worker)
+        self._count()
         if self._driver is not None and known not in (None, Phase.LOADING):
             self._driver.lose(worker, results, blamed, why, counted=known is not Phase.DRAINING)
         self._act()
@@ -164,6 +185,7 @@ class Crew:
         for action in self._pool.asked_to_drain(self._clock(), worker):
             if self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._links.bye(action.worker)
+            self._count()
         self._act()
 
     # On the links' thread --------------------------------------------------------------------------------------

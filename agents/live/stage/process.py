@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from agents.core.policies import period_of
@@ -52,11 +53,14 @@ from agents.live.stage.parts import (
 from agents.live.stage.tally import Tally
 from agents.live.stage.threads import Threads
 from agents.live.states.log_reader import LogsFeed
+from agents.workers.identity import model_hash
 from agents.workers.links import command_of
+from agents.workers.tls import context_of
 from lineage.errors import SpillwayError, UsageError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
+from topology.names import host_and_port
 from topology.sizes import key_of
 
 if TYPE_CHECKING:
@@ -149,8 +153,7 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
         if config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
-            pool, command = Pool(config.workers), command_of(config.spec, config.torch_threads)
-            crew = Crew(f"stage {config.stage!r}", pool, Clock(), command, config.spec.workers.timeout)
+            crew = _crew(config)
             known = known_of_hello(await crew.first())
         if config.standby:
             rehearse(config.stage)
@@ -161,6 +164,20 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
+
+
+def _crew(config: StageProcessConfig) -> Crew:
+    """The workers of a front, to be started or, where they come from other hosts, waited for."""
+    spec, place = config.spec, f"stage {config.stage!r}"
+    workers = spec.workers
+    if workers.listen is None or workers.tls is None:
+        command = command_of(spec, config.torch_threads)
+        return Crew(place, Pool(config.workers), Clock(), command, workers.timeout)
+    tls = Path(workers.tls)
+    context = context_of(tls if tls.is_dir() else config.pipeline.path.parent / tls, front=True)
+    crew = Crew(place, Pool(config.workers, starts=False), Clock(), None, workers.timeout)
+    crew.listen(host_and_port(workers.listen), context, model_hash(str(spec.model), spec.arguments))
+    return crew
 
 
 class StageProcess(Serving):

@@ -19,6 +19,8 @@ class Obedient:
                 raise RuntimeError("told to")
         if any(each.get("do") == "lie" for each in batch):
             return [{}] * (len(batch) + 1)
+        if "env" in batch[0]:
+            return [{"env": os.environ.get(each["env"])} for each in batch]
         return [{"pid": os.getpid(), "n": each.get("n"), "x": each.get("x"), "key": each.key} for each in batch]
 
 

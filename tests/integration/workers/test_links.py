@@ -4,12 +4,16 @@ import os
 import queue
 import signal
 import socket
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agents.workers import frames
 from agents.workers.links import Links, command_of
+from lineage.errors import ModelError
+from topology.sections import WorkersSpec
 from topology.spec import StageSpec
 
 SECONDS = 60.0
@@ -53,8 +57,8 @@ def links(heard):
     made.close()
 
 
-def command(name="Obedient"):
-    return command_of(StageSpec(name="s", model=f"{MODELS}:{name}"), 1)
+def command(name="Obedient", **workers):
+    return command_of(StageSpec(name="s", model=f"{MODELS}:{name}", workers=WorkersSpec(**workers)), 1)
 
 
 def query(**inputs):
@@ -137,6 +141,44 @@ def test_a_model_that_returns_a_wrong_number_is_told_so_for_each_query(links, he
     results = heard.next("answered")[3]
     assert "2 results for 1 queries" in results[0]["error"]
     assert results[1]["outputs"]["n"] == 2
+
+
+def test_a_worker_has_the_threads_that_its_stage_says(links, heard):
+    links.spawn(0, command(threads=3))
+    heard.next("ready")
+    links.send(0, "job", [query(env="OPENBLAS_NUM_THREADS")], singly=False)
+    assert heard.next("answered")[3][0]["outputs"]["env"] == "3"
+
+
+def test_an_interpreter_that_is_not_there_is_told():
+    with pytest.raises(ModelError, match="stage 's': there is no interpreter 'none/python'"):
+        command(python="none/python")
+
+
+def test_an_interpreter_of_its_own_needs_numpy_and_msgpack_alone(links, heard, tmp_path, monkeypatch):
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    site = Path(np.__file__).parents[1]
+    for each in [*site.glob("numpy*"), *site.glob("msgpack*")]:
+        (packages / each.name).symlink_to(each)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "alone.py").write_text(
+        "import sys\n\n\nclass Alone:\n    def __init__(self, times):\n        self.times = times\n\n"
+        "    def predict(self, batch):\n"
+        "        roots = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)\n"
+        "        return [{'n': self.times * each['n'], 'roots': sorted(roots)} for each in batch]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    spec = StageSpec(name="s", model="alone:Alone", arguments={"times": 3}, workers=WorkersSpec(python=str(python)))
+    links.spawn(0, command_of(spec, 1))
+    heard.next("ready")
+    links.send(0, "job", [query(n=2)], singly=False)
+    outputs = heard.next("answered")[3][0]["outputs"]
+    assert outputs["n"] == 6
+    assert {"alone", "frames", "msgpack", "numpy"} <= set(outputs["roots"])
+    assert not {"agents", "lineage", "pydantic"} & set(outputs["roots"])
 
 
 def test_sigterm_asks_for_a_drain_and_bye_ends_the_worker(links, heard):

@@ -45,6 +45,18 @@ def test_a_lost_worker_is_replaced_at_once_and_under_a_new_number():
     assert pool.restarts == 1
 
 
+def test_workers_that_come_by_themselves_are_counted_and_neither_started_nor_sent_away():
+    pool = Pool(2, starts=False)
+    assert (list(pool.take(0.0)), pool.next_wake(0.0), pool.there) == ([], None, 0)
+    for worker in range(3):
+        assert pool.ready(1.0, worker)
+    pool.began(1.0, 0)
+    assert (list(pool.take(1.0)), pool.there) == ([], 3)
+    pool.lost(1.0, 0)
+    assert pool.asked_to_drain(1.0, 1) == [Drain(1)]
+    assert (list(pool.take(2.0)), pool.next_wake(2.0), pool.phases()) == ([], None, {2: Phase.READY})
+
+
 def test_workers_that_are_lost_one_after_the_other_are_waited_with_longer_each_time():
     pool, now, waits = Pool(1), 0.0, []
     for _ in range(9):

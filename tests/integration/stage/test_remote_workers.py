@@ -1,0 +1,156 @@
+"""A stage whose workers are on other hosts: their own processes on loopback, with certificates made here."""
+
+import os
+import signal
+import socket
+from collections import Counter
+
+import pytest
+import trustme
+
+from lineage.message import PREDICTION
+from tests.certificates import folder_of
+
+MODELS = """
+import os, time
+
+
+class Slow:
+    version = "far"
+
+    def __init__(self, gain=2):
+        self.gain = gain
+
+    def predict(self, batch):
+        time.sleep(.02)
+        return [{"y": query["x"] * self.gain, "pid": os.getpid()} for query in batch]
+"""
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def far(stage, authority, tmp_path):
+    """A stage with remote workers, and what starts one of these."""
+    folder_of(authority, tmp_path / "certs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    made = stage(
+        "partitions: 4\npolicy: naive\nstages:\n"
+        f"  - {{name: far, model: 'far_models:Slow', workers: {{where: remote, count: 2, listen: '127.0.0.1:{port}', "
+        f"tls: {tmp_path / 'certs'}}}, batching: {{size: 4}}}}\n"
+    )
+    (made.folder / "far_models.py").write_text(MODELS)
+    started = Counter()
+
+    def worker(name="w", file=made.file, tls=tmp_path / "certs"):
+        started[name] += 1
+        log = (made.folder / f"{name}.log").open("ab")
+        command = ["-P", "-m", "agents.cli.main", "worker", str(file), "far"]
+        return made._spawn([*command, "--connect", f"127.0.0.1:{port}", "--tls", str(tls)], log)
+
+    made.worker = worker
+    made.port = port
+    made.said = lambda name: (made.folder / f"{name}.log").read_text()
+    return made
+
+
+def answers(far, count):
+    """Every query's pid, once each of them is answered exactly once, and rightly."""
+    out = far.reader("outcomes")
+    out.wait(count)
+    out.settle()
+    found = [(told.request_id, outcome) for told, outcome in out.outcomes()]
+    assert sorted(request_id for request_id, _ in found) == sorted(f"q-{x}" for x in range(count))
+    for request_id, outcome in found:
+        assert (outcome.kind, outcome.outputs.get("y")) == (PREDICTION, 2 * int(request_id[2:])), outcome
+    return [outcome.outputs["pid"] for _, outcome in found]
+
+
+def test_two_remote_workers_serve_a_stage(far, until):
+    front = far.start("far")
+    workers = [far.worker("a"), far.worker("b")]
+    until(lambda: "2 of 2 workers are there" in far.log("far"))
+    far.send_many(100)
+    assert set(answers(far, 100)) == {worker.pid for worker in workers}
+    assert far.stop(workers[0]) == 0  # it asks for a drain
+    assert "the front has said bye" not in far.log("far")
+    until(lambda: "1 of 2 workers are there" in far.log("far"))
+    assert far.stop(front) == 0
+    assert far.stop(workers[1]) == 0  # it looks for a front, and ends at once
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_no_query_is_lost_or_doubled_when_a_worker_is(far, until, how):
+    far.start("far")
+    workers = [far.worker("a"), far.worker("b")]
+    until(lambda: "2 of 2 workers are there" in far.log("far"))
+    far.send_many(100)
+    out = far.reader("outcomes")
+    out.wait(10)
+    os.kill(workers[0].pid, how)
+    for x in range(100, 400):
+        far.send(f"q-{x}", {"x": x})
+    far.flush()
+    answers(far, 400)
+    until(lambda: "worker 0 is lost" in far.log("far") or "worker 1 is lost" in far.log("far"))
+    if how == signal.SIGSTOP:
+        assert "three pings were missed" in far.log("far")
+        os.kill(workers[0].pid, signal.SIGCONT)
+        until(lambda: far.log("far").count("2 of 2 workers are there") == 2)
+        assert far.stop(workers[0]) == 0
+
+
+def test_workers_come_back_to_a_front_that_is_started_again(far, until):
+    front = far.start("far")
+    workers = [far.worker("a"), far.worker("b")]
+    until(lambda: "2 of 2 workers are there" in far.log("far"))
+    sent = far.send_many(200)
+    out = far.reader("outcomes")
+    out.wait(10)
+    far.stop(front, signal.SIGKILL)
+    far.start("far")
+    until(lambda: far.log("far").count("2 of 2 workers are there") == 2)
+
+    def found():  # what the first front had answered and not committed comes twice; the gate takes one
+        out.poll()
+        return {told.request_id: outcome.outputs["y"] for told, outcome in out.outcomes()}
+
+    until(lambda: len(found()) == 200)
+    assert found() == {request_id: 2 * x for request_id, x in sent.items()}
+    assert all(worker.poll() is None for worker in workers)
+
+
+def test_workers_that_are_refused_say_why_and_harm_nobody(far, until, authority, tmp_path):
+    far.start("far")
+    good = far.worker("good")
+    until(lambda: "1 of 2 workers are there" in far.log("far"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pipeline.yaml").write_text(far.file.read_text())
+    (other / "far_models.py").write_text(MODELS + "\n# newer\n")
+    far.folder, here = other, far.folder
+    newer = far.worker("newer", other / "pipeline.yaml")
+    far.folder = here
+    foreign = folder_of(trustme.CA(), tmp_path / "foreign")
+    refusing = far.worker("refusing", tls=foreign)
+    authority.cert_pem.write_to_path(str(foreign / "ca.pem"))
+    refused = far.worker("refused", tls=foreign)
+    assert [worker.wait(120) for worker in (newer, refusing, refused)] == [2, 2, 2]
+    assert "source of its module must be the same" in (other / "newer.log").read_text()
+    assert "no certificates of the same authority" in far.said("refusing")
+    assert "no certificates of the same authority" in far.said("refused")
+    far.send_many(40)
+    assert set(answers(far, 40)) == {good.pid}
+    assert "is lost" not in far.log("far")
+    assert good.poll() is None
+
+
+def test_a_worker_of_a_stage_without_remote_workers_is_told_so(far):
+    far.file.write_text(far.file.read_text().partition("workers:")[0] + "}\n")
+    assert far.worker("w").wait(120) == 2
+    assert "has no remote workers" in far.said("w")
