@@ -14,7 +14,11 @@ BENCHES = {
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
     "simulate": "Stage visits a second in the simulator.",
 }
-MOVED = ("pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby")
+# fmt: off
+MOVED = (
+    "pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby", "clipper",
+)
+# fmt: on
 
 
 class _Benches(LazyGroup):

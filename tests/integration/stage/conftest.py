@@ -19,6 +19,7 @@ from lineage import headers
 from lineage.keys import partition_for
 from lineage.message import Query
 from lineage.values import codec
+from producers.cluster import Reader
 from producers.connection import ClientSettings
 from tests import waiting
 from topology.load import load
@@ -185,11 +186,10 @@ class Stage:
         return found
 
     def ends(self, topic: str = "ingress") -> dict[int, int]:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
-        wanted = [TopicPartition(f"{self.name}.{topic}", n) for n in range(self.pipeline.spec.partitions)]
-        found = {place.partition: consumer.get_watermark_offsets(place, timeout=60)[1] for place in wanted}
-        consumer.close()
-        return found
+        reader = Reader(self.settings, {})  # asks again where a new topic's leader is not known yet
+        found = reader.ends(f"{self.name}.{topic}", self.pipeline.spec.partitions, 60.0)
+        reader.close()
+        return {place.partition: place.offset for place in found}
 
     def metrics(self, stage: str, replica: int = 0) -> dict[str, float]:
         """Scrape a replica: the sum over labels by sample name, or nothing while it is not there."""
