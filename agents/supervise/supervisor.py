@@ -68,6 +68,7 @@ _TICK_SECONDS = 0.05
 _READY_LOOK_SECONDS = 0.1
 _LOOKS_PER_STALL = 6
 _SLOW_START_SECONDS = SLOW_SECONDS + 5.0  # when a process has said itself what its model is at
+_WAITING_SECONDS = 5.0  # when a process waits for workers that a person starts, and needs to be told so
 
 
 class Obituaries(Protocol):
@@ -315,7 +316,8 @@ class Supervisor:
     def _tell_slow(self, child: Child, now: float) -> None:
         """Name, once a start, a process that is not ready for long and moves nothing: its model may hang."""
         name, since = child.plan.name, max(child.life.since, self._movement.last(child.plan.name))
-        if child.life.state is not State.STARTING or name in self._called_slow or now - since < _SLOW_START_SECONDS:
+        soon = _WAITING_SECONDS if child.plan.waits else _SLOW_START_SECONDS
+        if child.life.state is not State.STARTING or name in self._called_slow or now - since < soon:
             return
         self._called_slow.add(name)
         if child.plan.waits:

@@ -23,7 +23,7 @@ from agents.workers import frames, local, shim
 from agents.workers.tls import HANDSHAKE_SECONDS, Secured, context_of
 from lineage.errors import SpillwayError, UsageError
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agents.workers.remote")  # it is run as __main__
 
 _SHORTEST: Final = 0.25  # seconds between two attempts
 _LONGEST: Final = 5.0

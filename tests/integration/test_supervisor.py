@@ -314,3 +314,12 @@ def test_one_that_is_not_ready_for_long_is_named_with_what_its_model_is_at(tmp_p
         await_(lambda: said.exists() and said.stat().st_size > 0)
         run.supervisor._called_slow.clear()  # as at its next start, when it has had the time to say it
         await_(lambda: run.heard("a.0 is not ready after", "it is being imported and constructed"))
+
+
+def test_one_that_waits_for_a_persons_workers_is_given_the_time_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("agents.supervise.supervisor._WAITING_SECONDS", 1.0)
+    waits = replace(plan(tmp_path, "a", "slow-start"), waits=True)
+    settings = SupervisorSettings(RestartPolicy(start_timeout=0.1))
+    with running(tmp_path, [waits], settings=settings) as run:
+        await_(lambda: run.heard("a.0 waits for a worker: start one with 'spillway worker'"))
+        assert (run.state("a.0"), run.child("a.0").life.restarts) == (State.STARTING, 0)
