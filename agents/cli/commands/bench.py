@@ -16,7 +16,8 @@ BENCHES = {
 }
 # fmt: off
 MOVED = (
-    "pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby", "clipper",
+    "pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby",
+    "clipper",
 )
 # fmt: on
 

@@ -19,7 +19,7 @@ from lineage import headers
 from lineage.keys import partition_for
 from lineage.message import Query
 from lineage.values import codec
-from producers.cluster import Reader
+from producers import cluster
 from producers.connection import ClientSettings
 from tests import waiting
 from topology.load import load
@@ -186,7 +186,7 @@ class Stage:
         return found
 
     def ends(self, topic: str = "ingress") -> dict[int, int]:
-        reader = Reader(self.settings, {})  # asks again where a new topic's leader is not known yet
+        reader = cluster.Reader(self.settings, {})  # asks again where a new topic's leader is not known yet
         found = reader.ends(f"{self.name}.{topic}", self.pipeline.spec.partitions, 60.0)
         reader.close()
         return {place.partition: place.offset for place in found}
