@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BACK_OFF: Final = 0.9  # of the limit, after a batch beyond the objective
+_START: Final = 0.1  # of the limit, at least 1: its growth until a batch is beyond
 _GROWTH: Final = 0.01  # of the limit, after a full batch within it, once one was beyond
 
 _QUANTILE: Final = 0.99
@@ -46,8 +47,9 @@ class Limit(Protocol):
 class Aimd:
     """Additive increase, multiplicative decrease of a real-valued limit.
 
-    It grows by 1 after a full batch within the objective, until the first one beyond; from then on by 1 %, so that
-    about one full batch in eleven is beyond, whatever the limit. A batch beyond the objective takes 10 % off.
+    It grows by 10 %, and at least 1, after a full batch within the objective, until the first one beyond. (By 1 alone,
+    a model that takes thousands would need a minute.) From then on it grows by 1 %, so that about one full batch in
+    eleven is beyond, whatever the limit. A batch beyond the objective takes 10 % off.
     """
 
     __slots__ = ("_beyond", "_most", "_objective", "_value")
@@ -68,7 +70,7 @@ class Aimd:
             self._beyond = True
             self._value = max(1.0, self._value * _BACK_OFF)
         elif count >= int(self._value):
-            step = self._value * _GROWTH if self._beyond else 1.0
+            step = self._value * _GROWTH if self._beyond else max(1.0, self._value * _START)
             self._value = min(self._most, self._value + step)
         return int(self._value)
 

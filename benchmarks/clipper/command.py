@@ -11,6 +11,7 @@ import click
 
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
+from agents.live.stage.beginning import look_through_rarely
 from benchmarks.clipper import front, served
 from producers.connection import ClientSettings
 
@@ -44,6 +45,7 @@ def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, output: Path
         "delays": lambda: front.delays(repeats, seconds),
         "workers": lambda: front.workers(repeats, seconds),
     }
+    look_through_rarely()  # as a served front does: else the collector of garbage takes a part of every large batch
     chosen = [name for name in (*FRONT, *SERVED) if not only or name in only]
     tables: list[str] = []
 

@@ -87,12 +87,11 @@ def one(
     with served(service, say=lambda _text: None):
         exchange = Exchange(settings, name, linger=0.001)
         try:
-            warm = np.arange(0.0, 2.0, 1 / rate)
-            run_load(exchange, generated(warm, payload), Pace(slo=60.0, grace=60.0))
+            warm, due = np.arange(0.0, 2.0, 1 / rate), np.arange(0.0, seconds, 1 / rate)
+            others = generated(warm, lambda index, chance: payload(len(due) + index, chance))
+            run_load(exchange, others, Pace(slo=60.0, grace=60.0))
             before = sum(_cpu())
-            result = run_load(
-                exchange, generated(np.arange(0.0, seconds, 1 / rate), payload), Pace(slo=60.0, grace=60.0)
-            )
+            result = run_load(exchange, generated(due, payload), Pace(slo=60.0, grace=60.0))
             cpu = sum(_cpu()) - before
         finally:
             exchange.close()

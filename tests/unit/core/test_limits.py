@@ -18,15 +18,18 @@ from topology.load import parse
 OBJECTIVE = 0.02
 
 
-def test_a_limit_grows_by_one_until_the_first_batch_beyond():
+def test_a_limit_grows_by_a_tenth_and_at_least_one_until_the_first_batch_beyond():
     limit = Aimd(OBJECTIVE, 64)
     assert [limit.size, limit.learn(1, 0.01), limit.learn(2, 0.01), limit.learn(3, 0.01)] == [1, 2, 3, 4]
+    sizes = [limit.learn(limit.size, 0.01) for _ in range(26)]
+    assert sizes[5:10] == [10, 11, 12, 13, 14]
+    assert sizes[-4:] == [50, 55, 61, 64]
 
 
 def test_after_a_batch_beyond_it_grows_by_a_hundredth():
-    limit = Aimd(OBJECTIVE, 1000)
-    for count in range(1, 100):
-        limit.learn(count, 0.01)
+    limit = Aimd(OBJECTIVE, 100)
+    while limit.size < 100:
+        limit.learn(limit.size, 0.01)
     assert limit.learn(100, 0.03) == 90
     steps = [limit.learn(limit.size, 0.01) for _ in range(10)]
     assert steps == [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]
