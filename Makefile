@@ -44,7 +44,9 @@ demo: env
 define beside
 @log=$$(mktemp) && trap 'rm -f $$log' EXIT && { $(MAKE) --no-print-directory -k lint torch TORCH=$(1) >$$log 2>&1 & other=$$!; \
 $(PYTEST) $(2) && tests=0 || tests=$$?; \
-wait $$other && others=0 || others=$$?; cat $$log; exit $$((tests || others)); }
+wait $$other && others=0 || others=$$?; cat $$log; \
+[ $$tests = 0 ] || { echo "Of the first tests, above, these failed:"; $(BIN)/python -m pytest -q --cache-show cache/lastfailed; }; \
+exit $$((tests || others)); }
 endef
 PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 TORCH = tests/torch
