@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
-from topology.sections import BatchingSpec, CacheSpec, StateSpec, WorkersSpec, kind_alone
+from topology.sections import BatchingSpec, CacheSpec, CopiesSpec, StateSpec, WorkersSpec, kind_alone
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "workers": WorkersSpec,
     "batching": BatchingSpec,
     "cache": CacheSpec,
+    "copies": CopiesSpec,
     "state": StateSpec,
 }
 _STAND_INS: dict[str, dict[str, Any]] = {
@@ -220,6 +221,8 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
         return f"must be at least {context['ge']:g}, not {given}"
     if kind == "greater_than":
         return f"must be more than {context['gt']:g}, not {given}"
+    if kind == "less_than":
+        return f"must be less than {context['lt']:g}, not {given}"
     if kind == "less_than_equal":
         return f"must be at most {context['le']}, not {given}"
     if kind in _EXPECTED:
