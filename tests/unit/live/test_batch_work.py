@@ -9,6 +9,7 @@ from agents.core.request import Delivery, Request
 from agents.live.stage.batch_work import BatchWork, UserFunctions
 from agents.live.stage.emission import Carried
 from agents.live.stage.intake import Signature
+from agents.models.flagged import Flagged
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
@@ -164,6 +165,34 @@ def test_results_that_cannot_be_sent(output):
 def test_a_result_over_the_limit():
     (result,) = run(lambda batch: [{"y": b"x" * 2000}], [request(1)], limits=Limits(max_message_bytes=1000))
     assert result.reason == reasons.BAD_RESULT
+
+
+def flagged(*said):
+    return lambda batch: [Flagged({"x": 1}, **flags) for flags, _ in zip(said, batch, strict=True)]
+
+
+def test_what_a_model_says_of_an_answer_goes_on_with_what_came():
+    came = {"root": {"variant": "a"}}
+    requests = [request(n, ("root", Query({"x": n}, flags=came))) for n in range(3)]
+    results = run(flagged({"confidence": np.float32(0.5)}, {}, {"mine": object()}), requests, functions("a", "b"))
+    told = [DECODER.query(result.payloads["b"]).flags for result in results[:2]]
+    assert told == [{**came, "s": {"confidence": 0.5}}, came]
+    assert [result.flags for result in results[:2]] == [{"confidence": 0.5}, {}]
+    assert results[2] == Failed(reasons.BAD_RESULT, "flag 'mine' cannot travel: object is not JSON")
+
+
+def test_a_join_merges_what_came():
+    branches = [{"root": {"n": 1}, "a": {"default": True}}, {"root": {"n": 1}, "b": {"default": False}}]
+    parts = [(sender, Query({}, flags=flags)) for sender, flags in zip("ab", branches, strict=True)]
+    (result,) = run(lambda batch: [{}], [request(1, *parts)], joins=True)
+    assert DECODER.outcome(result.payloads[None]).flags == branches[0] | branches[1]
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(max_message_bytes=200), Limits(max_depth=2)])
+def test_no_query_fails_for_too_many_flags(limits):
+    said = {"deep": [[1]]} if limits.max_depth == 2 else {"mine": ["m"] * 1_000}
+    (result,) = run(flagged(said), [request(1)], limits=limits)
+    assert DECODER.outcome(result.payloads[None]).flags == {"s": {"flags_cut": True}}
 
 
 def test_a_model_that_returns_no_list():
