@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 
 class Flagged(dict[str, Any]):
@@ -29,3 +27,13 @@ class Flagged(dict[str, Any]):
 
 def _flagged(outputs: dict[str, Any], flags: dict[str, Any]) -> Flagged:
     return Flagged(outputs, **flags)
+
+
+def answered(answer: Mapping[str, Any]) -> Any:
+    """What a worker process made for one query, with its flags (`agents.workers.shim`); None where it made nothing."""
+    outputs, flags = answer.get("outputs"), answer.get("flags")
+    if flags is None or not isinstance(outputs, Mapping):
+        return outputs
+    made = Flagged(outputs)
+    made.flags = flags  # whatever they are: the stage checks them
+    return made

@@ -9,7 +9,7 @@ from agents.core.request import Delivery, Request
 from agents.live.stage.batch_work import BatchWork, UserFunctions
 from agents.live.stage.emission import Carried
 from agents.live.stage.intake import Signature
-from agents.models.flagged import Flagged
+from agents.models.flagged import Flagged, answered
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
@@ -34,11 +34,15 @@ def request(number, *parts):
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, deliveries, {}, 2.5, 3.0)
 
 
-def run(predict, requests, made=None, *, joins=False, signature=None, limits=None):
-    work = BatchWork(
-        "s", [SimpleNamespace(predict=predict)], made or functions(), joins=joins, model_name="m", version="1",
+def batch_work(predict, made, *, joins=False, signature=None, limits=None):
+    return BatchWork(
+        "s", [SimpleNamespace(predict=predict)], made, joins=joins, model_name="m", version="1",
         signature=signature, limits=limits or Limits(),
     )  # fmt: skip
+
+
+def run(predict, requests, made=None, **options):
+    work = batch_work(predict, made or functions(), **options)
     done = work.run(0, SimpleNamespace(requests=requests))
     return done.results
 
@@ -179,6 +183,19 @@ def test_what_a_model_says_of_an_answer_goes_on_with_what_came():
     assert told == [{**came, "s": {"confidence": 0.5}}, came]
     assert [result.flags for result in results[:2]] == [{"confidence": 0.5}, {}]
     assert results[2] == Failed(reasons.BAD_RESULT, "flag 'mine' cannot travel: object is not JSON")
+
+
+@pytest.mark.parametrize("flags", [{"mine": 1}, [1], None])
+def test_a_copys_answer_has_its_flags_as_its_own_workers_has(flags):
+    work = batch_work(square, functions())
+    batch = SimpleNamespace(requests=[request(1)])
+    answer = {"outputs": {"y": 1}} | ({} if flags is None else {"flags": flags})
+    own, (copied,) = work.result(work.prepare(batch), 0, answer, 0.5), work.made(batch, [answered(answer)], 0.5, "m")
+    for result in (own, copied):
+        if flags == [1]:
+            assert result == Failed(reasons.BAD_RESULT, "the flags are list, not a mapping of names to values")
+        else:
+            assert DECODER.outcome(result.payloads[None]).flags == ({} if flags is None else {"s": flags})
 
 
 def test_a_join_merges_what_came():
