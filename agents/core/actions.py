@@ -63,6 +63,7 @@ class Work(Request):
     case: Any = None  # what waits for those, while they are not durable (`agents.core.speculation`)
     acknowledged: bool = False  # all emits are, and it waits for the versions alone
     key: bytes = b""  # of its prediction, where a cache is asked (`agents.core.cache`)
+    settled: bool = False  # by an answer; where there is a dispatch, another may come
     final: bool = False  # it is recorded in a version, or about to be: what it rests on is that version's affair
 
     @property

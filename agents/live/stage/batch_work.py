@@ -111,12 +111,16 @@ class Executed:
 
 @dataclass(slots=True)
 class Prepared:
-    """A batch and its inputs; `places` are those of the queries that have some, the others have a result."""
+    """A batch, or an extra of a dispatch, and its inputs.
 
-    batch: Batch
+    `places` are those of the queries that have some; the others have a result.
+    """
+
+    batch: Any
     results: list[Result | None]
     inputs: list[Inputs] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    singly: bool = False  # as one of the queries may end its worker, and it is to be known which
 
     @property
     def requests(self) -> list[Request]:
@@ -172,6 +176,7 @@ class BatchWork:
                 prepared.places.append(place)
             except WireError as error:
                 prepared.results[place] = Failed(error.reason, str(error))
+        prepared.singly = any(request.suspect for request in prepared.requests)
         return prepared
 
     def finish(self, prepared: Prepared, outputs: Sequence[Any], seconds: float) -> Executed:
@@ -237,12 +242,23 @@ class BatchWork:
         error = ModelRaisedError(str(answer.get("error")), str(answer.get("trace")))
         return Failed(reasons.MODEL_RAISED, self._raised.words(error))
 
+    def made(self, batch: Batch, outputs: Sequence[Any], seconds: float, model: str) -> list[Result | None]:
+        """Results of answers that others than the batch's own worker gave, by place; None where there is none.
+
+        `model` is what made them, in `seconds`.
+        """
+        size = len(batch.requests)
+        return [
+            None if output is None else self._result(request, output, seconds, size, model)
+            for request, output in zip(batch.requests, outputs, strict=True)
+        ]
+
     def remembered(self, request: Request, output: Mapping[str, Any], now: float) -> Result:
         """The result of a request whose answer was known, at `now`; its timing tells of a batch of 0."""
         request.entered = request.started = now
         return self._result(request, output, 0.0, 0)
 
-    def _result(self, request: Request, output: Any, seconds: float, size: int) -> Result:
+    def _result(self, request: Request, output: Any, seconds: float, size: int, model: str = "") -> Result:
         if isinstance(output, Failed):
             return output
         if not isinstance(output, Mapping):
@@ -253,8 +269,8 @@ class BatchWork:
             request.started - request.entered,
             seconds,
             size,
-            self._model_name,
-            self._version,
+            model or self._model_name,
+            "" if model else self._version,
         )
         timings = [*timings_so_far(request), timing]
         try:
