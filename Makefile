@@ -83,6 +83,7 @@ unit integration acceptance: env
 # Every figure that the README speaks of; about half an hour, on a machine that does nothing else.
 bench: bench-hop
 	$(BIN)/spillway bench gate
+	$(BIN)/spillway bench overhead
 	$(BIN)/spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
 	$(BIN)/spillway bench start
 	$(BIN)/spillway bench simulate
