@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from producers.connection import ClientSettings
+    from producers.report import StageTotals
 
 RATE: Final = 150.0
 LARGE: Final = np.zeros(1 << 18, np.float32)  # 1 MiB
@@ -54,13 +55,20 @@ class Kernel:
     """The kernel SVM, which computes."""
 
     deterministic = True
+    name = "kernel SVM"
 
     def __init__(self) -> None:
-        self._predict = predictor("kernel SVM")
+        self._predict = predictor(self.name)
 
     def predict(self, batch: list[Any]) -> list[dict[str, Any]]:
         labels: Any = self._predict([query["x"] for query in batch])
         return [{"y": int(label)} for label in labels]
+
+
+class Linear(Kernel):
+    """The linear SVM, which hardly does."""
+
+    name = "linear SVM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,9 @@ class Seen:
     rate: float
     cpu_us: float
     evaluated: float
+    mean: float
+    memory: float  # MB
+    stage: StageTotals
 
 
 def one(
@@ -87,33 +98,39 @@ def one(
     with served(service, say=lambda _text: None):
         exchange = Exchange(settings, name, linger=0.001)
         try:
-            warm, due = np.arange(0.0, 2.0, 1 / rate), np.arange(0.0, seconds, 1 / rate)
+            warm, due = np.arange(0.0, 2.0, 1 / min(rate, 600.0)), np.arange(0.0, seconds, 1 / rate)
             others = generated(warm, lambda index, chance: payload(len(due) + index, chance))
             run_load(exchange, others, Pace(slo=60.0, grace=60.0))
-            before = sum(_cpu())
+            before = sum(_cpu(process) for process in _processes())
             result = run_load(exchange, generated(due, payload), Pace(slo=60.0, grace=60.0))
-            cpu = sum(_cpu()) - before
+            cpu = sum(_cpu(process) for process in _processes()) - before
+            memory = sum(process.memory_info().rss for process in _processes()) / 1e6
         finally:
             exchange.close()
     if (result.kind != PREDICTION).any():
         raise SpillwayError(f"{name}: {int((result.kind != PREDICTION).sum())} queries were not answered")
     latency = 1e3 * (result.finished - result.due)
     took = float(np.nanmax(result.finished) - result.due[0])
-    busy = result.stage_totals(["read"], {"read": 1})["read"].busy
+    stage = result.stage_totals(["read"], {"read": 1})["read"]
     p50, p99 = map(float, np.percentile(latency, (50, 99)))
-    return Seen(p50, p99, len(result.due) / took, 1e6 * cpu / len(result.due), busy)
+    count = len(result.due)
+    return Seen(p50, p99, count / took, 1e6 * cpu / count, stage.busy, float(latency.mean()), memory, stage)
 
 
-def _cpu() -> Iterator[float]:
-    """CPU seconds of the stage's front and its workers."""
+def _processes() -> Iterator[psutil.Process]:
+    """The stage's front and its workers."""
     for process in psutil.Process().children(recursive=True):
         try:
             line = process.cmdline()
             if "--stage" in line or "agents.workers.local" in line:
-                times = process.cpu_times()
-                yield times.user + times.system
+                yield process
         except psutil.Error:
             continue
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def cost(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
