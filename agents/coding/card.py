@@ -108,7 +108,9 @@ def read_reference(folder: Path, card: Card) -> tuple[dict[str, NDArray[Any]], d
 
 
 def write_reference(folder: Path, inputs: dict[str, NDArray[Any]], outputs: dict[str, NDArray[Any]]) -> None:
-    arrays = {f"in.{name}": value for name, value in inputs.items()} | {f"out.{n}": v for n, v in outputs.items()}
+    arrays: dict[str, Any] = {f"in.{name}": value for name, value in inputs.items()} | {
+        f"out.{n}": v for n, v in outputs.items()
+    }
     np.savez(folder / "reference.npz", **arrays)
 
 

@@ -1,8 +1,8 @@
 """Codes: k queries made into one parity query, and answers made of the other answers and the parity answer.
 
 ParM, sections 3.1 and 3.2: encoder and decoder are simple and fast, and the parity model learns to make them fit. Row j
-of r weighs query i by (i + 1) to the power of j, so that any r missing answers can be solved for (section 3.5; the paper
-prints X1 + X2 for both of two rows, which cannot be solved: `same-parity` is that).
+of r weighs query i by (i + 1) to the power of j, so that any r missing answers can be solved for (section 3.5). The
+paper prints X1 + X2 for both of two rows, which cannot be solved: `same-parity` is that.
 
 Queries and answers are mappings of names to float arrays, each of one shape.
 """
@@ -121,11 +121,10 @@ class Concatenation(Sum):
     def _small(self, image: NDArray[Any]) -> NDArray[Any]:
         *before, height, width = image.shape
         if height % self._down or width % self._across:
-            raise UsageError(
-                f"an image of {height} by {width} cannot be made {self._down} by {self._across} times smaller"
-            )
+            raise UsageError(f"{height} by {width} is not divisible by {self._down} by {self._across}")
         shape = (*before, height // self._down, self._down, width // self._across, self._across)
-        return image.reshape(shape).mean(axis=(-3, -1), dtype=image.dtype)
+        small: NDArray[Any] = image.reshape(shape).mean(axis=(-3, -1), dtype=image.dtype)
+        return small
 
 
 CODES: Final[dict[str, type[Sum]]] = {"sum": Sum, "same-parity": SameParity, "concatenation": Concatenation}
