@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agents.workers.identity import model_hash
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -78,6 +79,16 @@ def read_card(folder: Path, row: int) -> Card:
     if card.row != row:
         raise ModelError(f"{file} is the card of row {card.row}")
     return card
+
+
+def check_card(card: Card, folder: Path, model: str, arguments: dict[str, Any], k: int, encoder: str) -> None:
+    """Raise ModelError where a card is for another model, another version of it, another k or encoder."""
+    place, anew = f"the parity model of row {card.row} in {folder}", "make it anew: spillway parity train"
+    for name, value in {"model": model, "k": k, "encoder": encoder}.items():
+        if getattr(card, name) != value:
+            raise ModelError(f"{place} is for {name} {getattr(card, name)!r}, not {value!r}; {anew}")
+    if card.model_hash is not None and card.model_hash != model_hash(model, arguments):
+        raise ModelError(f"{place} was made for another version of {model}; {anew}")
 
 
 def weights_file(folder: Path, row: int) -> Path:

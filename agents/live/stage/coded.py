@@ -2,6 +2,7 @@
 
 A place of a group is one query of each of its batches. A query whose tensors are not those of the card, or not finite,
 is not coded: like a batch that is missing or shorter, it is stood in for by the reference, whose answer is known.
+Parameters are not coded: the model must answer by its inputs.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.coding.card import Card, digest_of, read_card, read_reference, weights_file
+from agents.coding.card import check_card, read_card, read_reference
 from agents.coding.codes import CODES
+from agents.coding.parity import read_weights
 from agents.core.dispatch import Dispatch
 from agents.live.stage.batch_work import Prepared
 from agents.models.flagged import Flagged
 from agents.models.inputs import Inputs
-from agents.workers.identity import model_hash
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agents.coding.card import Card
     from agents.coding.codes import Arrays, Code
     from agents.core.batching import Batch
     from agents.core.dispatch import Extra, Group, Recovery
@@ -81,28 +83,11 @@ def load_coding(stage: StageSpec, spec: CodingSpec, beside: Path) -> Coding:
     try:
         cards = [read_card(folder, row) for row in range(spec.rows)]
         for card in cards:
-            _check(card, stage, spec, folder)
+            check_card(card, folder, str(stage.model), stage.arguments, spec.k, spec.encoder)
+            read_weights(folder, card)
         return Coding(spec, folder, cards, code_of(spec.encoder, spec.k), read_reference(folder, cards[0]))
     except ModelError as error:
         raise ModelError(f"stage {stage.name!r}: {error}") from error
-
-
-def _check(card: Card, stage: StageSpec, spec: CodingSpec, folder: Path) -> None:
-    here = {"k": spec.k, "encoder": spec.encoder, "model": stage.model}
-    for name, value in here.items():
-        if getattr(card, name) != value:
-            raise ModelError(
-                f"the parity model of row {card.row} in {folder} is for {name} {getattr(card, name)!r}, not {value!r}; "
-                "make it anew: spillway parity train"
-            )
-    weights = weights_file(folder, card.row)
-    if not weights.is_file() or digest_of(weights) != card.weights:
-        raise ModelError(f"{weights} is not the file that its card tells of; make it anew: spillway parity train")
-    if card.model_hash is not None and card.model_hash != model_hash(str(stage.model), stage.arguments):
-        raise ModelError(
-            f"the parity model of row {card.row} in {folder} was made for another version of {stage.model}; make it "
-            "anew: spillway parity train"
-        )
 
 
 class CodeWork:
@@ -164,7 +149,7 @@ class CodeWork:
         column: list[Arrays | None] = [None] * len(batch.requests)
         for place, inputs in zip(prepared.places, prepared.inputs, strict=True):
             tensors = {name: np.asarray(inputs[name]) for name in self._card.inputs if name in inputs}
-            fits = len(tensors) == len(self._card.inputs) == len(inputs) and not inputs.parameters
+            fits = len(tensors) == len(self._card.inputs) == len(inputs)
             if fits and all(self._card.inputs[name].fits(value) for name, value in tensors.items()):
                 column[place] = tensors
         return column

@@ -62,7 +62,7 @@ def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
             stopped = [workers_of(process)[number // 100 % 4]]
             stopped[0].suspend()
         if number == 420:
-            workers_of(process)[3].kill()
+            next(each for each in workers_of(process) if each not in stopped).kill()
         if number == 300:
             workers_of(process, "agents.coding.parity:Parity")[0].kill()
         one.send(f"q{number}", {"x": asked[number]}, within=120)
