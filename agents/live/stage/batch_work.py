@@ -62,12 +62,13 @@ class UserFunctions:
             return {f"{stage}.{name}": value for stage, outputs in parts.items() for name, value in outputs.items()}
         return self._mapping("join", self._call("join", self._join, parts))
 
-    def finish(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Make a stage's outputs of what its model answered, or of an answer that was made in its place."""
-        return outputs if self._finish is None else self._mapping("finish", self._call("finish", self._finish, outputs))
-
     def route(self, outputs: dict[str, Any]) -> tuple[tuple[str, ...] | None, dict[str | None, dict[str, Any]]]:
-        """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate."""
+        """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate.
+
+        `outputs`: of the model; a coded stage's `finish` makes the stage's of them first.
+        """
+        if self._finish is not None:
+            outputs = self._mapping("finish", self._call("finish", self._finish, outputs))
         chosen = self._chosen(outputs)
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
@@ -293,7 +294,7 @@ class BatchWork:
         try:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
-            chosen, shares = self._functions.route(self._functions.finish(dict(output)))
+            chosen, shares = self._functions.route(dict(output))
             ok = Ok(self._encode(request, shares, timings, flags_with(request, self._stage, own)), chosen, flags=own)
             if not self._caches:
                 return ok
