@@ -301,17 +301,18 @@ class StageProcess(Serving):
 
     def _follow_states(self, settings: ClientSettings, loop: asyncio.AbstractEventLoop) -> Logs | None:
         """Begin to read the version logs, where a stage before this one has a state; None where none has."""
-        spec = self._config.pipeline.spec
-        if not self._config.pipeline.graph.rests_on(self._config.stage):
+        before = self._config.pipeline.graph.rests_on(self._config.stage)
+        if not before:
             return None
         self._metrics.marks = marks_histogram()
         self._states = LogsFeed(
             settings,
             self._name,
-            spec.places,
+            [place for place in self._config.pipeline.spec.places if place[0] in before],
             loop.call_soon_threadsafe,
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
             lambda error: self._on_deaf(error),  # noqa: PLW0108
+            soon=(),  # it serves what is not durable; only what it commits waits for these logs
         )
         return self._states.logs
 
