@@ -107,7 +107,7 @@ class Concatenation(Sum):
         self._down = math.isqrt(k)
         self._across = k // self._down
         if self._down * self._across != k:
-            raise UsageError(f"encoder 'concatenation' puts 2, 4, 6 or 8 images in a grid, not {k}")
+            raise UsageError(f"encoder 'concatenation' puts 2, 3, 4, 6 or 8 images in a grid, not {k}")
 
     def encode(self, queries: Sequence[Arrays], row: int) -> dict[str, NDArray[Any]]:
         if row:
