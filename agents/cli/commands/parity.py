@@ -13,7 +13,7 @@ from rich.table import Table
 from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from agents.cli.summary import progress_bar
 from agents.coding.card import check_card, read_card
-from agents.coding.codes import CODES, code_of
+from agents.coding.codes import CODES, MOST, code_of
 from agents.coding.data import read_data
 from agents.coding.evaluation import METRICS, evaluate
 from agents.coding.making import Maker, deployed_answers
@@ -66,7 +66,7 @@ def parity() -> None:
 @_stage
 @_data
 @click.option("--test", metavar="WHAT", help="Queries to grade on.  [default: a fifth of the data, held out]")
-@click.option("--k", type=click.IntRange(2), help="Queries of a group.  [default: as the stage says, else 2]")
+@click.option("--k", type=click.IntRange(2, MOST), help="Queries of a group.  [default: as the stage says, else 2]")
 @click.option("--rows", type=click.IntRange(1), help="Parity models.  [default: as the stage says, else 1]")
 @click.option("--row", type=click.IntRange(0), metavar="N", help="Only that of this row, from 0.")
 @click.option(
@@ -146,7 +146,8 @@ def evaluate_(
 ) -> None:
     """Grade a stage's reconstructions: A_a, A_d and A_o of the ParM paper, section 4.1.
 
-    Every answer of a group is missing in turn, and every two, as far as the rows reach.
+    A_a is the deployed model, A_d reconstructions alone, A_o both where a share f_u of answers is unavailable. Every
+    answer of a group is missing in turn, and every two, as far as the rows reach.
 
     \b
     Example:
@@ -171,13 +172,13 @@ def evaluate_(
 
 def _chosen(stage: StageSpec, name: str, given: Any) -> Any:
     """A setting: the option's, else the stage's section's, else the default."""
-    section = getattr(stage, "coding", None)
-    return given if given is not None else _DEFAULTS[name] if section is None else getattr(section, name)
+    if given is not None:
+        return given
+    return _DEFAULTS[name] if stage.coding is None else getattr(stage.coding, name)
 
 
 def _place(pipeline: Path, stage: StageSpec) -> Path:
-    section = getattr(stage, "coding", None)
-    return pipeline.parent / (f"parity/{stage.name}" if section is None else section.parity)
+    return pipeline.parent / (f"parity/{stage.name}" if stage.coding is None else stage.coding.parity)
 
 
 def _after(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
@@ -206,8 +207,8 @@ def _tell_grades(card: Card, grades: Grades, unavailable: tuple[float, ...], *, 
         told |= {"degraded": grades.degraded, "mean_answer": grades.default, "overall": overall}
         click.echo(json.dumps(told | {"labelled": grades.labelled}))
         return
-    shares = [f"A_o at {share:.3g}" for share in unavailable]
-    table = Table("missing", "of", "deployed (A_a)", "reconstructed (A_d)", "mean answer", *shares, box=None)
+    shares = [f"A_o, {share:.3g}" for share in unavailable]
+    table = Table("missing", "of", "A_a", "A_d", "mean answer", *shares, box=None)
     for n, degraded in grades.degraded.items():
         figures = (grades.deployed, degraded, grades.default, *(overall[share][n] for share in unavailable))
         table.add_row(str(n), str(card.k), *map(_percent, figures))
