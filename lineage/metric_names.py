@@ -44,6 +44,9 @@ BATCH_LIMIT: Final = "spillway_batch_limit"
 CACHE_HITS_TOTAL: Final = "spillway_cache_hits_total"
 CACHE_SHARED_TOTAL: Final = "spillway_cache_shared_total"
 CACHE_MISSES_TOTAL: Final = "spillway_cache_misses_total"
+EXTRAS_TOTAL: Final = "spillway_extras_total"
+EXTRAS_SHED_TOTAL: Final = "spillway_extras_shed_total"
+RECOVERED_TOTAL: Final = "spillway_recovered_total"
 CACHE_BYTES: Final = "spillway_cache_bytes"
 ESTIMATE_ERROR_SECONDS: Final = "spillway_estimate_error_seconds"  # by term: what happened less what was told
 TOLD_SECONDS_TOTAL: Final = "spillway_told_seconds_total"  # by term
@@ -83,6 +86,7 @@ PLACE_FLAPPING: Final = "spillway_place_flapping"  # 1 where it dies again and a
 # The gate's.
 GOOD_TOTAL: Final = "spillway_good_total"
 LATE_TOTAL: Final = "spillway_late_total"
+FLAGS_CUT_TOTAL: Final = "spillway_flags_cut_total"  # outcomes that lost flags on their way, to keep the bounds
 LATENCY_SECONDS: Final = "spillway_latency_seconds"
 HELD: Final = "spillway_held"
 STATE_HOLD_SECONDS: Final = "spillway_state_hold_seconds"  # that an outcome waited for versions to be durable

@@ -1,4 +1,4 @@
-"""The sections of a stage in a pipeline file: its workers, its batches and its state; see `topology.rules` for theirs.
+"""The sections of a stage in a pipeline file: see `topology.rules` for what has to fit together.
 
 A stage that says nothing of a section has the section's defaults, and no state.
 """
@@ -23,6 +23,7 @@ Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
 Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Size = Annotated[int, BeforeValidator(quantities.size), Field(ge=1)]
+ModelReference = Annotated[str, AfterValidator(names.model)]
 Some = Annotated[int, Field(strict=True, ge=0, le=1_000)]
 
 
@@ -102,6 +103,21 @@ class CacheSpec(Section):
 
     bytes: Size
     """The most that they take in each front; those that were not used for longest leave first."""
+
+
+class CopiesSpec(Section):
+    """A second worker for a batch, in a pool of its own; whichever answers first settles a query."""
+
+    workers: Count = 1
+    """Processes beside each front."""
+    quantile: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
+    """A batch is copied when it takes longer than this quantile of batches; None: every batch, at once."""
+    budget: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
+    """The most copies, as a share of all batches."""
+    model: ModelReference | None = None
+    """What the copies run, a cheaper model say; None: the stage's own."""
+    arguments: dict[str, Any] | None = None
+    """Of `model`; None: the stage's where that is its own, else none."""
 
 
 class StateSpec(Section):

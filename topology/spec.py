@@ -20,7 +20,9 @@ from topology import names
 from topology.sections import (
     BatchingSpec,
     CacheSpec,
+    CopiesSpec,
     Count,
+    ModelReference,
     Positive,
     Seconds,
     Section,
@@ -35,7 +37,6 @@ DEFAULT_QUEUE = 4_096
 VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
 
 Reference = Annotated[str, AfterValidator(names.reference)]
-ModelReference = Annotated[str, AfterValidator(names.model)]
 
 
 def _listed(value: Any) -> Any:
@@ -169,6 +170,8 @@ class StageSpec(Section):
     batching: BatchingSpec = Field(default_factory=BatchingSpec)
     cache: CacheSpec | None = None
     """None: no prediction is remembered."""
+    copies: CopiesSpec | None = None
+    """None: one worker gets a batch."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
 

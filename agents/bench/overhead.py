@@ -1,116 +1,292 @@
-"""What Spillway adds to a pipeline's own models at low load: latency minus execution along the critical path."""
+"""What Spillway costs beside the models: processor time and Kafka requests a query, with models that do nothing.
+
+Given a pipeline, it measures the latency that is added to that one's own models (`overhead_latency`).
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
+import subprocess
+import sys
 import tempfile
-from contextlib import ExitStack
+from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir, json_option, pipeline_argument
-from agents.supervise.service import ServiceSettings, served
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated, schedule
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import find_payload, signature_payload
-from topology.load import load
+from agents.bench import overhead_latency
+from agents.bench.overhead_runs import SENDER, measured
+from agents.cli.options import json_option
+from lineage.errors import SpillwayError, UsageError
+from producers.report import PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from lineage.message import Outcome, StageTiming
-    from producers.load.payloads import Payload
-    from topology.load import Pipeline
+    from agents.bench.overhead_runs import Measured, Spent
+    from producers.load.tally import LoadResult
 
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+Cell = tuple[str, str, str]  # table, row, column
+_RATES: Final = (40.0, 150.0, 600.0)  # queries a second
+_LATENCY_RATE: Final = 100.0
+_DIAMOND: Final = ((60.0, "300ms"), (150.0, "800ms"))  # rates and SLOs
+_STEPS: Final = tuple(150 * 1.4**step for step in range(8))  # queries a second, on the way to the best goodput
+_PAST_BEST: Final = 0.9
+_IDLE: Final = "idle"
+
+_CHAIN_FILE: Final = """\
+name: chain
+slo: 5s
+partitions: 4
+stages:
+  - {{name: first, model: "overhead_models:Pass"}}
+  - {{name: second, model: "overhead_models:Count", after: first, state: {{kind: keyed, replication: {mode}}}}}
+  - {{name: third, model: "overhead_models:Count", after: second, state: {{kind: keyed, replication: {mode}}}}}
+  - {{name: last, model: "overhead_models:Pass", after: third}}
+"""
+_DIAMOND_FILE: Final = """\
+name: diamond
+slo: {slo}
+partitions: 4
+stages:
+  - {{name: first, model: "overhead_models:Pass"}}
+  - {{name: left, model: "overhead_models:Count", after: first, state: {{kind: keyed, replication: nspb}}}}
+  - {{name: right, model: "overhead_models:Count", after: first, state: {{kind: keyed, replication: nspb}}}}
+  - {{name: meet, model: "overhead_models:Meet", after: [left, right]}}
+  - {{name: last, model: "overhead_models:Pass", after: meet}}
+"""
 
 
-def critical_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
-    """Seconds of execution along the longest path through the stages that a query passed."""
-    executed = {timing.stage: timing.executed for timing in timings}
-    ends: dict[str, float] = {}
+def chain(work: Path, mode: str, rates: Sequence[float], seconds: float) -> Iterator[tuple[Cell, float]]:
+    """Measure four stages, the two in the middle with states that are replicated as `mode` says."""
+    name, file = f"chain, {mode}", _CHAIN_FILE.format(mode=mode)
+    with measured(work / "cpu", file) as served:
+        result, _ = served.steady(_LATENCY_RATE, seconds)
+        latency = (result.finished - result.due)[result.kind == PREDICTION] * 1e3
+        for row, share in (("p50", 0.5), ("p99", 0.99)):
+            yield (f"{name}: latency, ms", row, f"{_LATENCY_RATE:g}/s"), float(np.quantile(latency, share))
+        for rate in rates:
+            result, spent = served.steady(rate, seconds)
+            yield from _cpu(name, f"{rate:g}/s", spent)
+        yield from _idle_cpu(name, served.idle(seconds))
+    with measured(work / "requests", file, log_requests=True) as served:
+        for rate in rates:
+            _, spent = served.steady(rate, seconds)
+            yield from _requests(f"{name}: requests a query", f"{rate:g}/s", spent, max(1, spent.answered))
+        spent = served.idle(seconds)
+        yield from _requests(f"{name}: requests a second", _IDLE, spent, spent.seconds)
 
-    def end(stage: str) -> float:
-        if stage not in ends:
-            before = [end(name) for name in predecessors[stage] if name in executed]
-            ends[stage] = max(before, default=0.0) + executed[stage]
-        return ends[stage]
 
-    return max((end(stage) for stage in executed), default=0.0)
+def _cpu(name: str, column: str, spent: Spent) -> Iterator[tuple[Cell, float]]:
+    table = f"{name}: CPU time a query, ms"
+    a_query = {process: seconds * 1e3 / max(1, spent.answered) for process, seconds in spent.cpu.items()}
+    for process, value in a_query.items():
+        yield (table, process, column), value
+    yield (table, "all but the sender", column), sum(a_query.values()) - a_query[SENDER]
+    yield (table, "answered a second", column), spent.answered / spent.seconds
 
 
-def once(
-    pipeline: Pipeline, settings: ClientSettings, payload: Payload, rate: float, seconds: float
-) -> dict[str, float]:
-    """One low load on a pipeline that is served; medians in milliseconds."""
-    models: dict[int, float] = {}
+def _idle_cpu(name: str, spent: Spent) -> Iterator[tuple[Cell, float]]:
+    table = f"{name}: without a load, % of a core"
+    shares = {process: 100 * seconds / spent.seconds for process, seconds in spent.cpu.items() if process != SENDER}
+    for process, value in {**shares, "all": sum(shares.values())}.items():
+        yield (table, process, _IDLE), value
 
-    def observe(index: int, outcome: Outcome) -> None:
-        if outcome.kind == PREDICTION:
-            models[index] = critical_path(outcome.timings, pipeline.graph.predecessors)
 
-    exchange = Exchange(settings, pipeline.spec.name)
-    try:
-        due = schedule.constant(rate, seconds)
-        result = run_load(exchange, generated(due, payload), Pace(slo=pipeline.spec.slo, observe=observe))
-    finally:
-        exchange.close()
-    if len(models) < len(due):
-        raise SpillwayError(f"{len(due) - len(models)} of {len(due)} queries got no prediction: lower --rate")
-    latency = (result.finished - result.due) * 1e3
-    own = np.array([models[index] for index in range(len(due))]) * 1e3
-    return {
-        "latency_p50_ms": round(float(np.median(latency)), 2),
-        "models_p50_ms": round(float(np.median(own)), 2),
-        "added_p50_ms": round(float(np.median(latency - own)), 2),
-        "added_p99_ms": round(float(np.quantile(latency - own, 0.99)), 2),
-    }
+def _requests(table: str, column: str, spent: Spent, per: float) -> Iterator[tuple[Cell, float]]:
+    """Give the requests by API, and by who asked; few of a kind are told together."""
+    by_api: Counter[str] = Counter()
+    by_process: Counter[str] = Counter()
+    for (process, api), number in spent.requests.items():
+        by_api[api] += number
+        by_process[process] += number
+    for api, number in by_api.most_common():
+        yield (table, api, column), number / per
+    for process, number in by_process.most_common():
+        yield (table, f"(of {process})", column), number / per
+    yield (table, "all", column), by_api.total() / per
+
+
+def diamond(work: Path, seconds: float) -> Iterator[tuple[Cell, float]]:
+    """Measure five stages under `pard`: what is in time, and how much of its best goodput stays at twice that rate."""
+    for rate, slo in _DIAMOND:
+        with measured(work / f"{rate:g}", _DIAMOND_FILE.format(slo=slo), policy="pard") as served:
+            limit = served.pipeline.spec.slo
+            result, spent = served.steady(rate, seconds)
+            yield ("diamond, nspb: in time, %", f"SLO {slo}", f"{rate:g}/s"), 100 * _in_time(result, limit)
+            yield from _cpu("diamond, nspb", f"{rate:g}/s", spent)
+            if (rate, slo) == _DIAMOND[-1]:
+                yield from _past_capacity(served, limit, seconds)
+
+
+def _past_capacity(served: Measured, slo: float, seconds: float) -> Iterator[tuple[Cell, float]]:
+    table = f"diamond, nspb: goodput, SLO {_DIAMOND[-1][1]}"
+    best_rate = best = 0.0
+    for rate in _STEPS:
+        goodput = rate * _in_time(served.steady(rate, seconds)[0], slo)
+        if goodput > best:
+            best_rate, best = rate, goodput
+        elif goodput < _PAST_BEST * best:
+            break
+    yield (table, "best, queries/s", ""), best
+    yield (table, "at a rate of", ""), best_rate
+    twice = 2 * best_rate * _in_time(served.steady(2 * best_rate, seconds)[0], slo)
+    yield (table, "at twice that rate, % of the best", ""), 100 * twice / best
+
+
+def _in_time(result: LoadResult, slo: float) -> float:
+    """The share of all queries that was answered within `slo` seconds of when it was due."""
+    with np.errstate(invalid="ignore"):  # what never finished
+        good = (result.kind == PREDICTION) & (result.finished - result.due <= slo)
+    return float(good.mean())
+
+
+PARTS: Final = ("chain-none", "chain-nspb", "diamond")
+
+
+def run(parts: Sequence[str], rates: Sequence[float], seconds: float) -> list[tuple[Cell, float]]:
+    found: list[tuple[Cell, float]] = []
+    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
+        for part in parts:
+            work = Path(folder) / part
+            work.mkdir()
+            _, _, mode = part.partition("-")
+            found += chain(work, mode, rates, seconds) if mode else diamond(work, seconds)
+    return found
 
 
 @click.command()
-@pipeline_argument
-@click.option("--payload", metavar="MODULE:FUNCTION", help="Makes the queries' inputs.  [default: by signature]")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="Queries/s.")
-@click.option("--seconds", type=click.FloatRange(1), default=12.0, show_default=True, help="Of each run.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; the median counts.")
+@click.argument("pipeline", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
+@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="What to measure.  [default: all]")
+@click.option("--rates", "rates", default="40,150,600", show_default=True, help="Queries/s, of the chains.")
+@click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Another checkout.")
+@click.option("--payload", metavar="MODULE:FUNCTION", help="With PIPELINE: makes the inputs.  [default: by signature]")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="With PIPELINE.")
+@click.option("--seconds", type=click.FloatRange(1), default=10.0, show_default=True, help="Of each load.")
+@click.option("--repeats", type=click.IntRange(1), help="Runs; the median counts.  [default: 1; with PIPELINE 5]")
 @json_option
-def overhead(pipeline: Path, payload: str | None, rate: float, seconds: float, repeats: int, *, as_json: bool) -> None:
-    """Measure what is added to the models' own times at low load.
+def overhead(
+    pipeline: Path | None,
+    parts: tuple[str, ...],
+    rates: str,
+    against: Path | None,
+    payload: str | None,
+    rate: float,
+    seconds: float,
+    repeats: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measure what pipelines cost beside their models.
 
-    Serves PIPELINE on a Kafka of its own, sends RATE queries a second, and takes from each query's latency (from when
-    it was due to when its outcome is in the client's hands) the executions along its critical path.
+    Without PIPELINE: processor time and Kafka requests a query, by process and by API, of pipelines whose models do
+    nothing; about eight minutes. With --against, the checkout at that path is measured in turns with this one, by its
+    own interpreter (PATH/.venv). With PIPELINE: the latency at low load, less the executions on the critical path.
 
     \b
-    Example:
+    Examples:
+      spillway bench overhead --only chain-none --rates 40
+      spillway bench overhead --only chain-nspb --against ../before --repeats 3
       spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
     """  # noqa: D301 - click's own marks
-    loaded = load(pipeline)
-    inputs = signature_payload(loaded.spec) if payload is None else find_payload(payload)
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
-        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-        settings = ClientSettings(bootstrap=broker.bootstrap)
-        environment = {**_ONE_THREAD, **os.environ}
-        service = ServiceSettings(loaded, settings, work / "run", environment=environment)
-        stack.enter_context(served(service, say=lambda text: click.echo(text, err=True)))
-        once(loaded, settings, inputs, rate, 3.0)  # the first batches of a process are slow
-        runs = [once(loaded, settings, inputs, rate, seconds) for _ in range(repeats)]
-    click.echo(json.dumps(runs, indent=2) if as_json else _text(runs, loaded.spec.name, rate))
+    if pipeline is not None:
+        runs = overhead_latency.measure(pipeline, payload, rate, seconds, repeats or 5)
+        click.echo(json.dumps(runs, indent=2) if as_json else overhead_latency.text(runs, pipeline, rate))
+        return
+    chosen, numbers = parts or PARTS, _numbers(rates)
+    sides: dict[str, list[list[tuple[Cell, float]]]] = defaultdict(list)
+    for turn in range(repeats or 1):
+        if against is None:
+            sides["here"].append(run(chosen, numbers, seconds))
+            continue
+        for tree in (against, _HERE) if turn % 2 == 0 else (_HERE, against):
+            side = "here" if tree == _HERE else "against"
+            sides[side].append(_elsewhere(tree, chosen, rates, seconds))
+            click.echo(f"turn {turn + 1}: {side} measured", err=True)
+    if as_json:
+        told = {side: [_listed(cells) for cells in found] for side, found in sides.items()}
+        click.echo(json.dumps(told, indent=1))
+    else:
+        click.echo(text(sides))
 
 
-def _text(runs: Sequence[Mapping[str, Any]], name: str, rate: float) -> str:
-    lines = [f"{name} at {rate:g} queries/s, {len(runs)} runs: median (least to most)"]
-    for key in runs[0]:
-        values = [run[key] for run in runs]
-        lines.append(f"{key:16} {statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})")
-    return "\n".join(lines)
+_HERE: Final = Path(__file__).parents[2]
+
+
+def _numbers(rates: str) -> tuple[float, ...]:
+    found: tuple[float, ...] = ()
+    with suppress(ValueError):
+        found = tuple(float(rate) for rate in rates.split(","))
+    if not found or min(found) <= 0:
+        raise UsageError(f"--rates {rates!r}: write numbers above 0, as 40,150")
+    return found
+
+
+# This benchmark, with the other checkout's everything else: its models lie in the folder that a pipeline is served in.
+_BORROWED: Final = """\
+import sys
+import agents.bench
+agents.bench.__path__.insert(0, sys.argv.pop(1))
+from agents.bench.overhead import overhead
+overhead()
+"""
+
+
+def _elsewhere(tree: Path, parts: Sequence[str], rates: str, seconds: float) -> list[tuple[Cell, float]]:
+    """Run this benchmark in another checkout, by that one's interpreter. Raises SpillwayError where it ends badly."""
+    python = tree.absolute() / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise UsageError(f"--against {tree}: there is no {python}; make the checkout's environment with `make env`")
+    chosen = [word for part in parts for word in ("--only", part)]
+    options = [*chosen, "--rates", rates, "--seconds", str(seconds), "--json"]
+    command = [str(python), "-P", "-c", _BORROWED, str(Path(__file__).parent), *options]
+    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SpillwayError(f"the benchmark failed in {tree}: {done.stderr[-2000:]}")
+    cells = json.loads(done.stdout)["here"][0]
+    return [((each["table"], each["row"], each["column"]), each["value"]) for each in cells]
+
+
+def _listed(cells: Sequence[tuple[Cell, float]]) -> list[dict[str, str | float]]:
+    return [
+        {"table": table, "row": row, "column": column, "value": round(value, 4)}
+        for (table, row, column), value in cells
+    ]
+
+
+def text(sides: Mapping[str, Sequence[Sequence[tuple[Cell, float]]]]) -> str:
+    """Tables of medians, with the least and the most where there are several runs; against: then, and now."""
+    values: dict[Cell, dict[str, list[float]]] = {}
+    for side in sorted(sides):  # "against" first
+        for cell, value in (one for cells in sides[side] for one in cells):
+            values.setdefault(cell, {}).setdefault(side, []).append(value)
+    lines: list[str] = []
+    for table in dict.fromkeys(table for table, _, _ in values):
+        rows = dict.fromkeys(row for own, row, _ in values if own == table)
+        columns = list(dict.fromkeys(column for own, _, column in values if own == table))
+        shown = {row: [_shown(values.get((table, row, column), {}), sides) for column in columns] for row in rows}
+        widths = [max(len(column), *(len(row[at]) for row in shown.values())) for at, column in enumerate(columns)]
+        lines += ["", table, " " * 34 + "  ".join(f"{c:>{w}}" for c, w in zip(columns, widths, strict=True))]
+        for row, figures in shown.items():
+            lines.append(f"  {row:32}" + "  ".join(f"{f:>{w}}" for f, w in zip(figures, widths, strict=True)))
+    return "\n".join(lines[1:])
+
+
+def _shown(by_side: Mapping[str, Sequence[float]], sides: Mapping[str, object]) -> str:
+    return " -> ".join(_figure(by_side.get(side, ())) for side in sorted(sides))
+
+
+def _figure(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    middle = f"{statistics.median(values):.2f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.2f} to {max(values):.2f})"
+
+
+if __name__ == "__main__":
+    sys.exit(overhead())

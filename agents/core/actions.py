@@ -29,6 +29,7 @@ class Ok:
     chosen: tuple[str, ...] | None = None  # at a stage that chooses: its choice, maybe empty; else None
     value: Any = None  # what the model answered, where the stage has a cache
     size: int = 0  # bytes that the value takes
+    flags: Mapping[str, Any] | None = None  # what this stage says of the answer (`lineage.flags`)
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,6 +64,7 @@ class Work(Request):
     case: Any = None  # what waits for those, while they are not durable (`agents.core.speculation`)
     acknowledged: bool = False  # all emits are, and it waits for the versions alone
     key: bytes = b""  # of its prediction, where a cache is asked (`agents.core.cache`)
+    settled: bool = False  # by an answer; where there is a dispatch, another may come
     final: bool = False  # it is recorded in a version, or about to be: what it rests on is that version's affair
 
     @property

@@ -244,14 +244,13 @@ class Batcher:
         self._counted(now)
         return False
 
-    def lose(self, now: float, worker: int) -> list[Request]:
-        """Take note that a worker is gone; give what it ran, which the caller may `requeue`."""
+    def lose(self, now: float, worker: int) -> Batch | None:
+        """Take note that a worker is gone; give what it ran, whose requests the caller may `requeue`."""
         slot = self._workers[worker]
         batch, slot.running = slot.running, None
-        requests = [] if batch is None else batch.requests
-        self.lost += len(requests)
+        self.lost += 0 if batch is None else len(batch.requests)
         self._part(now, slot)
-        return requests
+        return batch
 
     def requeue(self, now: float, requests: Iterable[Request]) -> None:
         """Have requests wait again, to be judged anew; they are no arrivals."""

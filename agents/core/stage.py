@@ -40,6 +40,7 @@ from agents.core.policy import Shortfall
 from agents.core.share import Share
 from checkpoint.notes import decode
 from lineage import reasons
+from lineage.flags import is_workers_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from agents.core.actions import Emit, Result
     from agents.core.batching import Batch, Batcher
     from agents.core.cache import PredictionCache
+    from agents.core.dispatch import Dispatch
     from agents.core.paths import PathPredictor
     from agents.core.policy import Refusal, StageState
     from agents.core.request import Delivery, Request
@@ -81,13 +83,15 @@ class StageCore(Intake):
         durability: Durability | None = None,
         cache: PredictionCache | None = None,
         key_of: Callable[[Work], bytes] | None = None,
+        dispatch: Dispatch | None = None,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
         `payload_bytes`: of the parts that wait (`agents.core.joins`). `paths` hears of every choice that this stage
         makes.
         `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too. With a `cache`,
-        which needs a `key_of`, the driver drains `take_hits`, too.
+        which needs a `key_of`, the driver drains `take_hits`, too. With a `dispatch` it runs what that asks for after
+        every call, and brings answers that were made by `recovered`.
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
@@ -101,6 +105,7 @@ class StageCore(Intake):
         self._runs: list[Batch] = []
         self._hits: list[tuple[Work, Any]] = []
         self._cache = cache
+        self.dispatch = dispatch
         if cache is not None and key_of is not None:
             self._key_of = key_of
             self._enter = self._admit
@@ -150,6 +155,8 @@ class StageCore(Intake):
 
     def advance(self, now: float) -> None:
         self._batcher.advance(now)
+        if self.dispatch is not None:
+            self.dispatch.advance(now)
         if self._batcher.depth:
             self._fail_unserved(now)
         if self._rule is not None:
@@ -163,6 +170,9 @@ class StageCore(Intake):
         wake = self._batcher.next_wake(now)
         if self._batcher.depth and not self._batcher.workers:
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
+        due = None if self.dispatch is None else self.dispatch.next_wake()
+        if due is not None:
+            wake = max(now, due) if wake is None else max(now, min(wake, due))
         if self._rule is None:
             return wake
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
@@ -177,12 +187,35 @@ class StageCore(Intake):
         self._batcher.complete(now, batch.worker, executed)
         for request, result in zip(batch.requests, results, strict=True):
             self._settle(now, request, result)
+        if self.dispatch is not None:
+            self.dispatch.answered(now, batch)
         self._drain(now)
+
+    def recovered(self, now: float, batch: Batch, results: Sequence[Result | None]) -> None:
+        """Take answers that a dispatch made for a batch, by place; None where none could be made. Failures are none.
+
+        A query that waits anew, as its worker was lost, waits no more.
+        """
+        settled = 0
+        for request, result in zip(batch.requests, results, strict=True):
+            assert isinstance(request, Work)
+            if isinstance(result, Ok) and not request.settled and request.share.live and not request.dead:
+                request.settled = True
+                settled += 1
+                self._outbox.result(request, result)
+        if settled and self.dispatch is not None:
+            self.dispatch.stats.recovered += settled
+            for request in self._batcher.remove(now, lambda request: isinstance(request, Work) and request.settled):
+                self._leave(now, request)
+            self._drain(now)
 
     def _settle(self, now: float, request: Request, result: Result) -> None:
         assert isinstance(request, Work)  # the core pushed it
         if request.key:
             self._learn(now, request, result)
+        if request.settled:
+            return
+        request.settled = True
         case, outbox = request.case, self._outbox
         if not request.share.live or (case is not None and case.dead):
             outbox.unsettled -= 1
@@ -221,7 +254,10 @@ class StageCore(Intake):
         anew. A batch with a query that is `suspect` is to be run singly, so that the next end names it.
         """
         again: list[Request] = []
-        for place, request in enumerate(self._batcher.lose(now, worker)):
+        batch = self._batcher.lose(now, worker)
+        if batch is not None and self.dispatch is not None:
+            self.dispatch.lost(batch)
+        for place, request in enumerate(() if batch is None else batch.requests):
             result = results[place] if place < len(results) else None
             request.deaths += place in blamed
             if result is None and request.deaths >= DEATHS:
@@ -229,6 +265,8 @@ class StageCore(Intake):
                 result = Failed(reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended with it; the last: {why}")
             if result is not None:
                 self._settle(now, request, result)
+            elif isinstance(request, Work) and request.settled:
+                self._leave(now, request)
             elif isinstance(request, Work) and (not request.share.live or request.dead):
                 self._outbox.unsettled -= 1
                 self._leave(now, request)
@@ -290,7 +328,7 @@ class StageCore(Intake):
     def _learn(self, now: float, work: Work, result: Result) -> None:
         """Take what a worker answered, even to a request that is gone."""
         assert self._cache is not None
-        if not isinstance(result, Ok):
+        if not (isinstance(result, Ok) and is_workers_own(result.flags)):
             self._leave(now, work)
             return
         self._cache.store(work.key, result.value, result.size)
@@ -330,12 +368,16 @@ class StageCore(Intake):
     def _drain(self, now: float) -> None:
         batcher = self._batcher
         if batcher.starts:
+            if self.dispatch is not None:
+                for batch in batcher.starts:
+                    self.dispatch.started(now, batch)
             self._runs += batcher.starts
             batcher.starts.clear()
         while batcher.drops:
             drops, batcher.drops = batcher.drops, []
             for request, refusal in drops:
                 assert isinstance(request, Work)  # the core pushed it
+                request.settled = True
                 self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
                 self._leave(now, request)
 

@@ -7,7 +7,7 @@ the loading ones, too.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,15 +47,19 @@ LIFE: Final[dict[tuple[Phase, str], Phase]] = {
 
 
 class Batch:
-    """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`."""
+    """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`.
 
-    __slots__ = ("expected_end", "requests", "started", "worker")
+    `outputs` is the driver's: what the model made of the requests, where a dispatch may need it.
+    """
+
+    __slots__ = ("expected_end", "outputs", "requests", "started", "worker")
 
     def __init__(self, worker: int, requests: list[Request], started: float, expected_end: float) -> None:
         self.worker = worker
         self.requests = requests
         self.started = started
         self.expected_end = expected_end
+        self.outputs: Any = None
 
     def __repr__(self) -> str:
         return f"Batch({self.worker}, {len(self.requests)} requests, {self.started} to {self.expected_end})"

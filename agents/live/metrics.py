@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from agents.core.board import Board, Heard
     from agents.core.cache import PredictionCache
+    from agents.core.dispatch import Dispatch
     from agents.core.policy import StageFacts
 
 
@@ -307,6 +308,7 @@ class StageMetrics(Collector):
         self.plan_age = Distribution()
         self.plan_delay = Distribution()
         self.cache: PredictionCache | None = None
+        self.dispatch: Dispatch | None = None
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
@@ -337,6 +339,11 @@ class StageMetrics(Collector):
             )
             yield make.counter(names.CACHE_MISSES_TOTAL, "Queries that were evaluated and then kept", self.cache.misses)
             yield make.gauge(names.CACHE_BYTES, "Bytes of answers in the prediction cache", self.cache.bytes)
+        if self.dispatch is not None:
+            told = self.dispatch.stats
+            yield make.counter(names.EXTRAS_TOTAL, "Copies of batches that a worker was given", told.started)
+            yield make.counter(names.EXTRAS_SHED_TOTAL, "Copies for which there was no room or budget", told.shed)
+            yield make.counter(names.RECOVERED_TOTAL, "Queries that a copy answered first", told.recovered)
         yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
@@ -402,6 +409,7 @@ class GateMetrics(Collector):
         self.held: Callable[[], int] = int
         self.good = 0
         self.late = 0
+        self.flags_cut = 0
         self.emitted = 0
         self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
@@ -421,6 +429,7 @@ class GateMetrics(Collector):
         yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
         yield make.counter(names.GOOD_TOTAL, "Predictions within the SLO", self.good)
         yield make.counter(names.LATE_TOTAL, "Predictions after their deadline", self.late)
+        yield make.counter(names.FLAGS_CUT_TOTAL, "Outcomes that lost flags on their way", self.flags_cut)
         outcomes = dict(self.outcomes)
         yield make.counters(names.OUTCOMES_TOTAL, "Outcomes released", ("kind", "reason"), outcomes)
         yield make.counters(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
-from topology.sections import BatchingSpec, CacheSpec, StateSpec, WorkersSpec, kind_alone
+from topology.sections import BatchingSpec, CacheSpec, CopiesSpec, StateSpec, WorkersSpec, kind_alone
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ _EXPECTED = {
     "model_type": "a mapping, as in 'field: value'",
     "tuple_type": "a list",
 }
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
 _BELOW: dict[str, type[BaseModel]] = {
     "emulated": EmulatedSpec,
     "join": JoinSpec,
@@ -57,6 +63,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "workers": WorkersSpec,
     "batching": BatchingSpec,
     "cache": CacheSpec,
+    "copies": CopiesSpec,
     "state": StateSpec,
 }
 _STAND_INS: dict[str, dict[str, Any]] = {
@@ -216,12 +223,9 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
     if kind == "literal_error":
         choices = str(context["expected"])
         return f"must be {choices}, not {shown(given)}"
-    if kind == "greater_than_equal":
-        return f"must be at least {context['ge']:g}, not {given}"
-    if kind == "greater_than":
-        return f"must be more than {context['gt']:g}, not {given}"
-    if kind == "less_than_equal":
-        return f"must be at most {context['le']}, not {given}"
+    if kind in _BOUNDS:
+        words, bound = _BOUNDS[kind]
+        return f"must be {words} {context[bound]:.15g}, not {given}"
     if kind in _EXPECTED:
         quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
         return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"

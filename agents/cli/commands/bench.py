@@ -10,7 +10,7 @@ from agents.cli.options import LazyGroup
 BENCHES = {
     "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
     "gate": "What the gate's transactions cost.",
-    "overhead": "What a pipeline's stages cost beside its models, at low load.",
+    "overhead": "What a pipeline costs beside its models: CPU time and Kafka requests a query.",
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
     "simulate": "Stage visits a second in the simulator.",
 }

@@ -218,11 +218,12 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
 def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
     """Raise UsageError where a stage's decisions also go by version logs, which no journal holds."""
     for stage in stages:
-        if pipeline.spec.stage(stage).cache is not None:
-            raise UsageError(
-                f"--journal: stage {stage!r} has a cache, and a journal does not hold what queries say, so it could "
-                "not be replayed; leave --journal or 'cache' out"
-            )
+        for name, lacks in (("cache", "what queries say"), ("copies", "what copies answered")):
+            if getattr(pipeline.spec.stage(stage), name) is not None:
+                raise UsageError(
+                    f"--journal: stage {stage!r} has {name!r}, and a journal does not hold {lacks}, so it could not be "
+                    f"replayed; leave --journal or {name!r} out"
+                )
         before = pipeline.graph.rests_on(stage)
         if pipeline.spec.stage(stage).replicated or before:
             why = f"comes after {before[0]!r}, which keeps a state" if before else "keeps a state"

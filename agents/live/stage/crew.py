@@ -21,17 +21,34 @@ from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agents.core.actions import Result
-    from agents.core.batching import Batch
     from agents.core.deaths import Place
+    from agents.core.request import Request
     from agents.live.clock import Clock
-    from agents.live.stage.batch_work import BatchWork, Executed, Prepared
+    from agents.live.stage.batch_work import Executed, Prepared
 
 log = logging.getLogger(__name__)
 
 _BUSY_SECONDS = 1.0
+
+
+class Job(Protocol):
+    """What a worker is given: a batch, or an extra of a dispatch."""
+
+    @property
+    def requests(self) -> Sequence[Request]:
+        """What the job answers for; none of an extra."""
+        ...
+
+
+class Work(Protocol):
+    """What is made of jobs and answers, on the links' thread: `BatchWork`, or `CopyWork` for extras."""
+
+    def prepare(self, job: Any) -> Prepared: ...
+
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result | None: ...
 
 
 class Driver(Protocol):
@@ -45,7 +62,7 @@ class Driver(Protocol):
         self, worker: int, results: Sequence[Result | None], blamed: list[int], why: str, *, counted: bool
     ) -> None: ...
 
-    def executed(self, batch: Batch, done: Executed) -> None: ...
+    def executed(self, job: Any, done: Executed, /) -> None: ...
 
     def crashed(self, error: BaseException) -> None: ...
 
@@ -69,9 +86,9 @@ class Crew:
         self._alarm = Alarm(self._act)
         self._hello: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._driver: Driver | None = None
-        self._work: BatchWork | None = None
+        self._work: Work | None = None
         self._closed = False
-        self._running: dict[int, tuple[float, Batch]] = {}  # by worker: since when (monotonic), and what
+        self._running: dict[int, tuple[float, Job]] = {}  # by worker: since when (monotonic), and what
 
     def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
         """Wait for workers of other hosts; see `Links.listen`."""
@@ -91,17 +108,17 @@ class Crew:
         except TimeoutError as error:
             raise ModelError(f"{self._place}: no worker was ready within {2 * LOAD_SECONDS:g} s") from error
 
-    def begin(self, driver: Driver, work: BatchWork) -> None:
+    def begin(self, driver: Driver, work: Work) -> None:
         """Give the driver the workers that are ready, and all that become so."""
         self._driver, self._work = driver, work
         for worker, phase in self._pool.phases().items():
             if phase is Phase.READY:
                 driver.attach(worker)
 
-    def submit(self, worker: int, batch: Batch) -> None:
+    def submit(self, worker: int, job: Job) -> None:
         self._pool.began(self._clock(), worker)
-        self._running[worker] = (time.monotonic(), batch)
-        self._links.call(lambda: self._begin(worker, batch))
+        self._running[worker] = (time.monotonic(), job)
+        self._links.call(lambda: self._begin(worker, job))
 
     def resize(self, count: int) -> None:
         """Have `count` workers from now on; those that are over drain."""
@@ -114,9 +131,9 @@ class Crew:
         since = time.monotonic() - _BUSY_SECONDS
         return {
             (request.partition, offset)
-            for began, batch in self._running.values()
+            for began, job in self._running.values()
             if began <= since
-            for request in batch.requests
+            for request in job.requests
             for offset in offsets_of(request)
         }
 
@@ -154,11 +171,11 @@ class Crew:
         if self._command is None:
             log.info("%s: %d of %d workers are there", self._place, self._pool.there, self._pool.count)
 
-    def _is_executed(self, worker: int, batch: Batch, done: Executed) -> None:
+    def _is_executed(self, worker: int, job: Job, done: Executed) -> None:
         self._running.pop(worker, None)
         bye = self._pool.completed(self._clock(), worker)
         assert self._driver is not None  # it submitted the batch
-        self._driver.executed(batch, done)
+        self._driver.executed(job, done)
         if bye:
             self._links.bye(worker)
 
@@ -190,18 +207,17 @@ class Crew:
 
     # On the links' thread --------------------------------------------------------------------------------------
 
-    def _begin(self, worker: int, batch: Batch) -> None:
+    def _begin(self, worker: int, job: Job) -> None:
         assert self._work is not None  # batches come from its driver
-        prepared = self._work.prepare(batch)
+        prepared = self._work.prepare(job)
         if not prepared.inputs:
-            self._tell(self._is_executed, worker, batch, prepared.executed(0.0, time.monotonic()))
+            self._tell(self._is_executed, worker, job, prepared.executed(0.0, time.monotonic()))
             return
         queries = [
             {"inputs": dict(each), "parameters": each.parameters, "id": each.request_id, "key": each.key}
             for each in prepared.inputs
         ]
-        singly = any(request.suspect for request in prepared.requests)
-        self._links.send(worker, prepared, queries, singly=singly)
+        self._links.send(worker, prepared, queries, singly=prepared.singly)
 
     def ready(self, worker: int, hello: dict[str, Any]) -> None:
         self._tell(self._is_ready, worker, hello)
@@ -224,8 +240,7 @@ class Crew:
         blamed: list[int] = []
         if job is not None:
             results = job.results
-            singly = any(request.suspect for request in job.requests)
-            blamed = job.places[answered : answered + 1] if singly else job.places[answered:]
+            blamed = job.places[answered : answered + 1] if job.singly else job.places[answered:]
         self._loop.call_soon_threadsafe(
             lambda: None if self._closed else self._is_lost(worker, results, blamed, why, failed=failed)
         )

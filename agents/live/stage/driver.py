@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
+    from agents.live.stage.copies import Extras
     from agents.live.stage.emission import Carried, Emission
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory, Rereading
@@ -100,6 +101,7 @@ class StageDriver:
         self._read_logs = read_logs
         self._output: Output | None = None
         self._workers: Workers | None = None
+        self.extras: Extras | None = None  # where the stage has a dispatch
         self._guard = Guard()
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
@@ -237,6 +239,8 @@ class StageDriver:
             return
         for batch in core.take_runs():
             workers.submit(batch.worker, batch)
+        if self.extras is not None:
+            self.extras.pump()
         hits = core.take_hits()
         if hits:
             answering = self._loop.create_task(self._answer(hits))
@@ -285,6 +289,11 @@ class StageDriver:
         self._core.complete(now, batch, done.results, done.seconds)
         self._pump()
         self._metrics.handoff.observe(self._loop.time() - done.ended)
+
+    def recovered(self, batch: Batch, results: Sequence[Result | None]) -> None:
+        """Take results that a dispatch made for a batch."""
+        self._core.recovered(self._clock(), batch, results)
+        self._pump()
 
     # Workers come and go --------------------------------------------------------------------------------
 

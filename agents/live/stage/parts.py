@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from agents.core.dispatch import Dispatch
     from agents.models.loading import Model
     from checkpoint.durability import Durability
     from checkpoint.logs import Logs
@@ -144,15 +145,18 @@ def build_core(
     durability: Durability | None = None,
     threads: int | None = None,
     cache: Mapping[str, Any] | None = None,
+    dispatch: Dispatch | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
     without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
     there from the start, where these are not all that the spec names. `cache`: see `build_cache`.
+    `dispatch`: of its copies.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
+    told["dispatch"] = dispatch
     told |= cache or {}
     core = StageCore(pipeline.graph, spec.name, batcher, **told)
     return core if journal is None else cast("StageCore", Recorded(core, journal))

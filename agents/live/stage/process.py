@@ -33,6 +33,7 @@ from agents.live.stage.beginning import (
     transacted,
 )
 from agents.live.stage.config import StageProcessConfig
+from agents.live.stage.copies import CopyWork, Extras, dispatch_of
 from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from agents.models.loading import Model
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
+    from topology.sections import CopiesSpec
 
 log = logging.getLogger(__name__)
 
@@ -148,22 +150,28 @@ def kept_by(config: StageProcessConfig) -> bytes:
 
 async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes) -> int:
     crew: Crew | None = None
+    copies: Crew | None = None
     known = known_of(models[0] if models else None)
     try:
+        if config.spec.copies is not None:
+            copies = _copies(config, config.spec.copies)
         if config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
             crew = _crew(config)
             known = known_of_hello(await crew.first())
+        if copies is not None:
+            await copies.first()
         if config.standby:
             rehearse(config.stage)
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
             models = models[: config.workers]
-        return await StageProcess(config, models, known, schemas, sizes, crew).serve()
+        return await StageProcess(config, models, known, schemas, sizes, crew, copies).serve()
     finally:
-        if crew is not None:
-            await asyncio.to_thread(crew.close, 1.0)
+        for each in (crew, copies):
+            if each is not None:
+                await asyncio.to_thread(each.close, 1.0)
 
 
 def _crew(config: StageProcessConfig) -> Crew:
@@ -180,6 +188,17 @@ def _crew(config: StageProcessConfig) -> Crew:
     return crew
 
 
+def _copies(config: StageProcessConfig, copies: CopiesSpec) -> Crew:
+    """The workers that a front has for copies of batches."""
+    spec = config.spec.with_workers(where="process")
+    if copies.model is not None:
+        spec = spec.model_copy(update={"model": copies.model, "arguments": {}})
+    if copies.arguments is not None:
+        spec = spec.model_copy(update={"arguments": copies.arguments})
+    command = command_of(spec, config.torch_threads)
+    return Crew(f"copies of stage {config.stage!r}", Pool(copies.workers), Clock(), command, spec.workers.timeout)
+
+
 class StageProcess(Serving):
     """The parts of a stage process, and the order in which they start and stop."""
 
@@ -191,10 +210,12 @@ class StageProcess(Serving):
         schemas: SchemaLog,
         sizes: Sizes,
         crew: Crew | None,
+        copies: Crew | None,
     ) -> None:
         """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
-        `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads.
+        `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads. `copies`:
+        those who run copies of batches.
         """
         super().__init__(config)
         self._schemas = schemas
@@ -202,6 +223,9 @@ class StageProcess(Serving):
         self._models = dict(enumerate(models))
         self._known = known
         self._crew = crew
+        self._copies = copies
+        self._dispatch = dispatch_of(config.spec.copies)
+        self._copied = "" if config.spec.copies is None else config.spec.copies.model or ""
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
@@ -254,6 +278,10 @@ class StageProcess(Serving):
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
         if self._crew is not None:
             self._crew.begin(driver, work)
+        if self._copies is not None and self._dispatch is not None:
+            copying = CopyWork(work, self._copied)
+            driver.extras = Extras(self._dispatch, [self._copies], copying, loop, driver.recovered, driver.crashed)
+            driver.extras.begin()
         self._follow_sizes(workers, loop)
         memory.committed = app.committed_metadata
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
@@ -353,6 +381,7 @@ class StageProcess(Serving):
         more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
+        more["dispatch"] = self._metrics.dispatch = self._dispatch
         core = build_core(*where, config.policy, self._journal(), **more)
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
         planner = Planner(

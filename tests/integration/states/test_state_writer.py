@@ -144,8 +144,8 @@ def test_the_manifest_waits_for_the_outputs(bench):
     assert len(bench.records("versions")) == 1
 
 
-def test_a_state_of_256_mb_streams_in_bounded_memory(bench, capsys):
-    size = 256 << 20
+def test_a_state_of_128_mb_streams_in_bounded_memory(bench, capsys):
+    size = 128 << 20
     primary = Primary(bench, chunk_bytes=256 << 10)
     state = {f"w{n}": np.random.default_rng(n).random(size // 32, np.float32) for n in range(8)}
     process, stop, peak = psutil.Process(), threading.Event(), [0]
@@ -168,7 +168,7 @@ def test_a_state_of_256_mb_streams_in_bounded_memory(bench, capsys):
     thread.join()
     grown = peak[0] - before
     with capsys.disabled():
-        print(f"\n256 MiB written in {took:.2f} s ({size / took / 1e6:.0f} MB/s), memory grew {grown / 1e6:.0f} MB")
+        print(f"\n128 MiB written in {took:.2f} s ({size / took / 1e6:.0f} MB/s), memory grew {grown / 1e6:.0f} MB")
     assert primary.complete[0].state_bytes == size
     assert grown < 100e6
 

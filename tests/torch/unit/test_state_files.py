@@ -103,6 +103,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
 
 
+@pytest.mark.parametrize("content", [b"", b"x" * 100, None])
+def test_what_is_no_file_of_a_state_is_named(tmp_path, content):
+    path = tmp_path / "a"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=str(path)):
+        read_file(path)
+
+
 # `python -m benchmarks state-copy` measures every step, and writes as little as it says.
 
 

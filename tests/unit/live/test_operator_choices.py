@@ -6,7 +6,6 @@ import pytest
 from agents.cli.commands.state import refuse_misfit
 from agents.live.operator.changes import check_rewind
 from agents.live.operator.histories import Histories, Kept, Standing, kept_version, place_of, stage_of, version_of
-from agents.live.operator.stored import read_file
 from checkpoint.version_log import key
 from lineage.errors import CheckpointError, UsageError
 from lineage.marks import INITIAL, Version
@@ -130,15 +129,6 @@ def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histor
 
 
 KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)
-
-
-@pytest.mark.parametrize("content", [b"", b"x" * 100, None])
-def test_what_is_no_file_of_a_state_is_named(tmp_path, content):
-    path = tmp_path / "a"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UsageError, match=str(path)):
-        read_file(path)
 
 
 MODELS = """

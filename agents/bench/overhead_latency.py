@@ -1,0 +1,99 @@
+"""What Spillway adds to a pipeline's own models at low load: latency minus execution along the critical path."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir
+from agents.supervise.service import ServiceSettings, served
+from lineage.errors import SpillwayError
+from lineage.message import PREDICTION
+from producers.client.exchange import Exchange
+from producers.connection import ClientSettings
+from producers.load import generated, schedule
+from producers.load.generator import Pace, run_load
+from producers.load.payloads import find_payload, signature_payload
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lineage.message import Outcome, StageTiming
+    from producers.load.payloads import Payload
+    from topology.load import Pipeline
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def critical_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
+    """Seconds of execution along the longest path through the stages that a query passed."""
+    executed = {timing.stage: timing.executed for timing in timings}
+    ends: dict[str, float] = {}
+
+    def end(stage: str) -> float:
+        if stage not in ends:
+            before = [end(name) for name in predecessors[stage] if name in executed]
+            ends[stage] = max(before, default=0.0) + executed[stage]
+        return ends[stage]
+
+    return max((end(stage) for stage in executed), default=0.0)
+
+
+def once(
+    pipeline: Pipeline, settings: ClientSettings, payload: Payload, rate: float, seconds: float
+) -> dict[str, float]:
+    """One low load on a pipeline that is served; medians in milliseconds."""
+    models: dict[int, float] = {}
+
+    def observe(index: int, outcome: Outcome) -> None:
+        if outcome.kind == PREDICTION:
+            models[index] = critical_path(outcome.timings, pipeline.graph.predecessors)
+
+    exchange = Exchange(settings, pipeline.spec.name)
+    try:
+        due = schedule.constant(rate, seconds)
+        result = run_load(exchange, generated(due, payload), Pace(slo=pipeline.spec.slo, observe=observe))
+    finally:
+        exchange.close()
+    if len(models) < len(due):
+        raise SpillwayError(f"{len(due) - len(models)} of {len(due)} queries got no prediction: lower --rate")
+    latency = (result.finished - result.due) * 1e3
+    own = np.array([models[index] for index in range(len(due))]) * 1e3
+    return {
+        "latency_p50_ms": round(float(np.median(latency)), 2),
+        "models_p50_ms": round(float(np.median(own)), 2),
+        "added_p50_ms": round(float(np.median(latency - own)), 2),
+        "added_p99_ms": round(float(np.quantile(latency - own, 0.99)), 2),
+    }
+
+
+def measure(file: Path, payload: str | None, rate: float, seconds: float, repeats: int) -> list[dict[str, float]]:
+    """Serve a pipeline on a Kafka of its own and send it a low load, several times."""
+    loaded = load(file)
+    inputs = signature_payload(loaded.spec) if payload is None else find_payload(payload)
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
+        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+        settings = ClientSettings(bootstrap=broker.bootstrap)
+        environment = {**_ONE_THREAD, **os.environ}
+        service = ServiceSettings(loaded, settings, work / "run", environment=environment)
+        stack.enter_context(served(service, say=lambda text: click.echo(text, err=True)))
+        once(loaded, settings, inputs, rate, 3.0)  # the first batches of a process are slow
+        return [once(loaded, settings, inputs, rate, seconds) for _ in range(repeats)]
+
+
+def text(runs: Sequence[Mapping[str, Any]], file: Path, rate: float) -> str:
+    lines = [f"{file} at {rate:g} queries/s, {len(runs)} runs: median (least to most)"]
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        lines.append(f"{key:16} {statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})")
+    return "\n".join(lines)

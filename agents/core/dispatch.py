@@ -1,0 +1,277 @@
+"""Which other workers may answer a batch's queries, beside its own: copies of it, or code over several batches.
+
+A plain stage has no dispatch: one worker gets a batch, and its answer settles it. A dispatch has pools of its own,
+which no batch waits for. Their work is *extras*, each made of a *group* of batches:
+
+* a copy: a group of one batch. Its extra is that batch again, sent at once or only when its own worker is slow
+  (Dean and Barroso's hedged request), to a worker with the same model or a cheaper one;
+* a code (ParM, sections 3.1 and 3.2): a group of `width` batches that started one after the other, and an extra for
+  each of its `rows`. With as many rows answered as batches are missing, the missing answers can be made.
+
+Rules:
+
+* A batch is never delayed for its group. Its worker's own answer settles what is not settled by then.
+* Answers are made of workers' own answers alone, never of others that were made.
+* A group of several is due when it is full, or `wait` seconds after its first batch started. Its batches run on
+  distinct workers where there are enough, so that one slow worker costs a group one answer.
+* An extra that waits is given up when its group misses nothing any more. At most `room` wait for a pool; beyond, the
+  newest is given up. Both cost nothing but the help that they would have been.
+
+The dispatch decides; the driver makes the extras, runs them and makes answers of theirs. `now` does not decrease.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from agents.core.workers import Batch
+
+_SEEN: Final = 200  # batches whose durations the quantile is of
+_LEAST: Final = 20  # of them, before any batch counts as slow
+_OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct workers
+
+
+class Group:
+    """Batches whose answers can be made of one another's and of the extras'."""
+
+    __slots__ = ("answered", "batches", "made", "rows")
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.answered: set[int] = set()  # places of the batches whose own workers have answered
+        self.made: set[int] = set()  # places of the batches that answers were asked for
+        self.rows: dict[int, Extra] = {}  # the extras that are answered
+
+    @property
+    def missing(self) -> list[int]:
+        """The places of the batches whose own answers are not there."""
+        return [place for place in range(len(self.batches)) if place not in self.answered]
+
+    @property
+    def wanted(self) -> list[int]:
+        """The places of the batches that answers should still be made for."""
+        return [place for place in self.missing if place not in self.made]
+
+
+class Extra:
+    """Work for one worker of a dispatch's own pool; `outputs` and `seconds` are the driver's."""
+
+    __slots__ = ("group", "outputs", "requests", "row", "seconds", "worker")
+
+    def __init__(self, group: Group, row: int) -> None:
+        self.group = group
+        self.row = row
+        self.worker = -1
+        self.outputs: Any = None
+        self.seconds = 0.0
+        self.requests: tuple[()] = ()  # it owns none
+
+
+@dataclass(slots=True, frozen=True)
+class Recovery:
+    """Answers to make for the batches of a group at `places`, of its own answers and the rows that are there."""
+
+    group: Group
+    places: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class DispatchStats:
+    """What a dispatch counted since it began."""
+
+    batches: int = 0
+    started: int = 0  # extras that a worker was given
+    answered: int = 0
+    shed: int = 0  # extras that found no room, or no budget
+    recovered: int = 0  # queries that were settled by answers that were made
+
+
+class _Row:
+    """A pool and the extras that wait for it."""
+
+    __slots__ = ("draining", "idle", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Extra] = deque()
+        self.idle: dict[int, None] = {}  # in the order in which they became so
+        self.running: dict[int, Extra] = {}
+        self.draining: set[int] = set()
+
+
+class Dispatch:
+    """The extras of one lane."""
+
+    def __init__(
+        self,
+        *,
+        width: int = 1,
+        rows: int = 1,
+        wait: float = 0.0,
+        quantile: float | None = None,
+        budget: float = 1.0,
+        room: int = 64,
+    ) -> None:
+        """`width`: batches of a group; `rows`: extras of a group, each with a pool of its own.
+
+        `quantile`: a batch is copied only when it takes longer than this quantile of batches' durations; None: at
+        once. `budget`: the most extras, as a share of the batches that started.
+        """
+        self._width = width
+        self._wait = wait
+        self._quantile = quantile
+        self._budget = budget
+        self._room = room
+        self._rows = [_Row() for _ in range(rows)]
+        self._open: list[Group] = []
+        self._of: dict[Batch, tuple[Group, int]] = {}  # the batches whose workers have not answered
+        self._due: list[tuple[float, int, Group]] = []
+        self._numbers = count()
+        self._durations: deque[float] = deque(maxlen=_SEEN)
+        self._run: list[Extra] = []
+        self._recoveries: list[Recovery] = []
+        self.stats = DispatchStats()
+
+    # Batches ----------------------------------------------------------------------------------------------------
+
+    def started(self, now: float, batch: Batch) -> None:
+        self.stats.batches += 1
+        group = self._group_for(batch)
+        first = not group.batches
+        self._of[batch] = (group, len(group.batches))
+        group.batches.append(batch)
+        if self._width > 1:
+            if len(group.batches) == self._width:
+                self._close(group)
+            elif first:
+                self._later(now + self._wait, group)
+        elif self._quantile is None:
+            self._send(group)
+        elif len(self._durations) >= _LEAST:
+            ordered = sorted(self._durations)
+            self._later(now + ordered[int(self._quantile * (len(ordered) - 1))], group)
+
+    def answered(self, now: float, batch: Batch) -> None:
+        """Note that a batch's own worker has answered it."""
+        self._durations.append(now - batch.started)
+        group, place = self._of.pop(batch)
+        group.answered.add(place)
+        self._look(group)
+
+    def lost(self, batch: Batch) -> None:
+        """Note that a batch's worker will not answer it; the extras still may."""
+        self._of.pop(batch)
+
+    # Its own workers --------------------------------------------------------------------------------------------
+
+    def attach(self, row: int, worker: int) -> None:
+        self._rows[row].idle[worker] = None
+        self._give(row)
+
+    def drain(self, row: int, worker: int) -> bool:
+        """Give a worker no more extras; True if it runs nothing."""
+        pool = self._rows[row]
+        if worker in pool.running:
+            pool.draining.add(worker)
+            return False
+        pool.idle.pop(worker, None)
+        return True
+
+    def lose(self, row: int, worker: int) -> None:
+        """Note that a worker is gone. What it ran is not run again: by then it would come too late."""
+        pool = self._rows[row]
+        pool.idle.pop(worker, None)
+        pool.running.pop(worker, None)
+        pool.draining.discard(worker)
+
+    def done(self, extra: Extra) -> None:
+        """Note that an extra is answered; its `outputs` are there."""
+        pool = self._rows[extra.row]
+        del pool.running[extra.worker]
+        if extra.worker in pool.draining:
+            pool.draining.discard(extra.worker)
+        else:
+            pool.idle[extra.worker] = None
+        self.stats.answered += 1
+        extra.group.rows[extra.row] = extra
+        self._look(extra.group)
+        self._give(extra.row)
+
+    # Time, and what to do ---------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            group = heapq.heappop(self._due)[2]
+            if self._width == 1:
+                self._send(group)
+            elif group in self._open:
+                self._close(group)
+
+    def next_wake(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def take_extras(self) -> list[Extra]:
+        """Give the extras to run now, each on its `worker`; `done` or `lose` answers each."""
+        run, self._run = self._run, []
+        return run
+
+    def take_recoveries(self) -> list[Recovery]:
+        """Give what answers to make now."""
+        recoveries, self._recoveries = self._recoveries, []
+        return recoveries
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    def _group_for(self, batch: Batch) -> Group:
+        if self._width == 1:
+            return Group()
+        for group in self._open:
+            if all(other.worker != batch.worker for other in group.batches):
+                return group
+        if len(self._open) >= _OPEN:
+            return self._open[0]
+        group = Group()
+        self._open.append(group)
+        return group
+
+    def _later(self, due: float, group: Group) -> None:
+        heapq.heappush(self._due, (due, next(self._numbers), group))
+
+    def _close(self, group: Group) -> None:
+        self._open.remove(group)
+        self._send(group)
+
+    def _send(self, group: Group) -> None:
+        """Have the extras of a group run, if it misses anything."""
+        if not group.missing:
+            return
+        for row, pool in enumerate(self._rows):
+            asked = self.stats.started + sum(len(each.waiting) for each in self._rows)
+            over = asked + 1 > self._budget * self.stats.batches * len(self._rows)
+            if len(pool.waiting) >= self._room or (over and self._budget < 1):
+                self.stats.shed += 1
+                continue
+            pool.waiting.append(Extra(group, row))
+            self._give(row)
+
+    def _give(self, row: int) -> None:
+        pool = self._rows[row]
+        while pool.idle and pool.waiting:
+            extra = pool.waiting.popleft()
+            if extra.group.wanted:
+                extra.worker = next(iter(pool.idle))
+                del pool.idle[extra.worker]
+                pool.running[extra.worker] = extra
+                self.stats.started += 1
+                self._run.append(extra)
+
+    def _look(self, group: Group) -> None:
+        """Ask for the answers that can be made now and could not before."""
+        wanted = group.wanted
+        if wanted and len(group.missing) <= len(group.rows):
+            group.made.update(wanted)
+            self._recoveries.append(Recovery(group, tuple(wanted)))

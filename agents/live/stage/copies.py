@@ -1,0 +1,136 @@
+"""The workers of a dispatch, beside a stage's own: given extras, whose answers settle what is not settled yet.
+
+The dispatch decides (`agents.core.dispatch`), and the core hears the answers (`StageCore.recovered`). Answers are made
+into results off the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agents.core.dispatch import Dispatch
+from agents.live.stage.batch_work import Prepared
+from agents.models.flagged import answered
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agents.core.actions import Result
+    from agents.core.batching import Batch
+    from agents.core.dispatch import Extra, Recovery
+    from agents.live.stage.batch_work import BatchWork, Executed
+    from agents.live.stage.crew import Crew
+    from topology.sections import CopiesSpec
+
+log = logging.getLogger(__name__)
+
+Made = list[tuple["Batch", list["Result | None"]]]
+
+
+class ExtraWork(Protocol):
+    """How extras are made, and answers of theirs."""
+
+    def prepare(self, job: Any) -> Prepared: ...
+
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None: ...
+
+    def recover(self, recovery: Recovery) -> Made:
+        """Make the answers that a dispatch asks for; off the loop."""
+        ...
+
+
+class CopyWork:
+    """Extras that are a batch once more."""
+
+    def __init__(self, work: BatchWork, model: str) -> None:
+        """`model`: what the copies run."""
+        self._work = work
+        self._model = model
+
+    def prepare(self, job: Extra) -> Prepared:
+        prepared = self._work.prepare(job.group.batches[0])
+        job.outputs = [None] * len(prepared.results)
+        return Prepared(job, prepared.results, prepared.inputs, prepared.places)
+
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
+        """Keep an answer; an error is none, as the batch's own worker may do better."""
+        prepared.batch.outputs[prepared.places[place]] = answered(answer)
+        prepared.batch.seconds = seconds
+
+    def recover(self, recovery: Recovery) -> Made:
+        (batch,) = recovery.group.batches
+        (extra,) = recovery.group.rows.values()
+        return [(batch, self._work.made(batch, extra.outputs, extra.seconds, self._model))]
+
+
+class Extras:
+    """The extras of one front, and those who run them; on the loop."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        crews: Sequence[Crew],
+        work: ExtraWork,
+        loop: asyncio.AbstractEventLoop,
+        recovered: Callable[[Batch, list[Result | None]], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        """`crews`: one for each of the dispatch's rows. `recovered` hears each batch's results, by place."""
+        self._dispatch = dispatch
+        self._crews = crews
+        self._work = work
+        self._loop = loop
+        self._recovered = recovered
+        self._crashed = crashed
+
+    def begin(self) -> None:
+        for row, crew in enumerate(self._crews):
+            crew.begin(_Row(self, row), self._work)
+
+    def pump(self) -> None:
+        """Do what the dispatch asks for."""
+        for extra in self._dispatch.take_extras():
+            self._crews[extra.row].submit(extra.worker, extra)
+        for recovery in self._dispatch.take_recoveries():
+            making = self._loop.run_in_executor(None, self._work.recover, recovery)
+            making.add_done_callback(self._made)
+
+    def _made(self, making: asyncio.Future[Made]) -> None:
+        if making.cancelled():
+            return
+        if (error := making.exception()) is not None:
+            self._crashed(error)
+            return
+        for batch, results in making.result():
+            self._recovered(batch, results)
+
+
+class _Row:
+    """What a crew tells of one row's workers (`agents.live.stage.crew.Driver`)."""
+
+    def __init__(self, extras: Extras, row: int) -> None:
+        dispatch = extras._dispatch  # noqa: SLF001 - a part of it
+        self._dispatch = dispatch
+        self._row = row
+        self._pump = extras.pump
+        self.crashed = extras._crashed  # noqa: SLF001
+        self.drain = partial(dispatch.drain, row)
+
+    def attach(self, worker: int) -> None:
+        self._dispatch.attach(self._row, worker)
+        self._pump()
+
+    def lose(self, worker: int, *_what: object, **_more: object) -> None:
+        self._dispatch.lose(self._row, worker)
+        self._pump()
+
+    def executed(self, extra: Extra, _done: Executed) -> None:
+        self._dispatch.done(extra)
+        self._pump()
+
+
+def dispatch_of(copies: CopiesSpec | None) -> Dispatch | None:
+    return None if copies is None else Dispatch(quantile=copies.quantile, budget=copies.budget)

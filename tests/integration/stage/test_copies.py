@@ -1,0 +1,50 @@
+"""Copies of batches: a worker that stands still costs its queries the time of a copy, and nothing is doubled."""
+
+import time
+
+import psutil
+import pytest
+
+PIPELINE = """
+partitions: 4
+stages:
+  - name: f
+    model: stage_models:Slow
+    workers: {{count: 2, where: process, timeout: 120s}}
+    batching: {{size: 4}}
+    copies: {{workers: 1{more}}}
+"""
+
+
+def workers_of(process):
+    found = [each for each in process.children() if "agents.workers.local" in each.cmdline()]
+    return sorted(found, key=lambda each: each.pid)
+
+
+@pytest.mark.parametrize("more", ["", ", quantile: .9, model: 'stage_models:Pass'"], ids=["at-once", "when-slow"])
+def test_a_worker_that_stands_still_is_answered_for(stage, until, more):
+    one = stage(PIPELINE.format(more=more))
+    process = psutil.Process(one.start("f").pid)
+    until(lambda: one.metrics("f").get("spillway_model_instances") == 2)
+    stopped = None
+    out = one.reader("outcomes")
+    for number in range(300):
+        if number == 150:
+            stopped = workers_of(process)[1]  # of three; one of them runs the copies
+            stopped.suspend()
+        one.send(f"q{number}", {"x": number}, within=120)
+        time.sleep(0.004)
+    one.flush()
+    out.wait(300)
+    stopped.resume()
+    out.settle()
+    told = {told.request_id: outcome for told, outcome in out.outcomes()}
+    assert len(out.messages) == len(told) == 300
+    assert all(told[f"q{number}"].outputs["x"] == number for number in range(300))
+    until(lambda: one.committed("f") == one.ends())
+    metrics = one.metrics("f")
+    assert metrics["spillway_recovered_total"] > 0
+    assert metrics["spillway_extras_total"] > 0
+    if more:
+        models = {outcome.timings[-1].model for outcome in told.values()}
+        assert models == {"stage_models:Slow", "stage_models:Pass"}

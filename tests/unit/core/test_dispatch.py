@@ -1,0 +1,262 @@
+"""A dispatch in virtual time: whatever fails, whoever answers first, each query settles once and with its own answer.
+
+The model is linear over whole numbers, so it is its own parity model and made answers are exact: an answer that is made
+of the wrong group, place or row shows as a wrong number.
+"""
+
+import heapq
+import random
+from fractions import Fraction
+
+import pytest
+
+from agents.core.actions import Ok
+from agents.core.dispatch import Dispatch
+from tests.unit.core.builders import NOW, delivery, stage_core
+
+QUERIES = 60
+
+
+def model(value):
+    return 7 * value
+
+
+def solve(equations, values):
+    """The x of `equations` x = `values`, exactly; square and regular."""
+    rows = [[Fraction(each) for each in row] + [Fraction(value)] for row, value in zip(equations, values, strict=True)]
+    for n in range(len(rows)):
+        pivot = next(m for m in range(n, len(rows)) if rows[m][n])
+        rows[n], rows[pivot] = rows[pivot], rows[n]
+        rows[n] = [each / rows[n][n] for each in rows[n]]
+        for m in range(len(rows)):
+            if m != n:
+                rows[m] = [a - rows[m][n] * b for a, b in zip(rows[m], rows[n], strict=True)]
+    return [row[-1] for row in rows]
+
+
+class World:
+    """A stage, its workers and its dispatch's, on a clock of its own; `random` decides who is slow and who dies."""
+
+    def __init__(self, seed, **dispatch):
+        self.random = random.Random(seed)
+        draw = self.random.randint
+        self.dispatch = Dispatch(**dispatch)
+        self.rows = dispatch.get("rows", 1)
+        self.width = dispatch.get("width", 1)
+        self.workers = draw(1, 4)
+        self.core = stage_core("chain", "b", batch=draw(1, 3), instances=self.workers, dispatch=self.dispatch)
+        self.core.assign(1, 0)
+        self.now, self.events, self.number = NOW, [], 0
+        self.busy = {}  # worker -> what it runs, of the stage's own and of the dispatch's
+        self.answers = {}
+        self.revoked = set()
+        for row in range(self.rows):
+            for worker in range(draw(0, 2)):
+                self.dispatch.attach(row, worker)
+        self.spare = 100
+
+    def later(self, seconds, what, *arguments):
+        heapq.heappush(self.events, (self.now + seconds, self.number, what, arguments))
+        self.number += 1
+
+    def slow(self):
+        return self.random.expovariate(1 / 0.02) * (20 if self.random.random() < 0.15 else 1)
+
+    def deliver(self, n):
+        partition = n % 2
+        if partition not in self.revoked:
+            made = delivery(str(n), n // 2, "a", payload=n + 1, partition=partition, deadline=NOW + 1e6)
+            self.core.deliver(self.now, made)
+
+    def complete(self, worker, batch):
+        if self.busy.get(worker) is not batch:
+            return
+        del self.busy[worker]
+        if self.random.random() < 0.1:
+            self.core.lose(self.now, worker, (), (), "killed")
+            self.spare += 1
+            self.later(0.05, lambda worker=self.spare: self.core.attach(self.now, worker))
+            return
+        batch.outputs = [model(request.parts[0].payload) for request in batch.requests]
+        self.core.complete(self.now, batch, [Ok({"c": value}) for value in batch.outputs], 0.01)
+
+    def done(self, extra):
+        if self.random.random() < 0.1:
+            self.dispatch.lose(extra.row, extra.worker)
+            self.spare += 1
+            self.later(0.05, self.dispatch.attach, extra.row, self.spare)
+            return
+        batches = extra.group.batches
+        longest = max(len(batch.requests) for batch in batches)
+        extra.outputs = [
+            model(
+                sum(
+                    (k + 1) ** extra.row * batch.requests[place].parts[0].payload
+                    for k, batch in enumerate(batches)
+                    if place < len(batch.requests)
+                )
+            )
+            for place in range(longest)
+        ]
+        self.dispatch.done(extra)
+
+    def recover(self, recovery):
+        group = recovery.group
+        missing = [k for k, batch in enumerate(group.batches) if batch.outputs is None]
+        rows = sorted(group.rows)[: len(missing)]
+        made = {k: [] for k in missing}
+        for place in range(max(len(batch.requests) for batch in group.batches)):
+            values = [
+                group.rows[row].outputs[place]
+                - sum(
+                    (k + 1) ** row * batch.outputs[place]
+                    for k, batch in enumerate(group.batches)
+                    if batch.outputs is not None and place < len(batch.requests)
+                )
+                for row in rows
+            ]
+            solved = solve([[(k + 1) ** row for k in missing] for row in rows], values)
+            for k, value in zip(missing, solved, strict=True):
+                made[k].append(value)
+        for k in recovery.places:
+            if k in made:
+                batch = group.batches[k]
+                self.core.recovered(self.now, batch, [Ok({"c": value}) for value in made[k][: len(batch.requests)]])
+
+    def pump(self):
+        for batch in self.core.take_runs():
+            self.busy[batch.worker] = batch
+            self.later(self.slow(), self.complete, batch.worker, batch)
+        for extra in self.dispatch.take_extras():
+            self.later(self.slow(), self.done, extra)
+        for recovery in self.dispatch.take_recoveries():
+            self.later(self.random.random() * 0.02, self.recover, recovery)
+        for emit in self.core.take_emits():
+            self.answers.setdefault(emit.request_id, []).append(emit.payload)
+            self.later(self.random.random() * 0.01, self.core.acked, emit)
+
+    def play(self):
+        for n in range(QUERIES):
+            self.later(0.004 * n, self.deliver, n)
+        if self.random.random() < 0.3:
+            self.later(0.1, self.revoke)
+        while self.events:
+            self.now, _, what, arguments = heapq.heappop(self.events)
+            what(*arguments)
+            self.core.advance(self.now)
+            self.pump()
+            wake = self.core.next_wake(self.now)
+            if wake is not None and not self.events:
+                self.later(max(0.0, wake - self.now), bool)
+
+    def revoke(self):
+        self.revoked.add(1)
+        self.core.revoke(self.now, 1)
+
+
+KINDS = [
+    {},
+    {"quantile": 0.8},
+    {"quantile": 0.5, "budget": 0.2, "room": 1},
+    {"width": 2, "wait": 0.02},
+    {"width": 3, "rows": 2, "wait": 0.05},
+    {"width": 4, "rows": 1, "wait": 0.01, "room": 1},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_each_query_settles_once_and_with_its_own_answer(kind):
+    recovered = 0
+    for seed in range(30):
+        world = World(seed, **kind)
+        world.play()
+        assert world.core.unsettled == 0
+        commits = {partition: offset for partition, (offset, _) in world.core.commits().items()}
+        for n in range(QUERIES):
+            got = world.answers.get(str(n), [])
+            if n % 2 not in world.revoked:
+                assert got == [model(n + 1)], (seed, n)
+            else:
+                assert got in ([], [model(n + 1)]), (seed, n)
+        assert commits.get(0) == QUERIES // 2
+        assert not world.dispatch._of
+        stats = world.dispatch.stats
+        recovered += stats.recovered
+        assert stats.started <= kind.get("budget", 1.0) * stats.batches * world.rows
+    assert recovered > 0
+
+
+def started(width, batches, workers, **more):
+    """A dispatch with this many batches under way, on these workers."""
+    dispatch = Dispatch(width=width, **more)
+    core = stage_core("chain", "b", instances=workers, dispatch=dispatch)
+    for n in range(batches):
+        core.deliver(NOW, delivery(str(n), n, "a"))
+    return dispatch, core, core.take_runs()
+
+
+def test_a_group_prefers_distinct_workers():
+    dispatch, core, (first, second, third) = started(2, 3, 3, wait=1.0)
+    core.complete(NOW, first, [Ok({"c": 0})], 0.01)
+    core.deliver(NOW, delivery("3", 3, "a"))
+    (fourth,) = core.take_runs()
+    assert fourth.worker == first.worker
+    dispatch.attach(0, 0)
+    (extra,) = dispatch.take_extras()
+    assert extra.group.batches == [first, second]
+    core.advance(NOW + 1.0)
+    dispatch.done(extra)
+    (other,) = dispatch.take_extras()
+    assert other.group.batches == [third, fourth]
+
+
+def test_a_group_that_waits_too_long_is_coded_as_it_is():
+    dispatch, core, (batch,) = started(3, 1, 1, wait=0.2)
+    dispatch.attach(0, 0)
+    assert (dispatch.take_extras(), core.next_wake(NOW)) == ([], NOW + 0.2)
+    core.advance(NOW + 0.2)
+    (extra,) = dispatch.take_extras()
+    dispatch.done(extra)
+    (recovery,) = dispatch.take_recoveries()
+    assert (recovery.group.batches, recovery.places) == ([batch], (0,))
+
+
+def test_an_extra_whose_group_is_answered_is_given_up():
+    dispatch, core, batches = started(2, 2, 2)
+    for batch in batches:
+        core.complete(NOW, batch, [Ok({"c": 0})], 0.01)
+    dispatch.attach(0, 0)
+    assert dispatch.take_extras() == []
+
+
+def test_only_slow_batches_are_copied():
+    dispatch = Dispatch(quantile=0.9)
+    core = stage_core("chain", "b", dispatch=dispatch)
+    dispatch.attach(0, 0)
+    now = NOW
+    for n in range(30):
+        core.deliver(now, delivery(str(n), n, "a", deadline=NOW + 1e6))
+        (batch,) = core.take_runs()
+        now += 0.01
+        core.advance(now - 0.0001)
+        core.complete(now, batch, [Ok({"c": 0})], 0.01)
+    assert dispatch.take_extras() == []
+    core.deliver(now, delivery("slow", 30, "a", deadline=NOW + 1e6))
+    (batch,) = core.take_runs()
+    core.advance(now + 0.0101)
+    (extra,) = dispatch.take_extras()
+    assert extra.group.batches == [batch]
+    dispatch.done(extra)
+    assert [recovery.places for recovery in dispatch.take_recoveries()] == [(0,)]
+    core.recovered(now + 0.02, batch, [Ok({"c": "copy"})])
+    core.complete(now + 9, batch, [Ok({"c": "late"})], 9.0)
+    assert [emit.payload for emit in core.take_emits()][-1] == "copy"
+
+
+def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
+    dispatch, core, _ = started(1, 2, 2)
+    dispatch.attach(0, 0)
+    (extra,) = dispatch.take_extras()
+    assert not dispatch.drain(0, 0)
+    dispatch.done(extra)
+    assert (dispatch.take_extras(), core.unsettled) == ([], 2)
