@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo check test torture nightly lint unit integration acceptance torch bench bench-hop lock clean
+.PHONY: env demo check test torture nightly lint unit integration acceptance torch bench bench-hop bench-clipper lock clean
 
 env: $(INSTALLED)
 
@@ -99,6 +99,15 @@ bench-hop: env .venv-quix/.installed
 	.venv-quix/bin/python -m pip --disable-pip-version-check install -q --require-hashes -r $<
 	@touch $@
 
+# MLServer, too, is asked from an environment of its own.
+bench-clipper: env .venv-mlserver/.installed
+	$(BIN)/python -m benchmarks clipper --mlserver-python .venv-mlserver/bin/python
+
+.venv-mlserver/.installed: requirements/mlserver.txt
+	$(PYTHON) -m venv .venv-mlserver
+	.venv-mlserver/bin/python -m pip --disable-pip-version-check install -q --require-hashes -r $<
+	@touch $@
+
 # Compiles the locks anew (needs uv on PATH).
 CUDA := $(shell sed -n 's/^\(\(nvidia\|cuda\|triton\|torch\)[a-z0-9-]*\)==.*/\1/p' requirements/torch.txt 2>/dev/null)
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
@@ -107,6 +116,7 @@ lock:
 	  $(foreach p,$(CUDA),--no-emit-package $(p)) -o requirements/base.txt
 	$(COMPILE) requirements/torch.in -o requirements/torch.txt
 	$(COMPILE) requirements/quix.in -o requirements/quix.txt
+	$(COMPILE) requirements/mlserver.in -o requirements/mlserver.txt
 
 clean:
-	rm -rf $(VENV) .venv-quix build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-quix .venv-mlserver build *.egg-info .pytest_cache .mypy_cache .ruff_cache

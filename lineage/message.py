@@ -31,11 +31,12 @@ class StageTiming:
 
 @dataclass(slots=True)
 class Query:
-    """Named inputs on their way to a stage, with the caller's parameters and the timings so far."""
+    """Named inputs on their way to a stage, with the caller's parameters, and the timings and flags so far."""
 
     inputs: dict[str, Value]
     parameters: dict[str, Value] = field(default_factory=dict)
     timings: list[StageTiming] = field(default_factory=list)
+    flags: dict[str, Value] = field(default_factory=dict)  # by stage (`lineage.flags`)
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Outcome:
     text: str = ""
     stage: str = ""  # the stage that ended it
     timings: list[StageTiming] = field(default_factory=list)
-    flags: dict[str, Value] = field(default_factory=dict)  # e.g. default, confidence
+    flags: dict[str, Value] = field(default_factory=dict)  # by stage (`lineage.flags`)
 
 
 @dataclass(slots=True)

@@ -86,6 +86,7 @@ PLACE_FLAPPING: Final = "spillway_place_flapping"  # 1 where it dies again and a
 # The gate's.
 GOOD_TOTAL: Final = "spillway_good_total"
 LATE_TOTAL: Final = "spillway_late_total"
+FLAGS_CUT_TOTAL: Final = "spillway_flags_cut_total"  # outcomes that lost flags on their way, to keep the bounds
 LATENCY_SECONDS: Final = "spillway_latency_seconds"
 HELD: Final = "spillway_held"
 STATE_HOLD_SECONDS: Final = "spillway_state_hold_seconds"  # that an outcome waited for versions to be durable

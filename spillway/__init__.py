@@ -46,6 +46,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which takes longer to import than all else here
 if TYPE_CHECKING:
+    from agents.models.flagged import Flagged
     from agents.models.loading import Model
     from agents.models.per_key import PerKey
     from agents.models.rehearsal import rehearse
@@ -64,6 +65,7 @@ __all__ = [
     "Client",
     "ClientClosedError",
     "ClientSettings",
+    "Flagged",
     "Learner",
     "Model",
     "ModelError",
@@ -84,6 +86,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "agents.models.flagged": ("Flagged",),
     "agents.models.loading": ("Model",),
     "agents.models.per_key": ("PerKey",),
     "agents.models.rehearsal": ("rehearse",),

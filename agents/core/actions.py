@@ -29,6 +29,7 @@ class Ok:
     chosen: tuple[str, ...] | None = None  # at a stage that chooses: its choice, maybe empty; else None
     value: Any = None  # what the model answered, where the stage has a cache
     size: int = 0  # bytes that the value takes
+    flags: Mapping[str, Any] | None = None  # what this stage says of the answer (`lineage.flags`)
 
 
 @dataclass(slots=True, frozen=True)

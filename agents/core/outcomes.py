@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.joins import REUSE_SECONDS
+from lineage.flags import bounded, merge
 from lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
@@ -167,18 +168,17 @@ class GateStats:
 
 
 def merged(reports: Sequence[tuple[str, Outcome]]) -> Outcome:
-    """Join the predictions of several sinks: each output is called `<sink>.<name>`, each flag likewise.
+    """Join the predictions of several sinks: each output is called `<sink>.<name>`; flags are merged.
 
     Timings are those of all branches; a stage before the branches parted counts once. The order of the sinks' names
     decides the order of outputs, whatever came first.
     """
     outputs: dict[str, Value] = {}
-    flags: dict[str, Value] = {}
     timings: list[StageTiming] = []
     seen: set[str] = set()
     for sink, outcome in sorted(reports, key=lambda report: report[0]):
         outputs |= {f"{sink}.{name}": value for name, value in outcome.outputs.items()}
-        flags |= {f"{sink}.{name}": value for name, value in outcome.flags.items()}
         timings += [timing for timing in outcome.timings if timing.stage not in seen]
         seen.update(timing.stage for timing in outcome.timings)
-    return Outcome(PREDICTION, outputs=outputs, timings=timings, flags=flags)
+    flags = merge(outcome.flags for _, outcome in reports)
+    return Outcome(PREDICTION, outputs=outputs, timings=timings, flags=bounded(flags, "gate") if flags else flags)

@@ -40,6 +40,7 @@ from agents.core.policy import Shortfall
 from agents.core.share import Share
 from checkpoint.notes import decode
 from lineage import reasons
+from lineage.flags import is_workers_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -327,7 +328,7 @@ class StageCore(Intake):
     def _learn(self, now: float, work: Work, result: Result) -> None:
         """Take what a worker answered, even to a request that is gone."""
         assert self._cache is not None
-        if not isinstance(result, Ok):
+        if not (isinstance(result, Ok) and is_workers_own(result.flags)):
             self._leave(now, work)
             return
         self._cache.store(work.key, result.value, result.size)

@@ -409,6 +409,7 @@ class GateMetrics(Collector):
         self.held: Callable[[], int] = int
         self.good = 0
         self.late = 0
+        self.flags_cut = 0
         self.emitted = 0
         self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
@@ -428,6 +429,7 @@ class GateMetrics(Collector):
         yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
         yield make.counter(names.GOOD_TOTAL, "Predictions within the SLO", self.good)
         yield make.counter(names.LATE_TOTAL, "Predictions after their deadline", self.late)
+        yield make.counter(names.FLAGS_CUT_TOTAL, "Outcomes that lost flags on their way", self.flags_cut)
         outcomes = dict(self.outcomes)
         yield make.counters(names.OUTCOMES_TOTAL, "Outcomes released", ("kind", "reason"), outcomes)
         yield make.counters(

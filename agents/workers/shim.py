@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -151,8 +152,11 @@ def _send(stream: Stream, batch: dict[str, Any], first: int, results: list[Any],
     try:
         stream.send(answer | {"results": results})
     except frames.FrameError as error:
-        told = {"error": str(error), "raised": True, "trace": ""}
-        stream.send(answer | {"results": [told for _ in results]})
+        if len(results) > 1:  # the others' travel
+            for place, each in enumerate(results, first):
+                _send(stream, batch, place, [each], seconds)
+            return
+        stream.send(answer | {"results": [{"error": str(error), "raised": True, "trace": ""}]})
 
 
 def _results(model: Any, queries: Sequence[Any], words: Callable[[BaseException], str]) -> list[dict[str, Any]]:
@@ -160,7 +164,7 @@ def _results(model: Any, queries: Sequence[Any], words: Callable[[BaseException]
     try:
         outputs = model.predict(list(queries))
         if isinstance(outputs, (list, tuple)) and len(outputs) == len(queries):
-            return [{"outputs": each} for each in outputs]
+            return [_result(each) for each in outputs]
         given = f"{len(outputs)} results" if isinstance(outputs, (list, tuple)) else type(outputs).__name__
         failed = {"error": f"predict returned {given} for {len(queries)} queries", "raised": False, "trace": ""}
     except Exception as error:  # noqa: BLE001 - user code
@@ -168,6 +172,12 @@ def _results(model: Any, queries: Sequence[Any], words: Callable[[BaseException]
     if len(queries) == 1:
         return [failed]
     return [result for each in queries for result in _results(model, [each], words)]
+
+
+def _result(output: Any) -> dict[str, Any]:
+    """What a model made for one query, and its flags where the mapping has some (docs/workers.md)."""
+    flags = getattr(output, "flags", None) if isinstance(output, Mapping) else None
+    return {"outputs": output} if flags is None else {"outputs": output, "flags": flags}
 
 
 def _words(error: BaseException) -> str:

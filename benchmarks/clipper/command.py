@@ -13,6 +13,7 @@ from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from agents.live.stage.beginning import look_through_rarely
 from benchmarks.clipper import front, served
+from benchmarks.clipper.beside import beside
 from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.output import Table
 
 FRONT = ("profiles", "limits", "changes", "delays", "workers")
-SERVED = ("cost", "cache")
+SERVED = ("cost", "cache", "beside")
 
 
 @click.command()
@@ -31,7 +32,12 @@ SERVED = ("cost", "cache")
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
 )
-def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, output: Path | None) -> None:
+@click.option(
+    "--mlserver-python", type=click.Path(exists=True, path_type=Path), help="Of an environment that has MLServer."
+)
+def clipper(
+    *, only: tuple[str, ...], repeats: int, seconds: float, output: Path | None, mlserver_python: Path | None
+) -> None:
     """Show what batching, workers and the cache bring, beside the thesis' figures.
 
     \b
@@ -65,5 +71,7 @@ def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, output: Path
                 show(served.cost(*where))
             if "cache" in chosen:
                 show(served.zipf(*where))
+            if "beside" in chosen:
+                show(beside(*where, mlserver_python))
     if output is not None:
         output.write_text("\n".join(tables), encoding="utf-8")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +14,7 @@ import psutil
 
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.supervise.service import ServiceSettings, served
+from agents.workers.links import Links, command_of
 from benchmarks.clipper.models import images, predictor
 from benchmarks.output import Table, median_spread
 from lineage.errors import SpillwayError
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from producers.connection import ClientSettings
+    from producers.report import StageTotals
 
 RATE: Final = 150.0
 LARGE: Final = np.zeros(1 << 18, np.float32)  # 1 MiB
@@ -54,13 +58,20 @@ class Kernel:
     """The kernel SVM, which computes."""
 
     deterministic = True
+    name = "kernel SVM"
 
     def __init__(self) -> None:
-        self._predict = predictor("kernel SVM")
+        self._predict = predictor(self.name)
 
     def predict(self, batch: list[Any]) -> list[dict[str, Any]]:
         labels: Any = self._predict([query["x"] for query in batch])
         return [{"y": int(label)} for label in labels]
+
+
+class Linear(Kernel):
+    """The linear SVM, which hardly does."""
+
+    name = "linear SVM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,9 @@ class Seen:
     rate: float
     cpu_us: float
     evaluated: float
+    mean: float
+    memory: float  # MB
+    stage: StageTotals
 
 
 def one(
@@ -87,33 +101,82 @@ def one(
     with served(service, say=lambda _text: None):
         exchange = Exchange(settings, name, linger=0.001)
         try:
-            warm, due = np.arange(0.0, 2.0, 1 / rate), np.arange(0.0, seconds, 1 / rate)
+            warm, due = np.arange(0.0, 2.0, 1 / min(rate, 600.0)), np.arange(0.0, seconds, 1 / rate)
             others = generated(warm, lambda index, chance: payload(len(due) + index, chance))
             run_load(exchange, others, Pace(slo=60.0, grace=60.0))
-            before = sum(_cpu())
+            before = sum(_cpu(process) for process in _processes())
             result = run_load(exchange, generated(due, payload), Pace(slo=60.0, grace=60.0))
-            cpu = sum(_cpu()) - before
+            cpu = sum(_cpu(process) for process in _processes()) - before
+            memory = sum(process.memory_info().rss for process in _processes()) / 1e6
         finally:
             exchange.close()
     if (result.kind != PREDICTION).any():
         raise SpillwayError(f"{name}: {int((result.kind != PREDICTION).sum())} queries were not answered")
     latency = 1e3 * (result.finished - result.due)
     took = float(np.nanmax(result.finished) - result.due[0])
-    busy = result.stage_totals(["read"], {"read": 1})["read"].busy
+    stage = result.stage_totals(["read"], {"read": 1})["read"]
     p50, p99 = map(float, np.percentile(latency, (50, 99)))
-    return Seen(p50, p99, len(result.due) / took, 1e6 * cpu / len(result.due), busy)
+    count = len(result.due)
+    return Seen(p50, p99, count / took, 1e6 * cpu / count, stage.busy, float(latency.mean()), memory, stage)
 
 
-def _cpu() -> Iterator[float]:
-    """CPU seconds of the stage's front and its workers."""
+def _processes() -> Iterator[psutil.Process]:
+    """The stage's front and its workers."""
     for process in psutil.Process().children(recursive=True):
         try:
             line = process.cmdline()
             if "--stage" in line or "agents.workers.local" in line:
-                times = process.cpu_times()
-                yield times.user + times.system
+                yield process
         except psutil.Error:
             continue
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+class _Heard:
+    """What comes of a worker, in turn; of one that is lost, why."""
+
+    def __init__(self) -> None:
+        self.came: SimpleQueue[str] = SimpleQueue()
+
+    def ready(self, _worker: int, _hello: dict[str, Any]) -> None:
+        self.came.put("")
+
+    def answered(self, _worker: int, _job: Any, _first: int, _results: list[Any], _seconds: float) -> None:
+        self.came.put("")
+
+    def lost(self, _worker: int, _job: Any, _answered: int, why: str, *, failed: bool) -> None:
+        self.came.put(f"{why} (failed: {failed})")
+
+    def draining(self, worker: int) -> None:
+        self.came.put(f"worker {worker} drains")
+
+    def broken(self, error: Exception) -> None:
+        self.came.put(str(error))
+
+
+def round_trips(folder: Path, value: Any, count: int = 300) -> list[float]:
+    """Milliseconds from a front's giving a process worker one query until its answer is there, without Kafka."""
+    file = folder / "round-trips.yaml"
+    file.write_text(_STAGE.format(name="round-trips", model="Echo", where="process", more=""))
+    heard = _Heard()
+    links = Links(heard, timeout=30.0)
+    took = []
+    try:
+        links.spawn(0, command_of(load(file).spec.stages[0], 1))
+        for number in range(count + 1):
+            if why := heard.came.get():
+                raise SpillwayError(f"a worker was lost: {why}")
+            took.append(time.perf_counter())
+            if number < count:
+                queries = [{"inputs": {"x": value}, "parameters": {}, "id": "q", "key": ""}]
+                links.send(0, number, queries, singly=False)
+    finally:
+        links.close()
+    return [1e3 * each for each in np.diff(took)]
 
 
 def cost(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
@@ -137,6 +200,9 @@ def cost(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -
         added = [median_spread([getattr(a, key) - getattr(b, key) for a, b in pairs], form)
                  for key, form in (("p50", "{:+.2f}"), ("p99", "{:+.1f}"), ("cpu_us", "{:+.0f}"))]  # fmt: skip
         rows.append(["", "process adds", *added])
+        trips = [round_trips(folder, payload(0, None)["x"]) for _ in range(repeats)]
+        alone = [median_spread([float(np.percentile(each, part)) for each in trips], "{:.2f}") for part in (50, 99)]
+        rows.append(["", "its round trip alone, without Kafka", *alone, ""])
     return Table(
         "A process worker beside a thread, served on Kafka",
         ("query", "worker", "p50 ms", "p99 ms", "CPU us a query (front and worker)"),

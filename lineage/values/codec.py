@@ -46,6 +46,7 @@ def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
         "inputs": pack_map(query.inputs, limits, left),
         "parameters": pack_map(query.parameters, limits, left),
         "timings": _pack_timings(query.timings, limits),
+        "flags": pack_map(query.flags, limits, left) if query.flags else query.flags,
     }
     return _write(QUERY, record, limits.max_message_bytes)
 

@@ -88,7 +88,10 @@ class OwnDecoder:
         inputs, at = self._map(buffer, at, 0, left)
         parameters, at = self._map(buffer, at, 0, left)
         timings, at = self._timings(buffer, at)
-        return Query(inputs, parameters, timings), at
+        if not buffer[at]:  # nearly always
+            return Query(inputs, parameters, timings), at + 1
+        flags, at = self._map(buffer, at, 0, left)
+        return Query(inputs, parameters, timings, flags), at
 
     def outcome(self, buffer: bytes, at: int) -> tuple[Outcome, int]:
         kind = _KINDS.get(buffer[at])

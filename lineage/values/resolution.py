@@ -163,7 +163,7 @@ class _Scan:
 
 def _query(record: dict[str, Any], limits: Limits) -> Query:
     inputs, parameters = values_of(record["inputs"], limits), values_of(record["parameters"], limits)
-    return Query(inputs, parameters, _timings(record["timings"], limits))
+    return Query(inputs, parameters, _timings(record["timings"], limits), values_of(record["flags"], limits))
 
 
 def _outcome(record: dict[str, Any], limits: Limits) -> Outcome:

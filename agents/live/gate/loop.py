@@ -20,6 +20,7 @@ from agents.live.gate.fencing import is_fencing, ousted
 from agents.live.gate.transaction import AbortedError, Record, Turn
 from agents.live.gate.wire import Poison
 from lineage.errors import BrokerError
+from lineage.flags import is_cut
 from lineage.message import PREDICTION
 from producers.patience import passes
 
@@ -301,6 +302,7 @@ class Gate:
             if outcome.kind == PREDICTION:
                 metrics.good += release.good
                 metrics.late += not release.good
+                metrics.flags_cut += is_cut(outcome.flags)
 
     # Partitions come and go ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ sinks, or a failure); so do the headers. Everything is decoded all the same: wha
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agents.core.request import Delivery, Loss
@@ -15,6 +15,7 @@ from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers as header_codec
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.flags import cut
 from lineage.headers import Headers
 from lineage.limits import too_large
 from lineage.marks import foreign
@@ -134,6 +135,8 @@ class Wire:
         try:
             return encode_outcome(release.outcome, self._limits), carried.headers
         except WireError as error:
+            if _cut(release):
+                return self.message(release)
             return encode_outcome(_failed(error), self._limits), carried.headers
 
     def _in_json(self, release: Release) -> bytes:
@@ -141,6 +144,8 @@ class Wire:
         value = write_outcome(release.outcome, release.request_id, seconds)
         if len(value) <= self._limits.max_message_bytes:
             return value
+        if _cut(release):
+            return self._in_json(release)
         too_much = too_large(
             f"an outcome of {len(value)} bytes in JSON", self._limits.max_message_bytes, "max_message_bytes"
         )
@@ -193,6 +198,14 @@ class Wire:
             if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
                 raise
         return self._decoder.outcome(value)
+
+
+def _cut(release: Release) -> bool:
+    """Cut the flags of an outcome, which must not fail for them; False if it has none left to cut."""
+    if release.outcome.flags in ({}, cut(GATE)):
+        return False
+    release.outcome = replace(release.outcome, flags=cut(GATE))
+    return True
 
 
 def _failed(error: WireError) -> Outcome:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 from agents.core.actions import Failed, Ok, Result
 from agents.core.deaths import Care
 from agents.live.stage.cached import kept
-from agents.live.stage.emission import timings_so_far
+from agents.live.stage.emission import flags_with, timings_so_far
 from agents.live.stage.guard import Guard
+from agents.models.flagged import answered
 from agents.models.inputs import Inputs
 from agents.models.loading import load_function
 from agents.models.raised import ModelRaisedError, RaisedLog
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.flags import checked, cut
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
 from lineage.values import codec
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from agents.core.request import Request
     from agents.live.stage.intake import Signature
     from agents.models.loading import Model
+    from lineage.flags import Flags
     from lineage.limits import Limits
     from topology.spec import StageSpec
 
@@ -236,7 +239,7 @@ class BatchWork:
         """What a worker process answered to the query at `place` of the inputs (`agents.workers.shim`)."""
         request = prepared.batch.requests[prepared.places[place]]
         if "outputs" in answer:
-            return self._result(request, answer["outputs"], seconds, len(prepared.batch.requests))
+            return self._result(request, answered(answer), seconds, len(prepared.batch.requests))
         if not answer.get("raised"):
             return Failed(reasons.WRONG_RESULT_COUNT, str(answer.get("error")))
         error = ModelRaisedError(str(answer.get("error")), str(answer.get("trace")))
@@ -274,11 +277,13 @@ class BatchWork:
         )
         timings = [*timings_so_far(request), timing]
         try:
+            said = getattr(output, "flags", None)
+            own = None if said is None else checked(said)
             chosen, shares = self._functions.route(dict(output))
-            ok = Ok(self._encode(request, shares, timings), chosen)
+            ok = Ok(self._encode(request, shares, timings, flags_with(request, self._stage, own)), chosen, flags=own)
             if not self._caches:
                 return ok
-            value, size = kept(output)
+            value, size = kept(output, own)
             return replace(ok, value=value, size=size)
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
@@ -288,7 +293,7 @@ class BatchWork:
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 
     def _encode(
-        self, request: Request, shares: dict[str | None, dict[str, Any]], timings: list[StageTiming]
+        self, request: Request, shares: dict[str | None, dict[str, Any]], timings: list[StageTiming], flags: Flags
     ) -> dict[str | None, bytes]:
         parameters = request.parts[0].payload.message.parameters
         payloads: dict[str | None, bytes] = {}
@@ -296,17 +301,27 @@ class BatchWork:
         for target, outputs in shares.items():
             encoded = same.get(id(outputs))
             if encoded is None:
-                encoded = self._encoded(target, outputs, parameters, timings)
+                try:
+                    encoded = self._encoded(target, outputs, parameters, timings, flags)
+                except WireError as error:
+                    if not flags or error.reason != reasons.TOO_LARGE:
+                        raise
+                    encoded = self._encoded(target, outputs, parameters, timings, cut(self._stage))
                 same[id(outputs)] = encoded
             payloads[target] = encoded
         return payloads
 
     def _encoded(
-        self, target: str | None, outputs: dict[str, Any], parameters: dict[str, Any], timings: list[StageTiming]
+        self,
+        target: str | None,
+        outputs: dict[str, Any],
+        parameters: dict[str, Any],
+        timings: list[StageTiming],
+        flags: Flags,
     ) -> bytes:
         if target is not None:
-            return codec.encode_query(Query(outputs, parameters, timings), self._limits)
-        outcome = Outcome(PREDICTION, outputs=outputs, stage=self._stage, timings=timings)
+            return codec.encode_query(Query(outputs, parameters, timings, flags), self._limits)
+        outcome = Outcome(PREDICTION, outputs=outputs, stage=self._stage, timings=timings, flags=flags)
         return codec.encode_outcome(outcome, self._limits)
 
 

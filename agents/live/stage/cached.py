@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from agents.models.flagged import Flagged
 from lineage.limits import DEFAULT_LIMITS
 from lineage.values import tensors
 
@@ -69,10 +70,10 @@ def _text(hashing: Any, kind: bytes, data: bytes) -> None:
     hashing.update(data)
 
 
-def kept(output: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """A copy of an answer that no model can change any more, and about how many bytes it takes."""
+def kept(output: Mapping[str, Any], flags: Mapping[str, Any] | None) -> tuple[dict[str, Any], int]:
+    """A copy of an answer, with its own flags, that no model can change any more, and about how many bytes it takes."""
     value = copy.deepcopy(dict(output))
-    return value, _size(value)
+    return (Flagged(value, **flags), _size(value) + _size(flags)) if flags else (value, _size(value))
 
 
 def _size(value: Any) -> int:

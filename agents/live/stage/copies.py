@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.dispatch import Dispatch
 from agents.live.stage.batch_work import Prepared
+from agents.models.flagged import answered
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,7 +57,7 @@ class CopyWork:
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
         """Keep an answer; an error is none, as the batch's own worker may do better."""
-        prepared.batch.outputs[prepared.places[place]] = answer.get("outputs")
+        prepared.batch.outputs[prepared.places[place]] = answered(answer)
         prepared.batch.seconds = seconds
 
     def recover(self, recovery: Recovery) -> Made:

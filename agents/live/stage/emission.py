@@ -10,6 +10,7 @@ from agents.core.actions import Emit, EmitKind, timing_of
 from agents.core.request import Delivery, Request
 from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers
+from lineage.flags import bounded, merge
 from lineage.message import Outcome, StageTiming
 from lineage.values import codec
 from topology import topics
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord
 
+    from lineage.flags import Flags
     from lineage.headers import Headers
     from lineage.limits import Limits
     from lineage.message import Query
@@ -136,6 +138,17 @@ def timings_so_far(source: Request | Delivery) -> list[StageTiming]:
         for timing in _told(part):
             seen.setdefault((timing.stage, timing.executed), timing)
     return list(seen.values())
+
+
+def flags_with(request: Request, stage: str, own: Flags | None) -> Flags:
+    """What a request came with, and what this stage says of its answer, within the bounds."""
+    parts = request.parts
+    came = [parts[0].payload.message.flags] if len(parts) == 1 else [part.payload.message.flags for part in parts]
+    flags: Flags = came[0]
+    if not own and len(came) == 1:
+        return flags
+    flags = merge([*came, {stage: own}] if own else came)
+    return bounded(flags, stage) if flags else flags
 
 
 def _told(part: Delivery) -> list[StageTiming]:

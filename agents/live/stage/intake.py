@@ -271,6 +271,8 @@ class Intake:
                 reasons.UNKNOWN_SCHEMA, f"the value is no {wanted[wanted.index(' ') + 1 :]}, as its headers say"
             )
         carried.message = message
+        if self._root and message.flags:
+            message.flags = {}  # as are a client's claims about hops
         if self._signature is not None and isinstance(message, Query):
             self._signature.check(message.inputs)
 

@@ -5,6 +5,12 @@ import signal
 import time
 
 
+class Said(dict):
+    """An answer with flags, as a model without Spillway makes it."""
+
+    flags = None
+
+
 class Obedient:
     version = "7"
 
@@ -19,6 +25,11 @@ class Obedient:
                 raise RuntimeError("told to")
         if any(each.get("do") == "lie" for each in batch):
             return [{}] * (len(batch) + 1)
+        if "flags" in batch[0]:
+            answers = [Said(n=each["n"]) for each in batch]
+            for each, answer in zip(batch, answers, strict=True):
+                answer.flags = {"said": {1}} if each["flags"] == "bad" else each["flags"]
+            return answers
         if "env" in batch[0]:
             return [{"env": os.environ.get(each["env"])} for each in batch]
         return [{"pid": os.getpid(), "n": each.get("n"), "x": each.get("x"), "key": each.key} for each in batch]

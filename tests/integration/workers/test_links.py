@@ -82,6 +82,18 @@ def test_a_worker_says_hello_and_answers_with_what_its_model_made(links, heard):
     assert results[1]["outputs"]["key"] == "k"
 
 
+def test_flags_of_an_answer_come_with_it_and_what_cannot_travel_fails_alone(links, heard):
+    spawned(links, heard)
+    said = {"confidence": 0.5}
+    links.send(0, "job", [query(n=1, flags=said), query(n=2, flags=None)], singly=False)
+    assert heard.next("answered")[3] == [{"outputs": {"n": 1}, "flags": said}, {"outputs": {"n": 2}}]
+    links.send(0, "job", [query(n=1, flags=said), query(n=2, flags="bad"), query(n=3, flags=None)], singly=False)
+    answers = [heard.next("answered")[2:] for _ in range(3)]
+    assert [first for first, _ in answers] == [0, 1, 2]
+    assert (answers[0][1], answers[2][1]) == ([{"outputs": {"n": 1}, "flags": said}], [{"outputs": {"n": 3}}])
+    assert "cannot travel" in answers[1][1][0]["error"]
+
+
 def test_a_model_that_cannot_be_loaded_is_told_with_its_cause(links, heard):
     links.spawn(0, command("Broken"))
     _, job, _, why, failed = heard.next("lost")

@@ -219,7 +219,22 @@ def test_different_questions_have_different_keys():
 
 def test_what_is_kept_is_a_copy_with_its_size():
     array = np.zeros(1000)
-    value, size = kept({"y": array, "t": "text", "l": [1, {"a": b"bc"}], "b": Bfloat16(np.zeros(8, np.uint16))})
+    value, size = kept({"y": array, "t": "text", "l": [1, {"a": b"bc"}], "b": Bfloat16(np.zeros(8, np.uint16))}, None)
     array[:] = 1
     assert value["y"].sum() == 0
     assert 8_000 < size < 9_000
+
+
+def test_what_a_model_says_of_its_answer_is_kept_with_it():
+    said = {"confidence": 0.5, "mine": [1]}
+    value, size = kept({"y": 1}, said)
+    assert (value, value.flags) == ({"y": 1}, said)
+    assert size > kept({"y": 1}, None)[1]
+
+
+@pytest.mark.parametrize("name", ["default", "reconstructed", "stale"])
+def test_what_no_worker_has_made_of_the_query_is_not_kept_and_the_next_is_evaluated(name):
+    core, cache = core_with()
+    send(core, ("q1", "x"), ("q2", "x"))
+    assert run(core, Ok({"c": "o"}, value="o", size=1, flags={name: True})) == ["q1"]
+    assert (len(cache), core.take_hits(), run(core)) == (0, [], ["q2"])

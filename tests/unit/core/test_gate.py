@@ -324,14 +324,12 @@ def test_recalled_outcomes_set_the_next_position():
 @pytest.mark.parametrize("turned", [False, True])
 def test_merging_does_not_depend_on_the_order_of_arrival(turned):
     a = StageTiming("a", 1, 1, 1, 1)
+    first, second = ([a, StageTiming(stage, 1, 1, 1, 1)] for stage in "bc")
     reports = [
-        (
-            "b",
-            Outcome(PREDICTION, outputs={"x": 1}, timings=[a, StageTiming("b", 1, 1, 1, 1)], flags={"default": True}),
-        ),
-        ("c", Outcome(PREDICTION, outputs={"x": 2}, timings=[a, StageTiming("c", 1, 1, 1, 1)])),
+        ("b", Outcome(PREDICTION, outputs={"x": 1}, timings=first, flags={"b": {"default": True}})),
+        ("c", Outcome(PREDICTION, outputs={"x": 2}, timings=second, flags={"c": {"stale": True}})),
     ]
     outcome = merged(reports[::-1] if turned else reports)
     assert list(outcome.outputs.items()) == [("b.x", 1), ("c.x", 2)]
     assert [timing.stage for timing in outcome.timings] == ["a", "b", "c"]
-    assert outcome.flags == {"b.default": True}
+    assert outcome.flags == {"b": {"default": True}, "c": {"stale": True}}

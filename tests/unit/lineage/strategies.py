@@ -25,7 +25,7 @@ values = st.recursive(
 )
 maps = st.dictionaries(names, values, max_size=4)
 timings = st.builds(StageTiming, names, st.floats(), st.floats(), st.floats(), st.integers(0, 4096), names, names)
-queries = st.builds(Query, maps, maps, st.lists(timings, max_size=3))
+queries = st.builds(Query, maps, maps, st.lists(timings, max_size=3), maps)
 outcomes = st.builds(
     Outcome,
     st.sampled_from([PREDICTION, DROPPED, FAILED]),

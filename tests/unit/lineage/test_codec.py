@@ -71,7 +71,7 @@ def test_avro_and_fastavro_write_the_same_bytes():
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
     timing = StageTiming("detect", 0.1, 0.2, 0.3, 4, "cnn", "2")
     plain_timing = {name: getattr(timing, name) for name in StageTiming.__slots__}
-    query = Query({"x": array, "s": "é", "l": [None, {"k": 2.5}]}, {"b": b"\0\1"}, [timing])
+    query = Query({"x": array, "s": "é", "l": [None, {"k": 2.5}]}, {"b": b"\0\1"}, [timing], {"s": {"sure": 0.5}})
     tensor = {"dtype": "int16", "shape": [2, 3], "data": array.tobytes()}
     # No ints or bools in unions here: avro guesses the branch by the value, and takes both for doubles.
     items = [{"of": None}, {"of": {"k": {"of": 2.5}}}]
@@ -81,6 +81,7 @@ def test_avro_and_fastavro_write_the_same_bytes():
             "inputs": {"x": {"of": tensor}, "s": {"of": "é"}, "l": {"of": items}},
             "parameters": {"b": {"of": {"data": b"\0\1"}}},
             "timings": [plain_timing],
+            "flags": {"s": {"of": {"sure": {"of": 0.5}}}},
         },
     )
     outcome = Outcome(FAILED, {}, "corrupt", "why", "detect", [timing], {"by": "default"})
@@ -116,7 +117,7 @@ def test_blocks_with_a_size_and_in_several_parts_are_read():
     # As Java's blocking encoder writes: a negative count, the block's bytes, and more than one block.
     entry = b"\x02a\x00"
     body = b"\x01\x06" + entry + b"\x02\x02b\x02\x01\x00"
-    body += b"\x00" + b"\x00"
+    body += b"\x00" + b"\x00" + b"\x00"
     message = MARKER + OWN_FINGERPRINTS[QUERY] + body
     assert DECODER.query(message) == Query({"a": None, "b": True})
     schema = SchemaBook().writer(OWN_FINGERPRINTS[QUERY])

@@ -279,7 +279,7 @@ def test_bytes_that_a_hostile_schema_makes_huge_are_refused(name):
 def test_container_files_of_avro_hold_our_records():
     stream = io.BytesIO()
     with DataFileWriter(stream, DatumWriter(), OWN_PARSED[QUERY]) as writer:
-        writer.append({"inputs": {"x": {"of": TENSOR}}, "parameters": {}, "timings": []})
+        writer.append({"inputs": {"x": {"of": TENSOR}}, "parameters": {}, "timings": [], "flags": {}})
         writer.flush()
         recorded = stream.getvalue()
     with DataFileReader(io.BytesIO(recorded), DatumReader()) as reader:

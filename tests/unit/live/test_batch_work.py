@@ -9,6 +9,7 @@ from agents.core.request import Delivery, Request
 from agents.live.stage.batch_work import BatchWork, UserFunctions
 from agents.live.stage.emission import Carried
 from agents.live.stage.intake import Signature
+from agents.models.flagged import Flagged, answered
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
@@ -33,11 +34,15 @@ def request(number, *parts):
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, deliveries, {}, 2.5, 3.0)
 
 
-def run(predict, requests, made=None, *, joins=False, signature=None, limits=None):
-    work = BatchWork(
-        "s", [SimpleNamespace(predict=predict)], made or functions(), joins=joins, model_name="m", version="1",
+def batch_work(predict, made, *, joins=False, signature=None, limits=None):
+    return BatchWork(
+        "s", [SimpleNamespace(predict=predict)], made, joins=joins, model_name="m", version="1",
         signature=signature, limits=limits or Limits(),
     )  # fmt: skip
+
+
+def run(predict, requests, made=None, **options):
+    work = batch_work(predict, made or functions(), **options)
     done = work.run(0, SimpleNamespace(requests=requests))
     return done.results
 
@@ -164,6 +169,47 @@ def test_results_that_cannot_be_sent(output):
 def test_a_result_over_the_limit():
     (result,) = run(lambda batch: [{"y": b"x" * 2000}], [request(1)], limits=Limits(max_message_bytes=1000))
     assert result.reason == reasons.BAD_RESULT
+
+
+def flagged(*said):
+    return lambda batch: [Flagged({"x": 1}, **flags) for flags, _ in zip(said, batch, strict=True)]
+
+
+def test_what_a_model_says_of_an_answer_goes_on_with_what_came():
+    came = {"root": {"variant": "a"}}
+    requests = [request(n, ("root", Query({"x": n}, flags=came))) for n in range(3)]
+    results = run(flagged({"confidence": np.float32(0.5)}, {}, {"mine": object()}), requests, functions("a", "b"))
+    told = [DECODER.query(result.payloads["b"]).flags for result in results[:2]]
+    assert told == [{**came, "s": {"confidence": 0.5}}, came]
+    assert [result.flags for result in results[:2]] == [{"confidence": 0.5}, {}]
+    assert results[2] == Failed(reasons.BAD_RESULT, "flag 'mine' cannot travel: object is not JSON")
+
+
+@pytest.mark.parametrize("flags", [{"mine": 1}, [1], None])
+def test_a_copys_answer_has_its_flags_as_its_own_workers_has(flags):
+    work = batch_work(square, functions())
+    batch = SimpleNamespace(requests=[request(1)])
+    answer = {"outputs": {"y": 1}} | ({} if flags is None else {"flags": flags})
+    own, (copied,) = work.result(work.prepare(batch), 0, answer, 0.5), work.made(batch, [answered(answer)], 0.5, "m")
+    for result in (own, copied):
+        if flags == [1]:
+            assert result == Failed(reasons.BAD_RESULT, "the flags are list, not a mapping of names to values")
+        else:
+            assert DECODER.outcome(result.payloads[None]).flags == ({} if flags is None else {"s": flags})
+
+
+def test_a_join_merges_what_came():
+    branches = [{"root": {"n": 1}, "a": {"default": True}}, {"root": {"n": 1}, "b": {"default": False}}]
+    parts = [(sender, Query({}, flags=flags)) for sender, flags in zip("ab", branches, strict=True)]
+    (result,) = run(lambda batch: [{}], [request(1, *parts)], joins=True)
+    assert DECODER.outcome(result.payloads[None]).flags == branches[0] | branches[1]
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(max_message_bytes=200), Limits(max_depth=2)])
+def test_no_query_fails_for_too_many_flags(limits):
+    said = {"deep": [[1]]} if limits.max_depth == 2 else {"mine": ["m"] * 1_000}
+    (result,) = run(flagged(said), [request(1)], limits=limits)
+    assert DECODER.outcome(result.payloads[None]).flags == {"s": {"flags_cut": True}}
 
 
 def test_a_model_that_returns_no_list():

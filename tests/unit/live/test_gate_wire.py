@@ -17,6 +17,7 @@ from lineage.values.codec import Decoder
 
 LIMITS = Limits(max_message_bytes=2_000)
 SAID = headers.Headers("r1", 1_000_000, 2_500_000, Hop("a", 0, 3, 7, 5), {"a": ("b",)}, (), None, [("x-user", b"u")])
+ASKED = [*SAID.extra, (headers.ACCEPT, b"application/json")]
 
 
 @dataclass
@@ -105,6 +106,15 @@ def test_an_outcome_that_has_become_too_large_fails_instead():
     assert (outcome.kind, outcome.reason, outcome.stage) == (FAILED, reasons.TOO_LARGE, "gate")
 
 
+@pytest.mark.parametrize("extra", [[], ASKED])
+def test_an_outcome_is_sent_without_its_flags_rather_than_not_at_all(extra):
+    message = Message(headers.encode(replace(SAID, extra=extra)))
+    outcome = Outcome(PREDICTION, outputs={"b.a": 2}, flags={"s": {"mine": "m" * 1_990}})
+    value = wire().message(release(wire().read(message), outcome))[0]
+    told = Decoder(LIMITS).released(value)
+    assert (told.kind, told.outputs, told.flags) == (PREDICTION, {"b.a": 2}, {"gate": {"flags_cut": True}})
+
+
 @pytest.mark.parametrize(
     ("message", "reason", "request_id"),
     [
@@ -155,9 +165,6 @@ def test_an_unknown_schema_is_looked_for_once():
     unknown = b"\xc3\x01" + bytes(8)
     assert wire(relearn).read(Message(body=unknown)).reason == reasons.UNKNOWN_SCHEMA
     assert len(asked) == 1
-
-
-ASKED = [*SAID.extra, (headers.ACCEPT, b"application/json")]
 
 
 def test_an_outcome_is_in_json_where_its_query_asked_for_that():

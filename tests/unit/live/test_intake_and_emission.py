@@ -46,6 +46,9 @@ def intake(*predecessors, metrics=None, places=()):
 HOP = Hop("a", 0, 3, 5, 4)
 
 
+FLAGGED = codec.encode_query(Query({"x": 1}, flags={"a": {"default": True}}))
+
+
 def test_a_root_takes_a_query_and_no_claims_about_hops():
     delivery = intake().delivery(record(hop=HOP, path={"a": ("b",)}, lost=("a",)))
     assert (delivery.request_id, delivery.partition, delivery.offset) == ("r1", 3, 7)
@@ -53,6 +56,11 @@ def test_a_root_takes_a_query_and_no_claims_about_hops():
     assert delivery.deadline == pytest.approx(SENT_US / 1e6 + 0.4)
     assert delivery.appended == APPENDED_MS / 1000
     assert delivery.payload.message.inputs == {"x": 1}
+
+
+def test_flags_are_a_stages_word_and_not_a_clients():
+    assert intake().delivery(record(FLAGGED)).payload.message.flags == {}
+    assert intake("a").delivery(record(FLAGGED, hop=HOP)).payload.message.flags == {"a": {"default": True}}
 
 
 def test_what_memory_needs_of_a_record_is_the_same_without_reading_all_of_it():
