@@ -183,6 +183,7 @@ class Logs:
 
     def __init__(self, places: Iterable[Place]) -> None:
         self._shards = {place: _Shard(self.log_type()) for place in places}
+        self.on_unread: Callable[[], object] = bool  # called when a mark is judged of an epoch that is still to be read
 
     # What was read ---------------------------------------------------------------------------------------------
 
@@ -257,6 +258,7 @@ class Logs:
         shard = self._at(mark.place)
         history = shard.log.history
         if history.beyond(version) or history.forgotten(version):
+            self.on_unread()
             return Fate.UNREAD
         if not history.alive(version):
             return Fate.DEAD

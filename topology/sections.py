@@ -23,6 +23,7 @@ Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
 Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Size = Annotated[int, BeforeValidator(quantities.size), Field(ge=1)]
+Reference = Annotated[str, AfterValidator(names.reference)]
 ModelReference = Annotated[str, AfterValidator(names.model)]
 Some = Annotated[int, Field(strict=True, ge=0, le=1_000)]
 
@@ -118,6 +119,25 @@ class CopiesSpec(Section):
     """What the copies run, a cheaper model say; None: the stage's own."""
     arguments: dict[str, Any] | None = None
     """Of `model`; None: the stage's where that is its own, else none."""
+
+
+class CodingSpec(Section):
+    """Answers for slow workers by coded computation (ParM): a parity model answers for one batch in each `k`."""
+
+    k: Annotated[int, Field(strict=True, ge=2, le=8)]
+    """Batches of a group; a stage of m workers has m / k parity workers beside it, rounded up."""
+    rows: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
+    """Missing batches of a group that can be answered for; each row has parity workers of its own."""
+    parity: str
+    """The folder with the parity models, beside the pipeline file."""
+    encoder: str = "sum"
+    """`sum`, `concatenation`, or `module:Class`."""
+    finish: Reference | None = None
+    """`module:function` that makes a stage's outputs of the model's: an arg max, say."""
+    group_wait: Positive = 0.025
+    """How long the first batch of a group waits for the others."""
+    room: Count = 64
+    """The most parity batches that wait."""
 
 
 class StateSpec(Section):

@@ -20,10 +20,12 @@ from topology import names
 from topology.sections import (
     BatchingSpec,
     CacheSpec,
+    CodingSpec,
     CopiesSpec,
     Count,
     ModelReference,
     Positive,
+    Reference,
     Seconds,
     Section,
     Size,
@@ -35,8 +37,6 @@ from topology.sections import (
 DEFAULT_PARTITIONS = 12
 DEFAULT_QUEUE = 4_096
 VALUE_TYPES = ("str", "bytes", "int", "float", "list", "dict")  # of inputs that are no tensors (bool is either)
-
-Reference = Annotated[str, AfterValidator(names.reference)]
 
 
 def _listed(value: Any) -> Any:
@@ -172,6 +172,7 @@ class StageSpec(Section):
     """None: no prediction is remembered."""
     copies: CopiesSpec | None = None
     """None: one worker gets a batch."""
+    coding: CodingSpec | None = None
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
 

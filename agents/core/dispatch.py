@@ -39,13 +39,14 @@ _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct 
 class Group:
     """Batches whose answers can be made of one another's and of the extras'."""
 
-    __slots__ = ("answered", "batches", "made", "rows")
+    __slots__ = ("answered", "batches", "made", "note", "rows")
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.answered: set[int] = set()  # places of the batches whose own workers have answered
         self.made: set[int] = set()  # places of the batches that answers were asked for
         self.rows: dict[int, Extra] = {}  # the extras that are answered
+        self.note: Any = None  # the driver's
 
     @property
     def missing(self) -> list[int]:

@@ -56,7 +56,7 @@ def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str 
     """
     place = f"stage {stage!r}: model {name!r}"
     model = construct(place, name, arguments, device)
-    if _is_torch_module(model):
+    if is_torch_module(model):
         from agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
 
         return TorchModel(model, device)
@@ -179,6 +179,7 @@ def _stateful_hint(model: Any) -> str:
     return f"; it has those of a stateful model, and the stage declares no state: add 'state: {kind}'"
 
 
-def _is_torch_module(model: Any) -> bool:
+def is_torch_module(model: Any) -> bool:
+    """Whether it is a torch.nn.Module; torch is not imported to tell."""
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "nn") and isinstance(model, torch.nn.Module)

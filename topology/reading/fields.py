@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
-from topology.sections import BatchingSpec, CacheSpec, CopiesSpec, StateSpec, WorkersSpec, kind_alone
+from topology.sections import BatchingSpec, CacheSpec, CodingSpec, CopiesSpec, StateSpec, WorkersSpec, kind_alone
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _MISSING = {
     ("slo",): "is missing; say within what time a prediction is good, as in 'slo: 400ms'",
     ("stages",): "is missing; list the stages, each with a name and a model",
     ("stages", "cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
+    ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
+    ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
     (
         "stages",
         "state",
@@ -64,11 +66,13 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "batching": BatchingSpec,
     "cache": CacheSpec,
     "copies": CopiesSpec,
+    "coding": CodingSpec,
     "state": StateSpec,
 }
 _STAND_INS: dict[str, dict[str, Any]] = {
     "state": {"kind": "shared"},
     "cache": {"bytes": 1},
+    "coding": {"k": 2, "parity": "parity"},
 }  # for what a section cannot do without
 _MOVED = {
     "replicas": "workers: {{fronts: {0}}}",

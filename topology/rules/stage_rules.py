@@ -8,6 +8,7 @@ from lineage.errors import UsageError
 from topology.problems import Problem
 from topology.rules.batching import check_batching
 from topology.rules.cache import check_cache
+from topology.rules.coding import check_coding
 from topology.rules.copies import check_copies
 from topology.rules.state import check_state
 from topology.rules.workers import check_workers
@@ -25,6 +26,7 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
     check_batching(fields, stage, problems)
     check_cache(stage, problems)
     check_copies(stage, problems)
+    check_coding(fields, stage, problems)
     check_state(fields, stage, problems)
 
 

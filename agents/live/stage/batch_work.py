@@ -54,6 +54,7 @@ class UserFunctions:
         self._join = _optional(spec.name, "join", spec.join.function if spec.join else None)
         self._split = _optional(spec.name, "split", spec.split)
         self._choose = _optional(spec.name, "choose", spec.choose)
+        self._finish = _optional(spec.name, "finish", spec.coding.finish if spec.coding else None)
 
     def join(self, parts: Parts) -> dict[str, Any]:
         """Make one query's inputs of what its predecessors delivered; by default `{predecessor.name: value}`."""
@@ -62,7 +63,12 @@ class UserFunctions:
         return self._mapping("join", self._call("join", self._join, parts))
 
     def route(self, outputs: dict[str, Any]) -> tuple[tuple[str, ...] | None, dict[str | None, dict[str, Any]]]:
-        """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate."""
+        """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate.
+
+        `outputs`: of the model; a coded stage's `finish` makes the stage's of them first.
+        """
+        if self._finish is not None:
+            outputs = self._mapping("finish", self._call("finish", self._finish, outputs))
         chosen = self._chosen(outputs)
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
@@ -149,9 +155,14 @@ class BatchWork:
         limits: Limits,
         guard: Guard | None = None,
         caches: bool = False,
+        keeps: bool = False,
     ) -> None:
-        """`caches`: whether answers are remembered; then a model sees no request's id or key."""
+        """`caches`: whether answers are remembered; then a model sees no request's id or key.
+
+        `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
+        """
         self._caches = caches
+        self._keeps = keeps
         self.guard = guard or Guard()
         self._stage = stage
         self._models = models
@@ -186,6 +197,8 @@ class BatchWork:
         """The results of a batch whose model took `seconds` and made `outputs`, one for each of the inputs."""
         ended, requests = time.monotonic(), prepared.batch.requests
         for place, output in zip(prepared.places, outputs, strict=True):
+            if self._keeps:
+                _keep(prepared.batch, place, output)
             prepared.results[place] = self._result(requests[place], output, seconds, len(requests))
         return prepared.executed(seconds, ended)
 
@@ -239,6 +252,8 @@ class BatchWork:
         """What a worker process answered to the query at `place` of the inputs (`agents.workers.shim`)."""
         request = prepared.batch.requests[prepared.places[place]]
         if "outputs" in answer:
+            if self._keeps:
+                _keep(prepared.batch, prepared.places[place], answer["outputs"])
             return self._result(request, answered(answer), seconds, len(prepared.batch.requests))
         if not answer.get("raised"):
             return Failed(reasons.WRONG_RESULT_COUNT, str(answer.get("error")))
@@ -323,6 +338,12 @@ class BatchWork:
             return codec.encode_query(Query(outputs, parameters, timings, flags), self._limits)
         outcome = Outcome(PREDICTION, outputs=outputs, stage=self._stage, timings=timings, flags=flags)
         return codec.encode_outcome(outcome, self._limits)
+
+
+def _keep(batch: Batch, place: int, output: Any) -> None:
+    if batch.outputs is None:
+        batch.outputs = [None] * len(batch.requests)
+    batch.outputs[place] = output if isinstance(output, Mapping) else None
 
 
 def _count_text(outputs: Any, expected: int) -> str:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from agents.live.metrics import StageMetrics
     from agents.live.output import Output
     from agents.live.stage.batch_work import Executed
-    from agents.live.stage.copies import Extras
     from agents.live.stage.emission import Carried, Emission
+    from agents.live.stage.extras import Extras
     from agents.live.stage.intake import Intake
     from agents.live.stage.memory import Memory, Rereading
     from agents.live.stage.tally import Tally

@@ -110,6 +110,7 @@ def build_work(
         limits=limits,
         guard=guard,
         caches=spec.cache is not None,
+        keeps=spec.coding is not None,
     )
 
 

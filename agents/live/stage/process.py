@@ -32,11 +32,12 @@ from agents.live.stage.beginning import (
     reading_of,
     transacted,
 )
+from agents.live.stage.beside import beside_of
 from agents.live.stage.config import StageProcessConfig
-from agents.live.stage.copies import CopyWork, Extras, dispatch_of
 from agents.live.stage.crew import Crew
 from agents.live.stage.driver import StageDriver
 from agents.live.stage.emission import Emission
+from agents.live.stage.extras import Extras
 from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory, Rereading
@@ -69,11 +70,11 @@ if TYPE_CHECKING:
 
     from agents.core.policy import StageFacts
     from agents.live.stage.driver import Workers
+    from agents.live.stage.extras import Beside
     from agents.live.stage.parts import Known
     from agents.models.loading import Model
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
-    from topology.sections import CopiesSpec
 
 log = logging.getLogger(__name__)
 
@@ -150,28 +151,28 @@ def kept_by(config: StageProcessConfig) -> bytes:
 
 async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes) -> int:
     crew: Crew | None = None
-    copies: Crew | None = None
+    beside: Beside | None = None
     known = known_of(models[0] if models else None)
     try:
-        if config.spec.copies is not None:
-            copies = _copies(config, config.spec.copies)
+        beside = beside_of(config)
         if config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
             crew = _crew(config)
             known = known_of_hello(await crew.first())
-        if copies is not None:
-            await copies.first()
+        if beside is not None:
+            await beside.ready()
         if config.standby:
             rehearse(config.stage)
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
             models = models[: config.workers]
-        return await StageProcess(config, models, known, schemas, sizes, crew, copies).serve()
+        return await StageProcess(config, models, known, schemas, sizes, crew, beside).serve()
     finally:
-        for each in (crew, copies):
-            if each is not None:
-                await asyncio.to_thread(each.close, 1.0)
+        if crew is not None:
+            await asyncio.to_thread(crew.close, 1.0)
+        if beside is not None:
+            await asyncio.to_thread(beside.close)
 
 
 def _crew(config: StageProcessConfig) -> Crew:
@@ -188,17 +189,6 @@ def _crew(config: StageProcessConfig) -> Crew:
     return crew
 
 
-def _copies(config: StageProcessConfig, copies: CopiesSpec) -> Crew:
-    """The workers that a front has for copies of batches."""
-    spec = config.spec.with_workers(where="process")
-    if copies.model is not None:
-        spec = spec.model_copy(update={"model": copies.model, "arguments": {}})
-    if copies.arguments is not None:
-        spec = spec.model_copy(update={"arguments": copies.arguments})
-    command = command_of(spec, config.torch_threads)
-    return Crew(f"copies of stage {config.stage!r}", Pool(copies.workers), Clock(), command, spec.workers.timeout)
-
-
 class StageProcess(Serving):
     """The parts of a stage process, and the order in which they start and stop."""
 
@@ -210,12 +200,12 @@ class StageProcess(Serving):
         schemas: SchemaLog,
         sizes: Sizes,
         crew: Crew | None,
-        copies: Crew | None,
+        beside: Beside | None,
     ) -> None:
         """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
-        `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads. `copies`:
-        those who run copies of batches.
+        `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads. `beside`:
+        its dispatch.
         """
         super().__init__(config)
         self._schemas = schemas
@@ -223,9 +213,7 @@ class StageProcess(Serving):
         self._models = dict(enumerate(models))
         self._known = known
         self._crew = crew
-        self._copies = copies
-        self._dispatch = dispatch_of(config.spec.copies)
-        self._copied = "" if config.spec.copies is None else config.spec.copies.model or ""
+        self._beside = beside
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
@@ -278,9 +266,8 @@ class StageProcess(Serving):
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
         if self._crew is not None:
             self._crew.begin(driver, work)
-        if self._copies is not None and self._dispatch is not None:
-            copying = CopyWork(work, self._copied)
-            driver.extras = Extras(self._dispatch, [self._copies], copying, loop, driver.recovered, driver.crashed)
+        if self._beside is not None:
+            driver.extras = Extras(self._beside, work, loop, driver.recovered, driver.crashed)
             driver.extras.begin()
         self._follow_sizes(workers, loop)
         memory.committed = app.committed_metadata
@@ -314,17 +301,18 @@ class StageProcess(Serving):
 
     def _follow_states(self, settings: ClientSettings, loop: asyncio.AbstractEventLoop) -> Logs | None:
         """Begin to read the version logs, where a stage before this one has a state; None where none has."""
-        spec = self._config.pipeline.spec
-        if not self._config.pipeline.graph.rests_on(self._config.stage):
+        before = self._config.pipeline.graph.rests_on(self._config.stage)
+        if not before:
             return None
         self._metrics.marks = marks_histogram()
         self._states = LogsFeed(
             settings,
             self._name,
-            spec.places,
+            [place for place in self._config.pipeline.spec.places if place[0] in before],
             loop.call_soon_threadsafe,
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
             lambda error: self._on_deaf(error),  # noqa: PLW0108
+            soon=(),  # it serves what is not durable; only what it commits waits for these logs
         )
         return self._states.logs
 
@@ -380,7 +368,7 @@ class StageProcess(Serving):
         more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
-        more["dispatch"] = self._metrics.dispatch = self._dispatch
+        more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
         core = build_core(*where, config.policy, self._journal(), **more)
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
         planner = Planner(

@@ -32,7 +32,7 @@ from agents.live.stateful.roles import RoleDriver
 from agents.live.stateful.transactions import take_over
 from agents.live.stateful.work import StatefulWork
 from agents.live.states.beats import Beats, Standing
-from agents.live.states.log_reader import LogReader
+from agents.live.states.log_reader import CONTROL, LogReader
 from agents.live.states.sending import Appender
 from agents.live.states.standby import StandbyReader
 from checkpoint.claims import Claims
@@ -240,6 +240,7 @@ class Built:
             self.member,
             post,
             with_control=True,
+            soon=(),
             decoder=ReplicationDecoder(self._schemas.book),
             relearn=self._schemas.relearn,
         )
@@ -254,15 +255,24 @@ class Built:
             self.member,
             appender=self._appender,
             read_to_end=self._reader.read_to_end,
+            active=self._follow,
             crashed=self.crashed,
             before_fence=self._take_over if transacts else None,
         )
         self.member.join(turns, self._copies, self.input)
         standing = Standing(Role.BACKUP.value)
-        self._beats = Beats(config.settings, self._pipeline, self._place, self._name, standing, turns, post)
+        where = (config.settings, self._pipeline, self._place, self._name)
+        self._beats = Beats(*where, standing, turns, post, stirred=self._reader.look)
         self._tell()
         self._means.work.guard.look({})
         self._means.work.guard.watch(self._loop, self.crashed)
+
+    def _follow(self, active: bool) -> None:  # noqa: FBT001 - a callback's one word
+        """Have the logs followed that a reign rests on, from when the shard is claimed to when the reign has ended."""
+        pipeline = self._config.pipeline
+        before = pipeline.graph.rests_on(self._place[0])
+        soon = [place for place in pipeline.spec.places if place == self._place or place[0] in before]
+        self._reader.follow((CONTROL, *soon) if active else ())
 
     def _tell(self) -> None:
         """Tell who watches what cannot be seen from outside: what is waited for, and how far large states have come."""

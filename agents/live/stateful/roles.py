@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agents.live.states.log_reader import CONTROL
 from checkpoint.damage import Damage
-from checkpoint.promotion import Append, Load, StandDown
+from checkpoint.promotion import Append, Load, Role, StandDown
 from checkpoint.roles import Ask, Emit, End, Prepare, ReadToEnd
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
 
@@ -54,6 +54,7 @@ class RoleDriver:
         *,
         appender: Appender,
         read_to_end: Callable[[Place, Callable[[], object]], None],
+        active: Callable[[bool], object],
         crashed: Callable[[BaseException], None],
         before_fence: Callable[[int, Callable[[], None]], None] | None = None,
     ) -> None:
@@ -66,6 +67,8 @@ class RoleDriver:
         self._acts = acts
         self._appender = appender
         self._read_to_end = read_to_end
+        self._active = active
+        self._was_active = False
         self._crashed = crashed
         self._before_fence = before_fence
         self._loop = asyncio.get_running_loop()
@@ -160,6 +163,9 @@ class RoleDriver:
         self._doing = True
         try:
             while steps := self.core.take_actions():
+                if self._was_active != (self.core.role is not Role.BACKUP):
+                    self._was_active = not self._was_active
+                    self._active(self._was_active)
                 for step in steps:
                     self._do_one(step)
         finally:

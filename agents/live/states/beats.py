@@ -1,5 +1,8 @@
 """Heartbeats of a shard's members, and reports of those that ended, on `<p>.beat` (rule 13).
 
+Whoever hears beats hears as well that something was appended to `<p>.control`, so that nobody else has to ask for that
+all the time.
+
 Two threads, so that neither a loop nor a state that is being written holds a beat up: one sends a beat every 100 ms, by
 a producer of its own, and sleeps in between; the other, with a consumer of its own, reads the topic from its end. What
 is posted, by whichever of `Hearer`'s calls, is what `checkpoint.leases.Emission` and `checkpoint.silence.Watch` want:
@@ -31,9 +34,10 @@ from lineage.marks import INITIAL
 from lineage.replication import Beat, Report
 from lineage.values.replication import ReplicationDecoder, encode
 from topology.topics import beat as beat_topic
+from topology.topics import control
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agents.live.states.worker import Post
     from lineage.errors import SpillwayError
@@ -102,10 +106,13 @@ class Beats:
         hearer: Hearer,
         post: Post,
         *,
+        stirred: Callable[[], object] = bool,
         every: float = BEAT_SECONDS,
     ) -> None:
+        """`stirred` is called, in a thread of this one's, when somebody has claimed a shard or asked for one."""
         self._settings = settings
-        self._topic = beat_topic(pipeline)
+        self._topic, self._control = beat_topic(pipeline), control(pipeline)
+        self._stirred = stirred
         self._place, self._member, self._hearer = place, member, hearer
         self._every = every
         self._prefix = _key(place) + b"/"
@@ -145,7 +152,7 @@ class Beats:
             due = max(due + self._every, at)  # one that is late is not made up for
 
     def _receive(self) -> None:
-        reading = PartitionReading(self._settings, [(self._topic, 0)], _CONSUMER, OFFSET_END)
+        reading = PartitionReading(self._settings, [(self._topic, 0), (self._control, 0)], _CONSUMER, OFFSET_END)
         try:
             while not self._receiver.stopped:
                 records, _ = reading.poll(_ROUND)
@@ -157,6 +164,9 @@ class Beats:
             reading.close()
 
     def _take(self, message: Any, at: float) -> None:
+        if message.topic() == self._control:
+            self._stirred()
+            return
         if not (message.key() or b"").startswith(self._prefix):
             return
         record = _spoken(message, self._place, self._decoder)

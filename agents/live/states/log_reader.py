@@ -11,6 +11,9 @@ posted, by whichever of `Listener`'s calls:
 
 `read_to_end(place, then)` has `then` posted, behind the records, when a log was read up to the end that it has after
 the call: for claims, and for lease checks. A broker that restarts is waited for.
+
+Only who needs a log now follows it record by record, as each record then costs a request of each reader. The other
+logs rest: they are read twice a second, at once where an end is wished for, and when `look` is called.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from lineage.values.replication import ReplicationDecoder
 from topology.topics import control, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from agents.live.states.worker import Post
     from lineage.errors import SpillwayError
@@ -161,7 +164,8 @@ def _key(record: Any, place: Place) -> str:
 
 
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
-_ROUND: Final = 0.01  # seconds that a wish waits at most before it is looked at
+LOOK_SECONDS: Final = 0.5  # after which a log that rests is read
+_ROUND: Final = 0.05  # seconds that a wish waits at most before it is looked at, where no log has a record
 
 
 class Listener(Protocol):
@@ -192,11 +196,15 @@ class LogReader:
         post: Post,
         *,
         with_control: bool = False,
+        soon: Collection[Place] | None = None,
         away: float = AWAY_SECONDS,
         decoder: ReplicationDecoder | None = None,
         relearn: Callable[[], bool] = bool,
     ) -> None:
-        """`relearn` is asked, in the reader's thread, when a schema is unknown: whether the decoder knows more now."""
+        """`soon`: the logs that do not rest (None: none does); see `follow`.
+
+        `relearn` is asked, in the reader's thread, when a schema is unknown: whether the decoder knows more now.
+        """
         self._settings = settings
         self._places: dict[Slot, Place] = {
             (versions(pipeline, stage), shard): (stage, shard) for stage, shard in places
@@ -207,14 +215,17 @@ class LogReader:
         self._records = LogRecords(self._places, decoder or ReplicationDecoder(), relearn)
         now = since_boot()
         self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
-        self._wishes: queue.SimpleQueue[tuple[Slot, Callable[[], object]]] = queue.SimpleQueue()
+        self._rare: frozenset[Slot] = frozenset() if soon is None else self._slots_but(soon)
+        self._resting: frozenset[Slot] = frozenset()  # all that is rare, or nothing
+        self._look_at = 0.0
+        self._asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._worker = Worker("version-logs", self._run, post, listener.failed)
         self._worker.start()
 
     def read_to_end(self, place: Place, then: Callable[[], object]) -> None:
         """Have `then` posted when a log was read up to the end that it has from now on. From any thread."""
         slot = next(slot for slot, known in self._places.items() if known == place)
-        self._wishes.put((slot, then))
+        self._asked.put(partial(self._wish, slot, then))
 
     def read_to_ends(self, then: Callable[[], object]) -> None:
         """The same of all version logs: `then` is posted once, after the last of them."""
@@ -228,10 +239,23 @@ class LogReader:
         for place in tuple(unread):
             self.read_to_end(place, partial(reached, place))
 
+    def follow(self, soon: Collection[Place]) -> None:
+        """Have these logs followed record by record from now on, and the others rest. From any thread."""
+        self._asked.put(partial(self._follow, self._slots_but(soon)))
+
+    def look(self) -> None:
+        """Have the logs that rest read now. From any thread."""
+        if self._resting:
+            self._asked.put(self._look)
+
     def close(self) -> None:
         """End the thread; nothing is posted after that."""
         self._worker.stop()
+        self._asked.put(bool)
         self._worker.join()
+
+    def _slots_but(self, soon: Collection[Place]) -> frozenset[Slot]:
+        return frozenset(slot for slot, place in self._places.items() if place not in soon)
 
     def _run(self) -> None:
         if not self._places:
@@ -239,6 +263,8 @@ class LogReader:
         reading = PartitionReading(self._settings, self._places, {"client.id": "version-logs"})
         try:
             while not self._worker.stopped:
+                self._heed_what_is_asked()
+                self._resume(reading)
                 self._ask_for_ends(reading)
                 records, positions = reading.poll(_ROUND)
                 now = since_boot()
@@ -250,13 +276,43 @@ class LogReader:
                     self._worker.tell(self._listener.records, batch)
                 for slot, following in self._logs.items():
                     self._reached(slot, following, positions.get(slot, 0))
+                if not self._rare.isdisjoint(positions):
+                    self._let_rest(reading)
         finally:
             reading.close()
 
+    def _heed_what_is_asked(self) -> None:
+        """Do what is asked; wait for it where all logs rest, until it is time to look."""
+        wait = max(0.0, self._look_at - since_boot()) if len(self._resting) == len(self._logs) else 0.0
+        try:
+            self._asked.get(timeout=wait)()
+            while True:
+                self._asked.get_nowait()()
+        except queue.Empty:
+            return
+
+    def _wish(self, slot: Slot, then: Callable[[], object]) -> None:
+        self._logs[slot].wish(then)
+        self._look()
+
+    def _follow(self, rare: frozenset[Slot]) -> None:
+        self._rare = rare
+        self._look()
+
+    def _look(self) -> None:
+        self._look_at = 0.0
+
+    def _resume(self, reading: PartitionReading) -> None:
+        if self._resting and since_boot() >= self._look_at:
+            reading.resume(self._resting)
+            self._resting = frozenset()
+
+    def _let_rest(self, reading: PartitionReading) -> None:
+        if not any(following.wanted for following in self._logs.values()):
+            reading.pause(self._rare)
+            self._resting, self._look_at = self._rare, since_boot() + LOOK_SECONDS
+
     def _ask_for_ends(self, reading: PartitionReading) -> None:
-        while not self._wishes.empty():
-            slot, then = self._wishes.get()
-            self._logs[slot].wish(then)
         for slot, following in self._logs.items():
             now = since_boot()
             if following.wants_end(now):
@@ -301,6 +357,7 @@ class LogsFeed:
         self._unread = set(places)
         self._broken = False
         self._reader = LogReader(settings, pipeline, places, self, post, **reading)
+        self.logs.on_unread = self._reader.look
 
     @property
     def ready(self) -> bool:

@@ -61,6 +61,7 @@ class PartitionReading:
         self._reader = Reader(settings, {**PROPERTIES, **properties})
         self._slots = tuple(slots)
         self._start = start
+        self._positions: dict[Slot, int] = {}
         self._given = AnswerTime()
         for topic in dict.fromkeys(topic for topic, _ in self._slots):
             self._refresh(topic)  # librdkafka looks for the start of a partition of unknown leader half a second later
@@ -72,6 +73,7 @@ class PartitionReading:
         return self._reader.consumer
 
     def rewind(self) -> None:
+        self._positions.clear()
         self._reader.assign([TopicPartition(topic, partition, self._start) for topic, partition in self._slots])
 
     def poll(self, seconds: float, at_once: int = AT_ONCE) -> tuple[list[Any], dict[Slot, int]]:
@@ -90,7 +92,19 @@ class PartitionReading:
                 positions[slot] = message.offset()
             else:
                 self._judge(error, slot)
+        self._positions.update(positions)
         return records, positions
+
+    def pause(self, slots: Iterable[Slot]) -> None:
+        """Ask the broker for nothing more of some partitions, until `resume`."""
+        self.consumer.pause([TopicPartition(*slot) for slot in slots])
+
+    def resume(self, slots: Iterable[Slot]) -> None:
+        """Go on where they were read to. Seeking wakes librdkafka's thread, which else sleeps for up to a second."""
+        self.consumer.resume([TopicPartition(*slot) for slot in slots])
+        for slot in slots:
+            if slot in self._positions:
+                self.consumer.seek(TopicPartition(*slot, self._positions[slot]))
 
     def end(self, slot: Slot) -> int | None:
         """Where a partition ends now; None while the broker does not say. Nothing is read meanwhile."""

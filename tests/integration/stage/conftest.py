@@ -54,6 +54,21 @@ class Counted:
         return [{"y": query["x"] ** 2, "ran": self.ran} for query in batch]
 
 
+class Linear:
+    """Its own parity model, exactly, as its numbers are whole; slow enough to be caught at it."""
+
+    def predict(self, batch):
+        time.sleep(.01)
+        return [{"y": W @ query["x"]} for query in batch]
+
+
+W = np.arange(12.0).reshape(3, 4) - 5
+
+
+def finished(outputs):
+    return {"total": float(outputs["y"].sum())}
+
+
 class Pass:
     def predict(self, batch):
         return batch

@@ -85,6 +85,25 @@ def test_what_is_appended_before_the_wish_is_read_before_it_is_fulfilled(bench):
         assert seen[-1] >= n
 
 
+def test_a_log_that_rests_is_read_whole_and_at_once_where_it_is_asked_for(bench):
+    told, writer, ends = Told(), Writer(bench), []
+    reader = reader_of(bench, told, with_control=True, soon=[CONTROL])
+    told.until(lambda: len(told.of("caught_up")) == 2)
+    for n in range(1, 400):
+        writer.write(Manifest(Version(1, n), CHAIN, (), "m"))
+        if n % 100 == 0:
+            reader.read_to_end(PLACE, lambda: ends.append(len(told.of("record"))))
+            told.until(lambda n=n: ends and ends[-1] >= n)
+        elif n % 150 == 0:
+            reader.follow([PLACE, CONTROL] if n == 150 else ())
+        elif n % 7 == 0:
+            reader.look()
+        time.sleep(0.005)
+        told.mailbox.deliver()
+    told.until(lambda: len(told.of("record")) == 399)
+    assert [call[2].version.n for call in told.of("record")] == [*range(1, 400)]
+
+
 def test_tombstones_are_told_of(bench):
     told = Told()
     reader_of(bench, told)

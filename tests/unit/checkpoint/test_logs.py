@@ -116,8 +116,10 @@ def test_between_fence_and_base_nothing_of_the_old_epoch_is_dead():
 
 
 def test_of_an_epoch_that_was_not_read_yet_nothing_is_known():
-    story = Story()
+    story, asked = Story(), []
+    story.logs.on_unread = lambda: asked.append(1)
     assert story.fate(A, 2, 1) is UNREAD
+    assert asked  # to read on
     story.complete(B, 1, mark(A, 2, 1))
     story.fence(A, 2)
     assert story.fate(A, 2, 1) is UNREAD

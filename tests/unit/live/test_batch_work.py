@@ -21,7 +21,7 @@ RECORD = SimpleNamespace(key="käte".encode(), topic="in")
 
 
 def functions(*successors, join=None, split=None, choose=None):
-    made = UserFunctions(SimpleNamespace(name="s", join=None, split=None, choose=None), successors)
+    made = UserFunctions(SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None), successors)
     made._join, made._split, made._choose = join, split, choose
     return made
 

@@ -93,6 +93,7 @@ class Shard:
         monkeypatch.setattr(roles.asyncio, "get_running_loop", lambda: self.clock)
         self.offset, self.beats, self.crashes = 0, 0, []
         self.doers = [Doer() for _ in range(members)]
+        self.active = [[] for _ in range(members)]
         self.names = [f"p.learn.0.{index}@1" for index in range(members)]
         self.members = [
             RoleDriver(
@@ -100,6 +101,7 @@ class Shard:
                 doer,
                 appender=doer,
                 read_to_end=lambda _place, then: then(),
+                active=self.active[index].append,
                 crashed=self.crashes.append,
             )
             for index, (name, doer) in enumerate(zip(self.names, self.doers, strict=True))

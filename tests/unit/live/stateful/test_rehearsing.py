@@ -63,7 +63,7 @@ def delivered(record):
 @pytest.fixture
 def make():
     def made(parts=1, join=None):
-        spec = SimpleNamespace(name="s", join=None, split=None, choose=None)
+        spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
         work = StatefulWork(
             "s", [], UserFunctions(spec, ()), joins=parts > 1, model_name="m", version="1", signature=None,
             limits=Limits(),

@@ -24,6 +24,7 @@ def test_a_promotion_is_claim_fence_base_load_and_each_waits_for_what_was_read(s
     member, doer = shard.members[0], shard.doers[0]
     member.begin()
     steps = []
+    assert shard.active == [[True], []]  # a backup needs no news soon, a claimant does
     while doer.appended:
         steps.append((member.core.role, type(doer.appended[0])))
         assert not doer.done
@@ -166,6 +167,7 @@ def test_a_newer_fence_ends_a_reign(shard):
     shard.begun()
     shard.fence(2, "another")
     assert shard.doers[0].done[-1] == "stand down"
+    assert shard.active[0] == [True, False]
     assert not shard.members[0].may_emit()
 
 

@@ -68,7 +68,7 @@ def request(number, **inputs):
 
 @pytest.fixture
 def made():
-    spec = SimpleNamespace(name="s", join=None, split=None, choose=None)
+    spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
     work = StatefulWork(
         "s", [], UserFunctions(spec, ()), joins=False, model_name="m", version="1", signature=None, limits=Limits()
     )

@@ -7,10 +7,10 @@ into results off the loop.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.dispatch import Dispatch
 from agents.live.stage.batch_work import Prepared
 from agents.models.flagged import answered
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Result
     from agents.core.batching import Batch
-    from agents.core.dispatch import Extra, Recovery
+    from agents.core.dispatch import Dispatch, Extra, Recovery
     from agents.live.stage.batch_work import BatchWork, Executed
     from agents.live.stage.crew import Crew
-    from topology.sections import CopiesSpec
 
 log = logging.getLogger(__name__)
 
@@ -66,22 +65,39 @@ class CopyWork:
         return [(batch, self._work.made(batch, extra.outputs, extra.seconds, self._model))]
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A dispatch, the workers of each of its rows, and how their work is made."""
+
+    dispatch: Dispatch
+    crews: Sequence[Crew]
+    work: Callable[[BatchWork], ExtraWork]
+
+    async def ready(self) -> None:
+        """Start the workers. Raises ModelError where their model cannot be loaded."""
+        for crew in self.crews:
+            await crew.first()
+
+    def close(self) -> None:
+        for crew in self.crews:
+            crew.close(1.0)
+
+
 class Extras:
     """The extras of one front, and those who run them; on the loop."""
 
     def __init__(
         self,
-        dispatch: Dispatch,
-        crews: Sequence[Crew],
-        work: ExtraWork,
+        beside: Beside,
+        work: BatchWork,
         loop: asyncio.AbstractEventLoop,
         recovered: Callable[[Batch, list[Result | None]], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
-        """`crews`: one for each of the dispatch's rows. `recovered` hears each batch's results, by place."""
-        self._dispatch = dispatch
-        self._crews = crews
-        self._work = work
+        """`recovered` hears the results that were made for a batch, by place."""
+        self._dispatch = beside.dispatch
+        self._crews = beside.crews
+        self._work = beside.work(work)
         self._loop = loop
         self._recovered = recovered
         self._crashed = crashed
@@ -130,7 +146,3 @@ class _Row:
     def executed(self, extra: Extra, _done: Executed) -> None:
         self._dispatch.done(extra)
         self._pump()
-
-
-def dispatch_of(copies: CopiesSpec | None) -> Dispatch | None:
-    return None if copies is None else Dispatch(quantile=copies.quantile, budget=copies.budget)

@@ -1,0 +1,129 @@
+"""The card of a parity model: what it was trained for, so that it is used for nothing else.
+
+A stage's parity folder has for each row `rowN.json`, the card, and `rowN.npz`, the weights; and `reference.npz`: a
+query's inputs and the deployed model's outputs, which stand in for a slot of a group that is empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agents.workers.identity import model_hash
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+class Tensor(BaseModel):
+    """One named tensor of a query or an answer, without the batch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is this tensor, with finite numbers."""
+        return (
+            isinstance(value, np.ndarray)
+            and value.shape == self.shape
+            and value.dtype.name == self.dtype
+            and bool(np.isfinite(value).all())
+        )
+
+
+class Card(BaseModel):
+    """What one row's parity model is for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    """The deployed model, as its stage names it."""
+    model_hash: str | None
+    """`agents.workers.identity.model_hash` of it."""
+    k: int
+    row: int
+    encoder: str
+    architecture: str
+    """`module:Class` of the parity model, constructed with `arguments`."""
+    arguments: dict[str, Any]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    weights: str
+    """SHA-256 of the file with the weights."""
+    accuracy: float | None = None
+    """A_a: of the deployed model, on what it was not trained on."""
+    degraded: float | None = None
+    """A_d: of reconstructions alone, on the same."""
+    metric: str = "accuracy"
+
+
+def read_card(folder: Path, row: int) -> Card:
+    """Raises ModelError that names the file and what to do."""
+    file = folder / f"row{row}.json"
+    try:
+        card = Card.model_validate_json(file.read_bytes())
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"there is no parity model of row {row} in {folder}; make one: spillway parity train"
+        ) from error
+    except (OSError, ValidationError) as error:
+        raise ModelError(f"{file} is not the card of a parity model: {error}") from error
+    if card.row != row:
+        raise ModelError(f"{file} is the card of row {card.row}")
+    return card
+
+
+def check_card(card: Card, folder: Path, model: str, arguments: dict[str, Any], k: int, encoder: str) -> None:
+    """Raise ModelError where a card is for another model, another version of it, another k or encoder."""
+    place, anew = f"the parity model of row {card.row} in {folder}", "make it anew: spillway parity train"
+    for name, value in {"model": model, "k": k, "encoder": encoder}.items():
+        if getattr(card, name) != value:
+            raise ModelError(f"{place} is for {name} {getattr(card, name)!r}, not {value!r}; {anew}")
+    if card.model_hash is not None and card.model_hash != model_hash(model, arguments):
+        raise ModelError(f"{place} was made for another version of {model}; {anew}")
+
+
+def weights_file(folder: Path, row: int) -> Path:
+    return folder / f"row{row}.npz"
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def read_reference(folder: Path, card: Card) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The reference's inputs and outputs. Raises ModelError where they are missing or of other shapes."""
+    file = folder / "reference.npz"
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{file} cannot be read: {error}; make it anew: spillway parity train") from error
+    inputs = {name: found.get(f"in.{name}") for name in card.inputs}
+    outputs = {name: found.get(f"out.{name}") for name in card.outputs}
+    wrong = [name for name, value in inputs.items() if not card.inputs[name].fits(value)]
+    wrong += [name for name, value in outputs.items() if not card.outputs[name].fits(value)]
+    if wrong:
+        raise ModelError(
+            f"{file}: {wrong[0]!r} is missing or not as the card says; make it anew: spillway parity train"
+        )
+    return inputs, outputs  # type: ignore[return-value] # each fits
+
+
+def write_reference(folder: Path, inputs: dict[str, NDArray[Any]], outputs: dict[str, NDArray[Any]]) -> None:
+    arrays: dict[str, Any] = {f"in.{name}": value for name, value in inputs.items()} | {
+        f"out.{n}": v for n, v in outputs.items()
+    }
+    np.savez(folder / "reference.npz", **arrays)
+
+
+def write_card(folder: Path, card: Card) -> None:
+    (folder / f"row{card.row}.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")

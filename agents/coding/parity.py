@@ -1,0 +1,88 @@
+"""A parity model as a worker loads it: an architecture, weights, and the card that says what they are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.coding.card import digest_of, read_card, weights_file
+from agents.models.loading import construct, is_torch_module
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agents.coding.card import Card
+    from agents.models.inputs import Inputs
+    from agents.models.loading import Model
+
+
+class Parity:
+    """Answers parity queries with the float outputs that the card of its row names (ParM, section 3.3).
+
+    An architecture that is no torch module but has a `predict` is used as it is, without weights: a linear model is its
+    own parity model.
+    """
+
+    def __init__(self, folder: str, row: int) -> None:
+        """Raises ModelError where the card, the weights or the architecture are missing or do not fit together."""
+        where = Path(folder)
+        card = read_card(where, row)
+        self._place = f"the parity model of row {row} in {where}"
+        self._outputs = card.outputs
+        self.version = card.weights[:12]
+        weights = read_weights(where, card)
+        model = construct(f"{self._place}: architecture {card.architecture!r}", card.architecture, card.arguments)
+        self._model = self._with_weights(model, weights)
+
+    def predict(self, batch: list[Inputs]) -> list[dict[str, Any]]:
+        return [self._told(answer) for answer in self._model.predict(batch)]
+
+    def _with_weights(self, model: Any, weights: dict[str, Any]) -> Model:
+        if is_torch_module(model):
+            import torch  # noqa: PLC0415 - only where the architecture is a module, which has imported it
+
+            from agents.models.torch_module import TorchModel  # noqa: PLC0415
+
+            try:
+                model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+            except (RuntimeError, TypeError) as error:
+                raise ModelError(f"{self._place}: its weights are not those of its architecture: {error}") from error
+            return TorchModel(model)
+        if not callable(getattr(model, "predict", None)):
+            raise ModelError(f"{self._place}: {type(model).__name__} is no torch module and has no method predict")
+        return model  # type: ignore[no-any-return]
+
+    def _told(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        told = renamed(answer, self._outputs)
+        if told is None:
+            raise ModelError(
+                f"{self._place} answers {', '.join(answer)}, and its card tells {', '.join(self._outputs)}"
+            )
+        made = {n: np.asarray(told[n]).astype(tensor.dtype, copy=False) for n, tensor in self._outputs.items()}
+        for name, value in made.items():
+            if value.shape != self._outputs[name].shape:
+                wanted = self._outputs[name].shape
+                raise ModelError(f"{self._place}: output {name!r} has shape {value.shape}, and its card tells {wanted}")
+        return made
+
+
+def read_weights(folder: Path, card: Card) -> dict[str, Any]:
+    """The arrays of a row's weights. Raises ModelError where the file is not the one that the card tells of."""
+    file = weights_file(folder, card.row)
+    try:
+        if digest_of(file) != card.weights:
+            raise ModelError(f"{file} is not the file that its card tells of; make it anew: spillway parity train")
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read: {error}; make it anew: spillway parity train") from error
+
+
+def renamed(answer: Mapping[str, Any], names: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The answer by these names, a single one whatever its own; None where the names differ."""
+    if len(answer) == len(names) == 1:
+        return dict(zip(names, answer.values(), strict=True))
+    return answer if answer.keys() == names.keys() else None

@@ -1,0 +1,170 @@
+"""Extras that are parity queries, and answers that are made of parity answers (ParM), off the loop.
+
+A place of a group is one query of each of its batches. A query whose tensors are not those of the card, or not finite,
+is not coded: like a batch that is missing or shorter, it is stood in for by the reference, whose answer is known.
+Parameters are not coded: the model must answer by its inputs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.coding.card import check_card, read_card, read_reference
+from agents.coding.codes import CODES
+from agents.coding.parity import read_weights
+from agents.core.dispatch import Dispatch
+from agents.live.stage.batch_work import Prepared
+from agents.models.flagged import Flagged
+from agents.models.inputs import Inputs
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.coding.card import Card
+    from agents.coding.codes import Arrays, Code
+    from agents.core.batching import Batch
+    from agents.core.dispatch import Extra, Group, Recovery
+    from agents.live.stage.batch_work import BatchWork
+    from agents.live.stage.extras import Made
+    from topology.sections import CodingSpec
+    from topology.spec import StageSpec
+
+log = logging.getLogger(__name__)
+
+PARITY = "agents.coding.parity:Parity"
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """What a stage codes with."""
+
+    spec: CodingSpec
+    folder: Path
+    cards: Sequence[Card]
+    code: Code
+    reference: tuple[Arrays, Arrays]
+
+    @property
+    def expected(self) -> float | None:
+        """How accurate answers that are made are, as far as that was measured."""
+        grades = [card.degraded for card in self.cards if card.degraded is not None]
+        return min(grades) if grades else None
+
+    def dispatch(self) -> Dispatch:
+        return Dispatch(width=self.spec.k, rows=self.spec.rows, wait=self.spec.group_wait, room=self.spec.room)
+
+
+def code_of(encoder: str, k: int) -> Code:
+    """The code by its name, or a user's own. Raises ModelError where there is none."""
+    if encoder in CODES:
+        return CODES[encoder](k)
+    module, _, name = encoder.partition(":")
+    try:
+        made: Code = getattr(importlib.import_module(module), name)(k)
+    except Exception as error:
+        raise ModelError(f"encoder {encoder!r} cannot be made: {type(error).__name__}: {error}") from error
+    return made
+
+
+def load_coding(stage: StageSpec, spec: CodingSpec, beside: Path) -> Coding:
+    """Read what a stage's parity models are for. `beside`: the pipeline file's folder.
+
+    Raises ModelError that begins with the stage, where they are missing, or for another model, k, row or encoder.
+    """
+    folder = Path(spec.parity)
+    folder = folder if folder.is_absolute() else beside / folder
+    try:
+        cards = [read_card(folder, row) for row in range(spec.rows)]
+        for card in cards:
+            check_card(card, folder, str(stage.model), stage.arguments, spec.k, spec.encoder)
+            read_weights(folder, card)
+        return Coding(spec, folder, cards, code_of(spec.encoder, spec.k), read_reference(folder, cards[0]))
+    except ModelError as error:
+        raise ModelError(f"stage {stage.name!r}: {error}") from error
+
+
+class CodeWork:
+    """Parity queries of groups, and answers made of the rows' answers."""
+
+    def __init__(self, work: BatchWork, coding: Coding) -> None:
+        self._work = work
+        self._coding = coding
+        self._card = coding.cards[0]
+        self._reference = coding.reference
+        expected = coding.expected
+        self._flags: dict[str, Any] = {"reconstructed": True} | ({} if expected is None else {"expected": expected})
+
+    def prepare(self, job: Extra) -> Prepared:
+        """Encode a group's queries, place by place."""
+        queries = self._queries(job.group)
+        job.outputs = [None] * len(queries)
+        inputs = [
+            Inputs(self._coding.code.encode([query or self._reference[0] for query in place], job.row), {}, "", "")
+            for place in queries
+        ]
+        return Prepared(job, [None] * len(queries), inputs, list(range(len(queries))))
+
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
+        prepared.batch.seconds = seconds
+        prepared.batch.outputs[place] = self._fitting(answer.get("outputs"))
+
+    def recover(self, recovery: Recovery) -> Made:
+        """Make the answers that are missing; one that comes out infinite or misshapen is none."""
+        group = recovery.group
+        queries = self._queries(group)
+        made: list[list[Any]] = [[None] * len(batch.requests) for batch in group.batches]
+        for place, coded in enumerate(queries):
+            known = [self._known(group, slot, place, query) for slot, query in enumerate(coded)]
+            rows = {row: extra.outputs[place] for row, extra in group.rows.items() if extra.outputs[place] is not None}
+            if not rows or all(answer is not None for answer in known):
+                continue
+            for slot, answer in (self._coding.code.decode(known, rows) or {}).items():
+                if self._fitting(answer) is not None and place < len(made[slot]):
+                    made[slot][place] = Flagged(answer, **self._flags)
+        seconds = max(extra.seconds for extra in group.rows.values())
+        return [
+            (group.batches[slot], self._work.made(group.batches[slot], made[slot], seconds, PARITY))
+            for slot in recovery.places
+        ]
+
+    def _queries(self, group: Group) -> list[list[Arrays | None]]:
+        """By place, each batch's query as far as it is coded; made once for all rows of a group."""
+        if group.note is None:
+            columns = [self._column(batch) for batch in group.batches]
+            longest = max(map(len, columns))
+            empty: list[Arrays | None] = [None] * longest
+            columns += [empty] * (self._coding.spec.k - len(columns))
+            group.note = [[(column + empty)[place] for column in columns] for place in range(longest)]
+        return group.note  # type: ignore[no-any-return]
+
+    def _column(self, batch: Batch) -> list[Arrays | None]:
+        prepared = self._work.prepare(batch)
+        column: list[Arrays | None] = [None] * len(batch.requests)
+        for place, inputs in zip(prepared.places, prepared.inputs, strict=True):
+            tensors = {name: np.asarray(inputs[name]) for name in self._card.inputs if name in inputs}
+            fits = len(tensors) == len(self._card.inputs) == len(inputs)
+            if fits and all(self._card.inputs[name].fits(value) for name, value in tensors.items()):
+                column[place] = tensors
+        return column
+
+    def _known(self, group: Group, slot: int, place: int, query: Arrays | None) -> Arrays | None:
+        if query is None:
+            return self._reference[1]
+        outputs = group.batches[slot].outputs
+        return None if outputs is None else self._fitting(outputs[place])
+
+    def _fitting(self, outputs: Any) -> Arrays | None:
+        """Outputs as the card has them; None for any other."""
+        card = self._card.outputs
+        if outputs is None or len(outputs) != len(card):
+            return None
+        arrays = {name: np.asarray(outputs[name]) for name in card if name in outputs}
+        fits = len(arrays) == len(card) and all(card[name].fits(value) for name, value in arrays.items())
+        return arrays if fits else None

@@ -1,0 +1,209 @@
+"""Answers that are made of parity answers: exact for a linear model over whole numbers, whatever is missing or odd."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from agents.coding.card import (
+    Card,
+    Tensor,
+    digest_of,
+    read_card,
+    read_reference,
+    weights_file,
+    write_card,
+    write_reference,
+)
+from agents.coding.codes import Concatenation, SameParity, Sum
+from agents.core.dispatch import Extra, Group, Recovery
+from agents.core.workers import Batch
+from agents.live.stage.batch_work import Prepared
+from agents.live.stage.coded import CodeWork, Coding, load_coding
+from agents.models.inputs import Inputs
+from lineage.errors import ModelError, UsageError
+from topology.load import parse
+from topology.sections import CodingSpec
+
+MATRIX = np.arange(12.0).reshape(3, 4) - 5
+CARD = Card(
+    model="m:M",
+    model_hash=None,
+    k=2,
+    row=0,
+    encoder="sum",
+    architecture="m:M",
+    arguments={},
+    inputs={"x": Tensor(dtype="float64", shape=(4,))},
+    outputs={"y": Tensor(dtype="float64", shape=(3,))},
+    weights="",
+    degraded=0.5,
+)
+
+
+def model(x):
+    return {"y": MATRIX @ x}
+
+
+class Work:
+    """A stage's work, whose queries are their own payloads and whose results are the outputs."""
+
+    def prepare(self, batch):
+        inputs = [Inputs(request, {}, "", "") for request in batch.requests]
+        return Prepared(batch, [None] * len(inputs), inputs, list(range(len(inputs))))
+
+    def made(self, _batch, outputs, _seconds, _model):
+        return outputs
+
+
+def work_of(k, rows, code=Sum):
+    spec = CodingSpec(k=k, rows=rows, parity="unused")
+    x = np.array([1.0, 0, 2, 0])
+    reference = ({"x": x}, model(x))
+    return CodeWork(Work(), Coding(spec, None, [CARD] * rows, code(k), reference))
+
+
+def odd(draw, value):
+    """A query that cannot be coded, now and then."""
+    kind = draw.randrange(12)
+    if kind == 0:
+        return {"x": np.array([np.nan, 1, 2, 3])}
+    if kind == 1:
+        return {"x": np.ones(5)}
+    if kind == 2:
+        return {"x": value, "more": 1}
+    return {"x": value}
+
+
+def test_whatever_is_missing_or_odd_what_is_made_is_exact():
+    made = uncoded = 0
+    for seed in range(200):
+        draw = random.Random(seed)
+        k = draw.randint(2, 4)
+        rows = draw.randint(1, 2)
+        work, group = work_of(k, rows), Group()
+        for worker in range(draw.randint(1, k)):
+            queries = [
+                odd(draw, np.array([float(draw.randint(-9, 9)) for _ in range(4)])) for _ in range(draw.randint(1, 3))
+            ]
+            group.batches.append(Batch(worker, queries, 0.0, 0.0))
+        for row in draw.sample(range(rows), draw.randint(1, rows)):
+            extra = Extra(group, row)
+            prepared = work.prepare(extra)
+            for place, inputs in enumerate(prepared.inputs):
+                work.result(prepared, place, {"outputs": model(inputs["x"])} if draw.random() < 0.95 else {}, 0.1)
+            group.rows[row] = extra
+        missing = draw.sample(range(len(group.batches)), min(len(group.batches), draw.randint(1, len(group.rows))))
+        for slot, batch in enumerate(group.batches):
+            if slot not in missing:
+                group.answered.add(slot)
+                batch.outputs = [
+                    model(query["x"]) if query["x"].shape == (4,) and draw.random() < 0.95 else None
+                    for query in batch.requests
+                ]
+        for batch, results in work.recover(Recovery(group, tuple(missing))):
+            for query, result in zip(batch.requests, results, strict=True):
+                codable = query.keys() == {"x"} and query["x"].shape == (4,) and np.isfinite(query["x"]).all()
+                uncoded += not codable
+                if result is not None:
+                    assert codable, seed
+                    assert np.array_equal(result["y"], model(query["x"])["y"]), seed
+                    assert result.flags == {"reconstructed": True, "expected": 0.5}
+                    made += 1
+    assert made > 200
+    assert uncoded > 20
+
+
+def test_what_comes_out_infinite_is_none():
+    work, group = work_of(2, 1), Group()
+    group.batches = [Batch(0, [{"x": np.ones(4)}], 0, 0), Batch(1, [{"x": np.ones(4)}], 0, 0)]
+    group.batches[0].outputs = [{"y": np.ones(3)}]
+    extra = Extra(group, 0)
+    work.prepare(extra)
+    extra.outputs = [{"y": np.array([np.inf, 0, 0])}]
+    group.rows[0] = extra
+    assert work.recover(Recovery(group, (1,))) == [(group.batches[1], [None])]
+
+
+def test_the_same_row_twice_tells_one_missing_answer_and_not_two():
+    x = [{"x": np.arange(4.0)}, {"x": np.ones(4)}]
+    answers = [model(each["x"]) for each in x]
+    for code, solved in ((Sum(2), True), (SameParity(2), False)):
+        parities = {row: model(code.encode(x, row)["x"]) for row in range(2)}
+        assert np.allclose(code.decode([answers[0], None], parities)[1]["y"], answers[1]["y"])
+        both = code.decode([None, None], parities)
+        assert (both is not None) == solved
+        if solved:
+            assert all(np.allclose(both[place]["y"], answers[place]["y"]) for place in range(2))
+
+
+def test_images_are_downsized_and_put_side_by_side():
+    images = [{"x": np.full((3, 4, 4), float(n))} for n in range(4)]
+    pair = Concatenation(2).encode(images[:2], 0)["x"]
+    assert pair.shape == (3, 4, 4)
+    assert (pair[0, 0].tolist(), pair[2, 3].tolist()) == ([0, 0, 1, 1], [0, 0, 1, 1])
+    square = Concatenation(4).encode(images, 0)["x"]
+    assert square[1].tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
+    with pytest.raises(UsageError, match="in a grid, not 5"):
+        Concatenation(5)
+    with pytest.raises(UsageError, match="5 by 4 is not divisible"):
+        Concatenation(4).encode([{"x": np.zeros((5, 4))}] * 4, 0)
+
+
+# A folder of parity models is used for what its cards say, and for nothing else.
+
+PIPELINE = "name: p\nslo: 1s\nstages:\n  - {{name: f, model: '{model}', coding: {{k: {k}, parity: parity}}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "parity"
+    place.mkdir()
+    np.savez(weights_file(place, 0), w=MATRIX)
+    write_card(place, CARD.model_copy(update={"weights": digest_of(weights_file(place, 0))}))
+    write_reference(place, {"x": np.ones(4)}, model(np.ones(4)))
+    return place
+
+
+def loaded(folder, model="m:M", k=2):
+    stage = parse(PIPELINE.format(model=model, k=k), "p.yaml").spec.stages[0]
+    return load_coding(stage, stage.coding, folder.parent)
+
+
+def test_a_folder_that_fits_is_read(folder):
+    coding = loaded(folder)
+    assert (coding.expected, coding.reference[1]["y"].tolist()) == (0.5, (MATRIX @ np.ones(4)).tolist())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"k": 3}, "is for k 2, not 3; make it anew: spillway parity train"),
+        ({"model": "m:Other"}, "is for model 'm:M', not 'm:Other'"),
+    ],
+)
+def test_a_folder_for_something_else_is_refused(folder, more, said):
+    with pytest.raises(ModelError, match=f"stage 'f': .*{said}"):
+        loaded(folder, **more)
+
+
+def test_a_folder_that_is_damaged_is_refused(folder):
+    read_reference(folder, read_card(folder, 0))
+    np.savez(weights_file(folder, 0), w=MATRIX + 1)
+    with pytest.raises(ModelError, match="is not the file that its card tells of"):
+        loaded(folder)
+    card = json.loads((folder / "row0.json").read_text())
+    (folder / "row0.json").write_text(json.dumps(card | {"row": 1}))
+    with pytest.raises(ModelError, match="is the card of row 1"):
+        loaded(folder)
+    (folder / "row0.json").write_text("{}")
+    with pytest.raises(ModelError, match="is not the card of a parity model"):
+        loaded(folder)
+    (folder / "row0.json").unlink()
+    with pytest.raises(ModelError, match="there is no parity model of row 0"):
+        loaded(folder)
+    write_card(folder, CARD)
+    np.savez(folder / "reference.npz", **{"in.x": np.ones(3)})
+    with pytest.raises(ModelError, match="'x' is missing or not as the card says"):
+        read_reference(folder, CARD)
