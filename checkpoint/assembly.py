@@ -96,6 +96,8 @@ class Assembler:
         self._open: dict[ChunkKey, list[int]] = {}
         for at, chunk in enumerate(contents.chunks):
             self._open.setdefault(chunk.key, []).append(at)
+        for key, value in inline_chunks(contents).items():
+            self.add(key, value)
 
     def missing(self) -> list[ChunkKey]:
         """The chunks that are still needed, each once."""
@@ -152,6 +154,17 @@ def check(chunk: ChunkRef, value: Any, where: str = "") -> None:
         raise ChunkError(chunk.key, f"has {size} bytes instead of {chunk.size}", where)
     if digest_of(value) != chunk.digest:
         raise ChunkError(chunk.key, "has other bytes than were written", where)
+
+
+def inline_chunks(contents: Contents) -> dict[ChunkKey, bytes]:
+    """The chunks that travel in a version's contents. Raises ChunkError for one that is cut short."""
+    chunks, at = {}, 0
+    if contents.data:
+        for chunk in sorted({chunk.key: chunk for chunk in contents.chunks}.values()):
+            chunks[chunk.key] = contents.data[at : at + chunk.size]
+            check(chunk, chunks[chunk.key], " (in its contents)")
+            at += chunk.size
+    return chunks
 
 
 def assemble(

@@ -6,6 +6,7 @@ Invariants:
   written twice with different bytes, and none by two epochs: a zombie's late record replaces nothing.
 * Only what the log does not hold is written: a chunk whose bytes it has, by digest, is named by the key that it has.
   What counts as held was written in this epoch and acknowledged; so the first version of an epoch is written in full.
+* A small version writes no chunks: they travel in its contents, all of them, so nothing else has to be kept for it.
 * Records are made one by one, as they are asked for: their values are the captured memory itself, no copy. A version's
   table of chunks is known when all were asked for.
 * A key is expendable only to the owner of the current epoch, once a version of its epoch is durable, and only if
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from checkpoint.capture import Captured
     from lineage.marks import Version
 
+SMALL_BYTES: Final = 8 << 10
+"""A state up to this size travels in its version's contents: one record and one wait less for each version."""
 _KEY: Final = re.compile(rb"(0|[1-9]\d{0,18})/(0|[1-9]\d{0,18})/(0|[1-9]\d{0,9})")
 
 Chunk = tuple[bytes, Any]  # a record's key, and its value as a buffer
@@ -49,25 +52,32 @@ def decode_key(key: bytes) -> ChunkKey:
 class Writing:
     """The records of one version: made by `ChunkLog.write`."""
 
-    def __init__(self, version: Version, captured: Captured, held: Mapping[bytes, ChunkKey]) -> None:
+    def __init__(self, version: Version, captured: Captured, held: Mapping[bytes, ChunkKey], small: int) -> None:
         self.version = version
         self.written_bytes = 0
         self.keys: set[ChunkKey] = set()  # of the records that were made
+        self._parts = 0
         self._captured = captured
         self._held = held
         self._fresh: dict[bytes, ChunkKey] = {}
         self._chunks: list[ChunkRef] = []
         self._spilled: list[ChunkRef] = []
         self._done = False
+        size = sum(len(block.data) for block in self._blocks())
+        self._small: list[bytes] | None = [] if 0 < size <= small else None
 
     def records(self) -> Iterator[Chunk]:
         """The chunks that the log does not hold, one by one. To be asked for once."""
         for block in self._blocks():
             digest = block.digest
-            key = self._held.get(digest) or self._fresh.get(digest)
+            key = self._fresh.get(digest) or (self._held.get(digest) if self._small is None else None)
             if key is None:
                 key = self._fresh[digest] = self._new(len(block.data))
-                yield encode_key(key), memoryview(block.data)
+                if self._small is None:
+                    self.keys.add(key)
+                    yield encode_key(key), memoryview(block.data)
+                else:
+                    self._small.append(bytes(block.data))
             self._chunks.append(ChunkRef(key, len(block.data), digest))
         self._done = True
 
@@ -76,6 +86,7 @@ class Writing:
         for at in range(0, len(contents), chunk_bytes):
             piece = contents[at : at + chunk_bytes]
             key = self._new(len(piece))
+            self.keys.add(key)
             self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
             yield encode_key(key), piece
 
@@ -87,16 +98,22 @@ class Writing:
         return tuple(self._chunks)
 
     @property
+    def data(self) -> bytes:
+        """The chunks of a small version; else empty."""
+        return b"".join(self._small or ())
+
+    @property
     def spilled(self) -> tuple[ChunkRef, ...]:
         return tuple(self._spilled)
 
     def acknowledged(self) -> dict[bytes, ChunkKey]:
         """What the log holds from now on, as all records are acknowledged: keys by digest."""
-        return dict(self._fresh) if self.chunks else {}
+        return dict(self._fresh) if self.chunks and self._small is None else {}
 
     def named(self) -> frozenset[ChunkKey]:
-        """Every key that the version names, as far as its records were made."""
-        return frozenset(chunk.key for chunk in (*self._chunks, *self._spilled))
+        """Every record that the version names, as far as they were made."""
+        chunks = self._chunks if self._small is None else ()
+        return frozenset(chunk.key for chunk in (*chunks, *self._spilled))
 
     def _blocks(self) -> Iterator[Any]:
         yield from self._captured.blocks
@@ -104,22 +121,25 @@ class Writing:
             yield from page.blocks
 
     def _new(self, size: int) -> ChunkKey:
-        key = ChunkKey(self.version.epoch, self.version.n, len(self.keys))
-        self.keys.add(key)
+        self._parts += 1
         self.written_bytes += size
-        return key
+        return ChunkKey(self.version.epoch, self.version.n, self._parts - 1)
 
 
 class ChunkLog:
     """What the owner of an epoch has in its partition of the state topic."""
 
-    def __init__(self, epoch: int, present: Iterable[ChunkKey] = ()) -> None:
-        """`present`: the keys of older epochs that its partition holds; they are needed until `durable`."""
+    def __init__(self, epoch: int, present: Iterable[ChunkKey] = (), *, small: int = SMALL_BYTES) -> None:
+        """`present`: the keys of older epochs that its partition holds; they are needed until `durable`.
+
+        `small`: bytes of a state that is written without chunks of its own.
+        """
         self.epoch = epoch
         self._held: dict[bytes, ChunkKey] = {}
         self._digests: dict[ChunkKey, bytes] = {}
         self._present: set[ChunkKey] = set(present)
         self._needed: dict[Version, frozenset[ChunkKey]] = {}
+        self._small = small
         self._last = -1
         self._writing: Writing | None = None
 
@@ -130,7 +150,7 @@ class ChunkLog:
         if self._writing is not None:
             raise CheckpointError(f"{version} cannot be written while {self._writing.version} is: one at a time")
         self._last = version.n
-        self._writing = Writing(version, captured, self._held)
+        self._writing = Writing(version, captured, self._held, self._small)
         return self._writing
 
     def acknowledged(self, writing: Writing) -> None:

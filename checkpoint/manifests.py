@@ -40,8 +40,11 @@ def successor(epoch: int, base: Version) -> Version:
     return Version(epoch, base.n + 1)
 
 
-def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef, ...]) -> Contents:
-    """The contents of `base` (None: of the initial version) with the state that `state` describes, in these chunks."""
+def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef, ...], data: bytes = b"") -> Contents:
+    """The contents of `base` (None: of the initial version) with the state that `state` describes, in these chunks.
+
+    `data`: of a small state, its chunks themselves.
+    """
     return replace(
         base if base is not None else Contents(),
         entries=state.entries,
@@ -51,6 +54,7 @@ def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef
         chunks=chunks,
         pages=state.pages,
         batches=(),
+        data=data,
     )
 
 
@@ -145,6 +149,7 @@ def describe(
         tuple(outputs),
         tuple(inputs),
         later,
+        writing.data,
     )
 
 
@@ -153,7 +158,7 @@ def version_digest(contents: Contents) -> bytes:
 
     Equal states of equal layouts have equal digests; `checkpoint.state.digest` compares states whatever their layout.
     """
-    layout = encode(replace(contents, chunks=(), batches=(), outputs=(), inputs=(), later=0))
+    layout = encode(replace(contents, chunks=(), batches=(), outputs=(), inputs=(), later=0, data=b""))
     return digest_of(layout + b"".join([chunk.digest for chunk in contents.chunks]))
 
 

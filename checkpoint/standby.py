@@ -19,9 +19,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from checkpoint.assembly import ChunkError
+from checkpoint.assembly import ChunkError, inline_chunks
 from checkpoint.manifests import open_contents
-from checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, HeldChunks, StateCopy
+from checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, Held, HeldChunks, StateCopy
 from lineage.errors import CheckpointError
 from lineage.marks import INITIAL
 from lineage.values.replication import ReplicationDecoder
@@ -89,7 +89,7 @@ class _Complete:
 
     @property
     def named(self) -> frozenset[ChunkKey]:
-        chunks = self.contents.chunks if self.contents is not None else ()
+        chunks = self.contents.chunks if self.contents is not None and not self.contents.data else ()
         return frozenset(chunk.key for chunk in (*self.manifest.spilled, *chunks))
 
 
@@ -139,7 +139,8 @@ class Standby:
                 f"the manifest of {version} is not in the version log, so its state cannot be applied"
             )
         contents = self._open(one) or open_contents(one.manifest, self._fetch, self._decoder)
-        self.copy.apply(contents, self.held.get, self.held.keep)
+        inline = {key: Held(data) for key, data in inline_chunks(contents).items()}
+        self.copy.apply(contents, inline.get if inline else self.held.get, self.held.keep)
         self.applied = version
         self._last = one.named
         self._complete = {other: it for other, it in self._complete.items() if other.n > version.n}

@@ -106,6 +106,7 @@ class Contents:
     outputs: tuple[Output, ...] = ()
     inputs: tuple[InputPlace, ...] = ()
     later: int = 0  # how many of the last batches are not in the chunks: a recovery computes them again
+    data: bytes = b""  # of a small state: its chunks themselves, each once, by their parts; none is in the state topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,9 @@ _LEAST_TIMEOUT = 2_000  # milliseconds; a broker may hold an answer back for hal
 TRANSACTIONAL = {"metadata.recovery.strategy": "none"}
 # A broker that restarts is back within seconds, and may lead again at once what it led; librdkafka's default backs off
 # for up to ten before it connects again, and for a second before it asks again. One that stands still with its
-# connections open is given up after 6 s instead of 60, as in stages (`agents.live.consumer.thread`): until then all
-# that is under way to it waits, though the cluster has long elected other leaders. What a broker holds back on purpose
-# (members of a group that have not come yet) has a longer limit of librdkafka's own.
+# connections open is given up after 6 s instead of 60: until then all that is under way to it waits, though the cluster
+# has long elected other leaders. What a broker holds back on purpose (members of a group that have not come yet) has a
+# longer limit of librdkafka's own.
 _RECOVERY: dict[str, Any] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,

@@ -37,6 +37,7 @@ _DIAMOND: Final = ((60.0, "300ms"), (150.0, "800ms"))  # rates and SLOs
 _STEPS: Final = tuple(150 * 1.4**step for step in range(8))  # queries a second, on the way to the best goodput
 _PAST_BEST: Final = 0.9
 _IDLE: Final = "idle"
+_ANSWERED: Final = "answered a second"  # less than the rate where the pipeline, or the machine, is past its capacity
 
 _CHAIN_FILE: Final = """\
 name: chain
@@ -76,7 +77,9 @@ def chain(work: Path, mode: str, rates: Sequence[float], seconds: float) -> Iter
     with measured(work / "requests", file, log_requests=True) as served:
         for rate in rates:
             _, spent = served.steady(rate, seconds)
-            yield from _requests(f"{name}: requests a query", f"{rate:g}/s", spent, max(1, spent.answered))
+            table, column = f"{name}: requests a query", f"{rate:g}/s"
+            yield from _requests(table, column, spent, max(1, spent.answered))
+            yield (table, _ANSWERED, column), spent.answered / spent.seconds
         spent = served.idle(seconds)
         yield from _requests(f"{name}: requests a second", _IDLE, spent, spent.seconds)
 
@@ -87,7 +90,7 @@ def _cpu(name: str, column: str, spent: Spent) -> Iterator[tuple[Cell, float]]:
     for process, value in a_query.items():
         yield (table, process, column), value
     yield (table, "all but the sender", column), sum(a_query.values()) - a_query[SENDER]
-    yield (table, "answered a second", column), spent.answered / spent.seconds
+    yield (table, _ANSWERED, column), spent.answered / spent.seconds
 
 
 def _idle_cpu(name: str, spent: Spent) -> Iterator[tuple[Cell, float]]:

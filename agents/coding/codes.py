@@ -53,12 +53,16 @@ class Sum:
 
     def encode(self, queries: Sequence[Arrays], row: int) -> dict[str, NDArray[Any]]:
         made: dict[str, NDArray[Any]] = {}
-        for name, first in queries[0].items():
-            total = first * first.dtype.type(self.weight(0, row))
-            for place in range(1, self._k):
-                total += queries[place][name] * first.dtype.type(self.weight(place, row))
+        for name in queries[0]:
+            total = self._weighed(queries[0][name], 0, row) + self._weighed(queries[1][name], 1, row)
+            for place in range(2, self._k):
+                total += self._weighed(queries[place][name], place, row)
             made[name] = total
         return made
+
+    def _weighed(self, query: NDArray[Any], place: int, row: int) -> NDArray[Any]:
+        weight = self.weight(place, row)
+        return query if weight == 1 else query * query.dtype.type(weight)
 
     def decode(self, answers: Sequence[Arrays | None], parities: Mapping[int, Arrays]) -> dict[int, Arrays] | None:
         missing = [place for place, answer in enumerate(answers) if answer is None]

@@ -66,6 +66,11 @@ class GateGauges:
         return len(self._decided) + self.held
 
     @property
+    def decided(self) -> bool:
+        """Whether there is something to `collect`, as far as is known before it is asked for."""
+        return bool(self._decided)
+
+    @property
     def held(self) -> int:
         return sum(share.held for share in self._shares.values())
 

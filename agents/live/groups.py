@@ -6,14 +6,15 @@ where `members` is one more than the shard's backups. Each is in a consumer grou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lineage.metric_names import GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from producers.connection import ClientSettings
     from topology.spec import PipelineSpec, StageSpec
 
 
@@ -23,13 +24,14 @@ class Membership:
 
     group: str
     instance: str  # static: a restarted replica of this name gets its partitions back
-    connection: dict[str, Any] = field(default_factory=dict)  # aiokafka's keyword arguments
+    settings: ClientSettings
+    committed_alone: bool = False  # read no records of open transactions
     session: float = 10.0
     heartbeat: float = 0.3
     rebalance: float = 15.0
     fetch_wait: float = 0.25  # the longest that the broker holds a fetch without records
     fetch_bytes: int = 256 * 1024  # per partition and fetch; bounds what a waiting replica holds
-    chunk_records: int = 1000
+    chunk_records: int = 500
     reads: Callable[[int], bool] | None = None  # which partitions the group takes at all; None: every one
 
 

@@ -67,6 +67,7 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
         "outputs": [_pack_output(output) for output in contents.outputs],
         "inputs": [_pack_input(place) for place in contents.inputs],
         "later": contents.later,
+        "data": contents.data or None,
     }
 
 
@@ -90,6 +91,7 @@ def contents_of(fields: Fields, limits: Limits) -> Contents:
         tuple(_output(output) for output in fields["outputs"]),
         tuple(_input(place) for place in fields["inputs"]),
         fields["later"],
+        fields["data"] or b"",
     )
 
 

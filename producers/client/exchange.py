@@ -23,6 +23,7 @@ from lineage.limits import DEFAULT_LIMITS, Limits
 from lineage.reasons import UNKNOWN_SCHEMA
 from lineage.values.codec import Decoder
 from producers.cluster import DEAF_SECONDS, Reader, idempotent_producer
+from producers.header_pairs import header_pairs
 from producers.schema_log import SchemaLog
 from topology.topics import egress, ingress
 
@@ -323,12 +324,8 @@ def _reply_reader(settings: ClientSettings, topic: str, timeout: float) -> Reade
 
 
 def _request_id(message: Any) -> bytes | None:
-    try:
-        pairs = message.headers() or ()
-    except UnicodeDecodeError:  # a header key that is no text: not ours
-        return None
     found = None
-    for key, value in pairs:
+    for key, value in header_pairs(message) or ():
         if key == REQUEST_ID:
             found = value
     return found

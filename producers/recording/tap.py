@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from lineage.errors import BrokerError
+from producers.header_pairs import header_pairs
 from producers.patience import patiently
 from producers.recording.files import Recorded
 
@@ -90,9 +91,8 @@ class Tap:
         )
 
     def _recorded(self, message: Any) -> Recorded | None:
-        try:
-            headers = message.headers() or ()
-        except SystemError:  # how confluent-kafka says that a header's key is not UTF-8
+        headers = header_pairs(message)
+        if headers is None:
             self.unreadable += 1
             return None
         return Recorded(

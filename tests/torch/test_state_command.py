@@ -265,10 +265,10 @@ def test_files_that_do_not_fit_are_refused_before_anything_is_written(ask, learn
 
 def test_a_damaged_chunk_is_named(ask, learn, track):
     manifest = learn.begin(1).write(weights(1), inline_bytes=10)
-    learn.damage(manifest.spilled[0].key, b"x")
+    chunk = manifest.spilled[0]
+    learn.damage(chunk.key, b"x")
     track.begin(1).write({}, users(1))
     # No good record of the chunk is left: the only one was overwritten in place, as compaction would leave it.
-    (chunk,) = manifest.spilled
     broken = manifest.__class__(
         Version(1, 2), manifest.chain, claimant="learn.0.m1", spilled=(chunk._replace(digest=b"0" * 16),)
     )

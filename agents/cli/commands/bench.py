@@ -17,7 +17,7 @@ BENCHES = {
 # fmt: off
 MOVED = (
     "pard", "reference", "policies", "policy-cost", "rag", "live", "live-pairs", "hams", "state-copy", "standby",
-    "clipper",
+    "clipper", "parm",
 )
 # fmt: on
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import faust
-from aiokafka import TopicPartition
 from faust.app.base import BootStrategy
 from faust.tables import TableManager
 from mode.supervisors import CrashingSupervisor
 
 from agents.live.consumer.transport import StageTransport
 from agents.live.groups import Membership
+from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from aiokafka.structs import OffsetAndMetadata
-
-    from agents.live.consumer.thread import StageConsumerThread
+    from agents.live.consumer.reader import Commit
     from agents.live.consumer.transport import Chunk, Owner, StageConsumer
     from checkpoint.inputs import Bounds
 
@@ -56,19 +53,13 @@ class StageApp(faust.App):  # type: ignore[misc]
     def stage_consumer(self) -> StageConsumer:
         return self.consumer  # type: ignore[no-any-return]
 
-    @property
-    def consumer_thread(self) -> StageConsumerThread:
-        """The consumer's thread: commits and committed offsets are its business."""
-        thread: StageConsumerThread = self.stage_consumer._thread  # noqa: SLF001 - Faust's consumer keeps it so
-        return thread
-
-    async def committed_metadata(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
         """Read the group's committed offsets with their notes; a partition without one is missing."""
-        return await self.consumer_thread.committed_metadata(partitions)
+        return await self.stage_consumer.reader.committed(partitions)
 
-    async def input_bounds(self, topic: str, partitions: frozenset[int]) -> dict[int, Bounds]:
-        """Read where the log of each partition of a topic begins and ends."""
-        return await self.consumer_thread.bounds([TopicPartition(topic, partition) for partition in partitions])
+    async def input_bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """Read where the log of each partition of the stage's topic begins and ends."""
+        return await self.stage_consumer.reader.bounds(partitions)
 
 
 def build(
@@ -82,11 +73,9 @@ def build(
 
     `owner` is None for an app that is never started.
     """
-    bootstrap = membership.connection.get("bootstrap_servers", "127.0.0.1:9092")
-    servers = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
     app = StageApp(
         membership.group,
-        broker=f"kafka://{servers}",
+        broker="kafka://",
         store="memory://",
         datadir=tempfile.gettempdir() + "/spillway-faust",  # never written: there are no tables
         web_enabled=False,
@@ -110,7 +99,7 @@ def build(
     )
     app.transport = StageTransport(app.conf.broker_consumer, app, membership=membership, owner=owner)
     if owner is not None:
-        owner.inputs.bounds = partial(app.input_bounds, topic)
+        owner.inputs.bounds = app.input_bounds
     channel = app.topic(topic, key_serializer="raw", value_serializer="raw")
 
     @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
@@ -127,4 +116,10 @@ def rehearse(topic: str) -> None:
 
     async def nothing(_chunk: Chunk) -> None: ...
 
-    build(topic, Membership(group="rehearsal", instance="rehearsal.0"), None, nothing, 1.0)
+    build(
+        topic,
+        Membership(group="rehearsal", instance="rehearsal.0", settings=ClientSettings(bootstrap="nobody:1")),
+        None,
+        nothing,
+        1.0,
+    )

@@ -1,56 +1,44 @@
-"""Faust's Kafka transport, with the parts replaced that a stage cannot live with.
+"""Faust's transport of a stage: librdkafka reads; Faust keeps the application, the agent, the stream and rebalances.
 
-Faust keeps the application, the agent, the group membership and the rebalance protocol. Replaced are:
+- Records go to the agent in lists: a `Chunk` is the value of one Faust event, instead of a task switch and four futures
+  per record.
+- Offsets and their notes come from the stage's own tracker. Faust's bookkeeping of acks commits past holes, which loses
+  what is in the hole.
+- Membership is static, partitions are dealt by instance id, and a replica that stops for good leaves its group.
 
-- fetching: records go from aiokafka to the agent in lists (a `Chunk` is the value of one Faust event), instead of one
-  task switch and four futures per record;
-- committing: offsets and their metadata come from the stage's own tracker. Faust's bookkeeping of acks commits past
-  holes, which loses what is in the hole;
-- joining and leaving: static membership, partitions by instance (see `assignor`), and an explicit LeaveGroup when a
-  replica stops for good.
-
-Positions. After every rebalance each partition is sought to where its owner says, which has judged whether the log has
+Positions. After every rebalance each partition is read from where its owner says, which has judged whether the log has
 that position (`agents.live.inputs`). All that was fetched before is void then: a chunk carries the flow's epoch, which
 changes whenever the flow stops, and is thrown away when it is not the current one. Nothing is ever reset to where the
 log happens to begin: a position out of range is judged, and its partition stopped if records were lost.
 """
-# ruff: noqa: SLF001 - faust and aiokafka have no public way to do what this replaces; their versions are pinned
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from aiokafka import TopicPartition
-from aiokafka.structs import OffsetAndMetadata
 from faust.events import Event
+from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from agents.live.consumer.thread import StageConsumerThread
+from agents.live.consumer.reader import Commit, GroupReader
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from aiokafka.structs import ConsumerRecord
-
-    from agents.live.consumer.fetching import Drained
+    from agents.live.consumer.reader import Parts
     from agents.live.groups import Membership
     from agents.live.inputs import Inputs
+
+__all__ = ["Chunk", "Commit", "Owner", "StageConsumer", "StageTransport"]
 
 
 class Chunk(NamedTuple):
     """Records of one or more partitions, in offset order within each; void once the flow's epoch has moved on."""
 
     epoch: int
-    parts: list[tuple[int, list[ConsumerRecord]]]
-
-
-class Commit(NamedTuple):
-    """What to commit for one partition: the next offset to read, and a note for whoever reads on from there."""
-
-    offset: int
-    metadata: str
+    parts: Parts
 
 
 class Owner(Protocol):
@@ -74,23 +62,37 @@ class Owner(Protocol):
     def crashed(self, error: BaseException) -> None: ...
 
 
-class StageConsumer(driver.Consumer):  # type: ignore[misc]
+class StageConsumer(base.Consumer):  # type: ignore[misc]
     """The consumer's half on the application's loop."""
+
+    reader: GroupReader
 
     def __init__(self, transport: StageTransport, *args: Any, **kwargs: Any) -> None:
         self.owner: Owner = transport.owner  # type: ignore[assignment] # there is one wherever a consumer is made
         self.epoch = 0
         self._closed_flow = False
-        self._starts: Mapping[int, int] = {}  # where to read on, of the partitions that are not stopped
+        self._mine: set[TP] = set()
+        self._starts: Mapping[int, int] | None = None  # where to read on, of what is not stopped; None: not judged yet
+        self._rebalancing = asyncio.Lock()
         self._looking: set[asyncio.Task[None]] = set()  # at partitions that are out of range
-        self._active_snapshot: frozenset[TopicPartition] = frozenset()
         self.taken = 0  # chunks that the agent has picked up, or that were void
         self._waiting = 0  # chunks in the agent's channel
         super().__init__(transport, *args, **kwargs)
-        self.flow_active = False  # until the first assignment has been sought to its committed offsets
+        self.flow_active = False  # until the first assignment has been judged
 
-    def _new_consumer_thread(self) -> StageConsumerThread:
-        return StageConsumerThread(self, loop=self.loop, beacon=self.beacon)
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        """Join the group. A stage has one topic, and Faust subscribes to it once."""
+        (self.topic,) = topics
+        self.reader = GroupReader(self.transport.membership, self.topic, self)
+
+    async def on_stop(self) -> None:
+        """Commit what is done, then leave."""
+        await super().on_stop()
+        if hasattr(self, "reader"):
+            await self.reader.stop()
+
+    def assignment(self) -> set[TP]:
+        return self._mine
 
     # -- flow ------------------------------------------------------------------------------------------------------
 
@@ -100,49 +102,41 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         super().stop_flow()
 
     def resume_flow(self) -> None:
-        """Take records again, from the positions that were sought meanwhile.
+        """Take records again, from the positions that the owner has given.
 
         Faust has emptied the agent's channel before this, untold; what waited there makes room for what comes now.
         """
         self.taken += self._waiting
         self._waiting = 0
-        self._active_snapshot = frozenset(
-            TopicPartition(tp.topic, tp.partition)
-            for tp in self._get_active_partitions()
-            if tp.partition not in self.owner.inputs.stopped
-        )
         super().resume_flow()
-        self._thread.wake()
+        if self._starts is not None and not self._closed_flow:
+            self.reader.read(self.epoch, self._starts)
 
     def close_flow(self) -> None:
         self._closed_flow = True
         self.stop_flow()
 
-    def active_in(self, epoch: int) -> frozenset[TopicPartition]:
-        """Say which partitions may be taken from; none once the epoch is over. Asked by the consumer's thread."""
-        going = self.flow_active and self.epoch == epoch and not self._closed_flow
-        return self._active_snapshot if going else frozenset()
-
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Nothing to do for Faust's fetcher: the consumer's thread hands chunks over as the agent takes them."""
-        await self.wait(fetcher._stopped)
+        """Nothing to do for Faust's fetcher: the reader hands chunks over as the agent takes them."""
+        await self.wait(fetcher._stopped)  # noqa: SLF001 - Faust's own way of waiting for its fetcher's end
 
-    def receive(self, epoch: int, drained: Drained) -> None:
+    def receive(self, epoch: int, parts: Parts) -> None:
         """Put a chunk into the agent's channel, unless the flow has stopped since it was fetched."""
-        first = next(iter(drained))
-        channels = self.app.topics._tp_index.get(TP(*first), ())
+        partition, records = parts[0]
+        tp = TP(self.topic, partition)
+        channels = self.app.topics._tp_index.get(tp, ())  # noqa: SLF001 - as Faust's conductor does
         if epoch != self.epoch or not channels:
             self.taken += 1
-            self._thread.wake()
+            self.reader.wake()
             return
-        record = drained[first][0]
+        record = records[0]
         message = ConsumerMessage(
-            *(first.topic, first.partition, record.offset, record.timestamp / 1000, record.timestamp_type),
-            *((), None, None, None, -1, -1, TP(*first)),
+            *(tp.topic, partition, record.offset, record.timestamp / 1000, record.timestamp_type),
+            *((), None, None, None, -1, -1, tp),
             generation_id=self.app.consumer_generation_id,
         )
         message.tracked = True  # acks are the tracker's affair
-        chunk = Chunk(epoch, [(tp.partition, records) for tp, records in drained.items()])
+        chunk = Chunk(epoch, parts)
         self._waiting += 1
         for channel in channels:
             event = Event(self.app, None, chunk, {}, message)
@@ -152,23 +146,20 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
         """Let the next chunk come. The agent calls it when it takes one."""
         self._waiting -= 1
         self.taken += 1
-        self._thread.wake()
+        self.reader.wake()
 
-    def out_of_range(self, epoch: int, tp: TopicPartition, position: int) -> None:
+    def out_of_range(self, epoch: int, partition: int, position: int) -> None:
         """Have a partition judged whose log does not have its position: it is stopped, or read on."""
-        looking = self.loop.create_task(self._look(epoch, tp, position))
+        looking = self.loop.create_task(self._look(epoch, partition, position))
         self._looking.add(looking)
         looking.add_done_callback(self._looking.discard)
 
-    async def _look(self, epoch: int, tp: TopicPartition, position: int) -> None:
+    async def _look(self, epoch: int, partition: int, position: int) -> None:
         try:
-            bounds = (await self._thread.bounds([tp]))[tp.partition]
-            if epoch != self.epoch:
-                return  # it is judged with its next assignment
-            if self.owner.inputs.admits(tp.partition, position, bounds):
-                await self._thread.call_thread(self._seek_in_thread, tp, max(position, bounds.start))
-            else:
-                self._active_snapshot -= {tp}
+            bounds = (await self.reader.bounds([partition]))[partition]
+            if epoch == self.epoch:  # else it is judged with its next assignment
+                admitted = self.owner.inputs.admits(partition, position, bounds)
+                self.reader.read_on(epoch, partition, max(position, bounds.start) if admitted else None)
         except Exception as error:  # noqa: BLE001 - a partition must not stand still without a word
             self.owner.crashed(error)
 
@@ -177,50 +168,54 @@ class StageConsumer(driver.Consumer):  # type: ignore[misc]
 
     # -- rebalance -------------------------------------------------------------------------------------------------
 
-    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        self.stop_flow()
-        await self.commit()
-        await super().on_partitions_revoked(revoked)
+    async def revoked(self) -> None:
+        """Let go of all partitions, with a last commit."""
+        async with self._rebalancing:
+            self.app.on_rebalance_start()
+            self._starts = None
+            self.stop_flow()
+            await self.commit()
+            await self.on_partitions_revoked(set(self._mine))
+            self._mine = set()
 
-    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        self.stop_flow()
-        try:
-            self._starts = await self.owner.assigned(frozenset(tp.partition for tp in assigned))
-        except Exception as error:
-            self.owner.crashed(error)
-            raise
-        await super().on_partitions_assigned(assigned, generation_id)
+    async def assigned(self, partitions: frozenset[int]) -> None:
+        """Take partitions over, through Faust, which resumes the flow in the end."""
+        async with self._rebalancing:
+            if not self.app.rebalancing:  # the first time nothing is revoked
+                self.app.on_rebalance_start()
+            self._starts = None
+            self.stop_flow()
+            self._starts = await self.owner.assigned(partitions)
+            self._mine = {TP(self.topic, partition) for partition in partitions}
+            self.app.consumer_generation_id += 1
+            await self.on_partitions_assigned(set(self._mine), self.app.consumer_generation_id)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        offsets: Mapping[TP, int] = await super().seek_to_committed()
-        told = {
-            TP(tp.topic, tp.partition): self._starts[tp.partition] for tp in offsets if tp.partition in self._starts
-        }
-        for tp, offset in told.items():
-            await self._thread.call_thread(self._seek_in_thread, tp, offset)
-        return {**offsets, **told}
-
-    async def _seek_in_thread(self, tp: TP, offset: int) -> None:
-        self._thread._ensure_consumer().seek(TopicPartition(tp.topic, tp.partition), offset)
+        """Say where reading goes on."""
+        return {TP(self.topic, partition): offset for partition, offset in (self._starts or {}).items()}
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - Faust's signature
         commits = self.owner.commits()
-        mine = {tp.partition: tp for tp in self.assignment()}
-        offsets = {partition: commit for partition, commit in commits.items() if partition in mine}
+        offsets = {partition: commits[partition] for _, partition in self._mine if partition in commits}
         if not offsets:
             return False
-        thread: StageConsumerThread = self._thread
-        done = await thread.commit_metadata(
-            {
-                TopicPartition(mine[partition].topic, partition): OffsetAndMetadata(commit.offset, commit.metadata)
-                for partition, commit in offsets.items()
-            }
-        )
+        done = await self.reader.commit(offsets)
         if done:
             self.owner.committed(offsets)
         return done
+
+    # -- what only tables, plain topics and Faust's own drain ask for -----------------------------------------------
+
+    def _unused(self, *_arguments: Any, **_options: Any) -> Any:
+        raise NotImplementedError("a stage has no tables, and reads its one topic in chunks")
+
+    create_topic = _commit = _seek = _getmany = _to_message = _new_topicpartition = _unused
+    position = seek_wait = highwater = highwaters = earliest_offsets = topic_partitions = key_partition = _unused
+
+    def close(self) -> None:
+        """Nothing: `on_stop` ends the reader."""
 
 
 class StageTransport(driver.Transport):  # type: ignore[misc]
@@ -235,4 +230,4 @@ class StageTransport(driver.Transport):  # type: ignore[misc]
 
 
 def _nothing() -> None:
-    """Pressure is what the thread's `_AHEAD` bounds."""
+    """Pressure is what the reader's `_AHEAD` bounds."""

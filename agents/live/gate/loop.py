@@ -1,9 +1,9 @@
 """The gate's loop: outcomes in, one transaction per round out.
 
-A round takes what is there, asks the core, and writes what it releases together with the offsets, at once: while the
-gate is idle an outcome waits for nobody, and while it is busy the next round's outcomes gather during the commit. So
-the batch grows with the load by itself. Group callbacks run only between rounds, when no transaction is open: what is
-revoked then has been committed, or has not been written at all.
+A round takes what is there, asks the core, and writes what it releases together with the offsets. While the gate is
+idle that is at once, and an outcome waits for nobody; the busier it is, the longer outcomes gather between two
+transactions (`agents.core.gathering`). Group callbacks run while it takes, when no transaction is open and nothing is
+collected: what is revoked then has been committed, or has not been written at all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
+from agents.core.gathering import Gathering
 from agents.live.gate.fencing import is_fencing, ousted
 from agents.live.gate.transaction import AbortedError, Record, Turn
 from agents.live.gate.wire import Poison
@@ -41,7 +42,8 @@ log = logging.getLogger(__name__)
 
 MOST_OUTCOMES = 1_000  # in one transaction
 ROUND_SECONDS = 60.0  # a round waits for a broker that restarts; one that takes longer hangs
-GATHER_SECONDS = 0.005  # between two transactions: the broker writes the markers of the first meanwhile
+GATHER_SECONDS = 0.02  # between two transactions, at most
+GATHER_SHARE = 0.05  # of the SLO, at most
 _POLL_SECONDS = 0.1
 _HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states, or for payloads: those come another way
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
@@ -73,6 +75,7 @@ class Means:
     core: Callable[[], GateCore]  # a new one for each beginning
     tell: Callable[[float], None] = lambda _now: None  # called every round
     states: GateStates | None = None  # None where no stage has a state
+    gather: float = GATHER_SECONDS  # between two transactions where they fill all time
 
 
 class Gate:
@@ -99,7 +102,8 @@ class Gate:
         self._paused: set[int] = set()  # the partitions that the consumer was told to pause
         self._ways: list[float] = []  # to here, of what was taken since the last transaction
         self._committed_at = time.monotonic()
-        self._written_at = 0.0  # when the last transaction ended
+        self._gathering = Gathering(means.gather)
+        self._gathered = 0.0  # seconds, in this round
         self._turned_at = time.monotonic()  # when the last round began
         means.metrics.duplicates = lambda: self._duplicates + self._core.stats.duplicates
         means.metrics.held = lambda: self._core.pending + self._core.waiting
@@ -138,14 +142,12 @@ class Gate:
 
     def round(self) -> None:
         self._heed_room()
-        messages = self._next()
-        now = self._clock()
-        for message in messages:
-            self._take(now, message)
-        if self._states is not None and self._states.news():
-            self._core.durability_changed(now)
-        self._core.advance(now)
-        self._read_again(now)
+        now = self._hear(self._next())
+        self._gathered = self._gathering.pause(time.monotonic()) if self._core.decided else 0.0
+        if self._gathered:
+            time.sleep(self._gathered)
+            self._ways = [way + self._gathered for way in self._ways]
+            now = self._hear(self._consumer.consume(MOST_OUTCOMES, 0))
         releases = self._core.collect(now, MOST_OUTCOMES)
         quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
         if releases or self._letters or not quiet:
@@ -156,15 +158,21 @@ class Gate:
 
     # Reading ---------------------------------------------------------------------------------------------------
 
+    def _hear(self, messages: Iterable[Any]) -> float:
+        """Let the core have what came, by whichever way; return the time."""
+        now = self._clock()
+        for message in messages:
+            self._take(now, message)
+        if self._states is not None and self._states.news():
+            self._core.durability_changed(now)
+        self._core.advance(now)
+        self._read_again(now)
+        return now
+
     def _next(self) -> list[Any]:
         held = self._rereading.busy or (self._states is not None and self._core.held > 0)
         first = self._consumer.poll(_HOLDING_POLL_SECONDS if held else _POLL_SECONDS)
-        if first is None:
-            return []
-        pause = self._written_at + GATHER_SECONDS - time.monotonic()
-        if pause > 0:
-            time.sleep(pause)
-        return [first, *self._consumer.consume(MOST_OUTCOMES - 1, 0)]
+        return [] if first is None else [first, *self._consumer.consume(MOST_OUTCOMES - 1, 0)]
 
     def _heed_room(self) -> None:
         """Stop reading while the core is full of outcomes that may not leave yet. Group callbacks go on."""
@@ -255,7 +263,8 @@ class Gate:
             log.warning("%s; beginning again from what is committed", error)
             self._begin_again()
             return
-        self._written_at = time.monotonic()
+        if releases:
+            self._gathering.sent(time.monotonic())
         self._note(releases, records, commits)
         self._score(releases, [reason for _, reason in letters], time.monotonic() - begun)
 
@@ -288,7 +297,8 @@ class Gate:
             metrics.outcomes[outcome.kind, outcome.reason] += 1
             metrics.latency.observe(max(0.0, now - release.source.sent))
             if metrics.hold is not None:
-                metrics.hold.observe(max(0.0, now - seconds - max(part.payload.taken for part in release.parts)))
+                until = now - seconds - self._gathered
+                metrics.hold.observe(max(0.0, until - max(part.payload.taken for part in release.parts)))
             if outcome.kind == PREDICTION:
                 metrics.good += release.good
                 metrics.late += not release.good

@@ -36,7 +36,7 @@ from agents.core.policy import StageState
 from agents.live.admin import Admin
 from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
-from agents.live.gate.loop import Gate, GateTopics, Means
+from agents.live.gate.loop import GATHER_SECONDS, GATHER_SHARE, Gate, GateTopics, Means
 from agents.live.gate.memory import Memory, Rereading
 from agents.live.gate.states import GateStates
 from agents.live.gate.transaction import TransactionalWriter
@@ -317,6 +317,7 @@ def build(
         core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, durability=durability),
         tell=tell,
         states=states,
+        gather=min(GATHER_SECONDS, GATHER_SHARE * spec.slo),
     )
     return Gate(f"{spec.name}.{config.replica}", names, means)
 

@@ -23,6 +23,7 @@ from lineage.message import FAILED, Outcome
 from lineage.metric_names import GATE
 from lineage.values.codec import encode_outcome
 from lineage.values.json_text import MIME, write_outcome
+from producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -120,9 +121,9 @@ class Wire:
         Reads just these two, as a gate that starts may have some hundred thousand to go through.
         """
         try:
-            pairs = dict(message.headers() or ())
+            pairs = dict(header_pairs(message) or ())
             return pairs[header_codec.REQUEST_ID].decode("ascii"), int(pairs[header_codec.SENT]) / _MICROSECONDS
-        except (SystemError, LookupError, ValueError, TypeError, AttributeError):
+        except (LookupError, ValueError, TypeError, AttributeError):
             return None
 
     def message(self, release: Release) -> tuple[bytes, Pairs]:
@@ -157,9 +158,8 @@ class Wire:
         return value, [*letter_headers(GATE, poison.reason, poison.text, request_id)]
 
     def _read(self, message: Any, *, values: bool) -> Delivery | Poison:
-        try:
-            pairs: Pairs = message.headers() or []
-        except SystemError:  # how confluent-kafka says that a header's key is not UTF-8
+        pairs = header_pairs(message)
+        if pairs is None:
             return Poison(_raw(message, []), reasons.BAD_HEADERS, "a header's key is not UTF-8", None)
         try:
             headers = header_codec.decode(pairs)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from checkpoint.chunks import Chunk
     from checkpoint.promotion import Action
     from lineage.marks import Place, Version
-    from lineage.replication import ChunkKey, Contents
+    from lineage.replication import Contents
     from producers.connection import ClientSettings
     from topology.spec import PipelineSpec
 
@@ -326,7 +326,9 @@ def import_state(
         writing = ChunkLog(begun.epoch).write(successor(begun.epoch, begun.version), captured)
         reign.write(writing.records())
         described = describe(captured, writing)
-        contents = with_state_of(_base(settings, spec, reign, begun.version), described, described.chunks)
+        contents = with_state_of(
+            _base(settings, spec, reign, begun.version), described, described.chunks, described.data
+        )
         manifest, spilled = seal(Manifest(writing.version), contents, writing)
         reign.write(spilled)
         reign.complete(manifest)
@@ -369,14 +371,14 @@ def rewind(settings: ClientSettings, spec: PipelineSpec, histories: Histories, k
     store = Store(settings, spec.name, kept.place)
     contents = store.contents(kept.manifest, histories.decoder)
     trial = Copying(contents, kept.version)
-    store.feed(trial.missing(), trial.add)
+    store.feed_all(contents, trial.add)
     _ = trial.chunks  # raises for one that is missing
     refuse_served(settings, spec, kept.place)
     reign = Reign(settings, spec, kept.place, reason, past_damage=True)
     try:
         begun = reign.begin()
         copying = Copying(contents, successor(begun.epoch, begun.version))
-        _copy(store, copying, reign)
+        store.feed_all(contents, lambda key, value: reign.write(copying.add(key, value) or ()))
         base = _base(settings, spec, reign, begun.version)
         manifest, spilled = seal(Manifest(copying.version), with_state_of(base, contents, copying.chunks), copying)
         reign.write(spilled)
@@ -384,13 +386,6 @@ def rewind(settings: ClientSettings, spec: PipelineSpec, histories: Histories, k
         return _changed(reign, begun.version, manifest)
     finally:
         reign.close()
-
-
-def _copy(store: Store, copying: Copying, reign: Reign) -> None:
-    def add(key: ChunkKey, value: bytes) -> None:
-        reign.write(copying.add(key, value) or ())
-
-    store.feed(copying.missing(), add)
 
 
 def _base(settings: ClientSettings, spec: PipelineSpec, reign: Reign, base: Version) -> Contents | None:

@@ -21,6 +21,7 @@ from lineage.ids import MAX_REQUEST_ID
 from lineage.values.codec import Decoder
 from lineage.values.json_text import MIME
 from producers.cluster import Reader
+from producers.header_pairs import header_pairs
 from producers.schema_log import SchemaLog
 from topology import topics
 
@@ -155,7 +156,7 @@ class Letters:
                 f"letter {letter.place}: its query {letter.request_id} is on {self._ingress} no more (retention has "
                 "taken it), and a record from between the stages cannot be asked again: send the query anew"
             )
-        return list(message.headers() or ()), message.key(), message.value()
+        return list(header_pairs(message) or ()), message.key(), message.value()
 
     def _find(self, letter: Letter) -> Any:
         """Look for a query on the ingress, from about when it was sent on; a query keeps its partition."""
@@ -171,7 +172,7 @@ class Letters:
             while at < end:
                 messages = reader.read(_QUIET_SECONDS, 500)
                 for message in messages:
-                    if message.error() is None and wire.identify(message.headers()) == letter.request_id:
+                    if message.error() is None and wire.identify(header_pairs(message) or ()) == letter.request_id:
                         return message
                 (place,) = reader.consumer.position([TopicPartition(self._ingress, partition)])
                 at = max(at, place.offset)

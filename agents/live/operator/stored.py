@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.live.operator.partitions import Partitions
 from checkpoint import state_files
-from checkpoint.assembly import Assembler, ChunkError, check
+from checkpoint.assembly import Assembler, ChunkError, check, inline_chunks
 from checkpoint.chunks import decode_key
 from checkpoint.manifests import open_contents
 from lineage.errors import CheckpointError, UsageError
@@ -41,6 +41,13 @@ class Store:
     def __init__(self, settings: ClientSettings, pipeline: str, place: Place) -> None:
         self._settings = settings
         self._partition = (topics.state(pipeline, place[0]), place[1])
+
+    def feed_all(self, contents: Contents, add: Callable[[ChunkKey, bytes], object]) -> None:
+        """Give every chunk of a version to `add`, as `feed` does."""
+        for key, value in inline_chunks(contents).items():
+            add(key, value)
+        if not contents.data:
+            self.feed({chunk.key for chunk in contents.chunks}, add)
 
     def feed(self, wanted: Iterable[ChunkKey], add: Callable[[ChunkKey, bytes], object]) -> None:
         """Give every wanted chunk to `add`, one by one; it raises ChunkError for one that it finds damaged.

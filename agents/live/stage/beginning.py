@@ -9,9 +9,9 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from aiokafka.errors import KafkaError
+from confluent_kafka import KafkaException
 
 from agents.live.inputs import writes_transactions
 from lineage.errors import BrokerError, SpillwayError
@@ -104,7 +104,7 @@ class Serving:
     async def _end_app(self, app: StageApp) -> None:
         """Stop reading. A process that stops for good leaves its group; one that failed keeps its place in it."""
         with contextlib.suppress(AttributeError):  # of an app that was never started
-            app.consumer_thread.leave_on_stop = self._stop.is_set()
+            app.stage_consumer.reader.leave_on_stop = self._stop.is_set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(app.stop(), END / 2)
 
@@ -129,15 +129,10 @@ def look_through_rarely() -> None:
 def as_failure(error: BaseException | None) -> SpillwayError:
     if isinstance(error, SpillwayError):
         return error
-    if isinstance(error, KafkaError):
-        return BrokerError(f"Kafka: {error}")
+    if isinstance(error, KafkaException):
+        return BrokerError(f"Kafka: {error.args[0].str()}")
     return SpillwayError(f"{type(error).__name__}: {error}")
 
 
 def transacted(config: StageProcessConfig) -> bool:
     return writes_transactions(config.pipeline.spec, config.pipeline.graph.predecessors[config.stage])
-
-
-def reading_of(config: StageProcessConfig) -> dict[str, Any]:
-    """How a stage's input is read, as aiokafka's keyword arguments: committed records alone where one sends so."""
-    return config.settings.aiokafka() | ({"isolation_level": "read_committed"} if transacted(config) else {})

@@ -10,18 +10,16 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import TopicPartition
 from aiokafka.structs import ConsumerRecord
-from confluent_kafka import KafkaException
 
 from agents.live.spans import Span as OffsetSpan
 from agents.live.spans import SpanReader, read_spans
 from agents.live.stage.intake import PoisonError
+from producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
-    from aiokafka.structs import OffsetAndMetadata
     from confluent_kafka import Message
 
     from agents.core.joins import Fetch
@@ -42,15 +40,11 @@ class Memory:
         self._topic = topic
         self._settings = settings
         self._intake = intake
-        self.committed: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata]]] = (
-            _nothing_committed
-        )
+        self.committed: Callable[[Sequence[int]], Awaitable[Mapping[int, tuple[int, str]]]] = _nothing_committed
 
     async def places(self, partitions: Sequence[int]) -> dict[int, tuple[int, str]]:
         """Return each partition's committed offset and the note beside it; one without a commit is missing."""
-        asked = [TopicPartition(self._topic, partition) for partition in partitions]
-        found = await self.committed(asked) if asked else {}
-        return {tp.partition: (place.offset, place.metadata or "") for tp, place in found.items()}
+        return dict(await self.committed(partitions))
 
     async def read(self, partition: int, spans: Sequence[Span]) -> AsyncIterator[Delivery]:
         """Yield the deliveries of the records in the spans, without their values; unreadable ones are passed over."""
@@ -81,17 +75,14 @@ def _next(messages: Iterator[Message]) -> list[Message]:
 def record_of(message: Message, value: bytes | None = None) -> ConsumerRecord:
     """Give a message as aiokafka would; without its value unless that is given, too."""
     kind, timestamp = message.timestamp()
-    try:
-        pairs = tuple(message.headers() or ())
-    except (UnicodeDecodeError, KafkaException):
-        pairs = ()  # one of its keys is no text; it was poison then, too
+    pairs = tuple(header_pairs(message) or ())  # where a key is no text, none: it was poison then, too
     return ConsumerRecord(
         message.topic(), message.partition(), message.offset(), timestamp, int(kind == 2),  # noqa: PLR2004 - LogAppendTime
         message.key(), value, None, -1, -1, pairs,
     )  # fmt: skip
 
 
-async def _nothing_committed(_partitions: list[TopicPartition]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+async def _nothing_committed(_partitions: Sequence[int]) -> Mapping[int, tuple[int, str]]:
     return {}
 
 

@@ -29,7 +29,6 @@ from agents.live.stage.beginning import (
     Serving,
     look_through_rarely,
     nothing_taken,
-    reading_of,
     transacted,
 )
 from agents.live.stage.beside import beside_of
@@ -270,7 +269,7 @@ class StageProcess(Serving):
             driver.extras = Extras(self._beside, work, loop, driver.recovered, driver.crashed)
             driver.extras.begin()
         self._follow_sizes(workers, loop)
-        memory.committed = app.committed_metadata
+        memory.committed = app.committed
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
@@ -410,7 +409,8 @@ class StageProcess(Serving):
         return Membership(
             group=group_id(self._name, config.stage),
             instance=instance_id(self._name, config.stage, config.replica),
-            connection=reading_of(config),
+            settings=config.settings,
+            committed_alone=transacted(config),
             session=config.session,
             heartbeat=config.heartbeat,
         )

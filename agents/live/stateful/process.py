@@ -25,7 +25,7 @@ from agents.live.stage.beginning import (
     Serving,
     look_through_rarely,
     nothing_taken,
-    reading_of,
+    transacted,
 )
 from agents.live.stateful.building import Built
 from agents.models.declared import load_declared
@@ -127,7 +127,8 @@ class MemberProcess(Serving):
         return Membership(
             group=group,
             instance=group,
-            connection=reading_of(config),
+            settings=config.settings,
+            committed_alone=transacted(config),
             session=config.session,
             heartbeat=config.heartbeat,
             reads=lambda partition: partition % spec.shards == shard,

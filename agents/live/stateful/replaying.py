@@ -13,13 +13,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aiokafka.structs import ConsumerRecord
-from confluent_kafka import KafkaException
 
 from agents.core.request import Request
 from agents.live.spans import Span, read_spans
 from agents.live.stage.intake import PoisonError
 from agents.models.stateful import Machine
 from lineage.errors import CheckpointError
+from producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,10 +97,7 @@ def request_of(parts: list[Delivery]) -> Request:
 
 def _record(message: Any) -> ConsumerRecord:
     kind, timestamp = message.timestamp()
-    try:
-        pairs = tuple(message.headers() or ())
-    except (UnicodeDecodeError, KafkaException):
-        pairs = ()
+    pairs = tuple(header_pairs(message) or ())
     value = message.value()
     return ConsumerRecord(
         message.topic(), message.partition(), message.offset(), timestamp, int(kind == 2),  # noqa: PLR2004 - LogAppendTime

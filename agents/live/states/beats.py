@@ -61,8 +61,12 @@ _QUICK: Final[dict[str, Any]] = {
     "topic.metadata.refresh.fast.interval.ms": 50,
     "socket.nagle.disable": True,
 }
+# Beats are heard in handfuls, as each would else cost a request of everybody; a report is as long as they wait for.
+_HANDFUL_BYTES: Final = 1_000
 _CONSUMER: Final[dict[str, Any]] = {
     "client.id": "beats",
+    "fetch.min.bytes": _HANDFUL_BYTES,
+    "fetch.wait.max.ms": 50,
     "auto.offset.reset": "latest",
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
@@ -186,14 +190,14 @@ class _Mouth:
         self._failing: float | None = None  # since when
         self.producer = Producer(self._settings, logger=log)
 
-    def say(self, key: bytes, value: bytes) -> None:
+    def say(self, key: bytes, value: bytes, **headers: bytes) -> None:
         """Hand a record over; does not wait. One that finds no room is dropped, as the broker is away then."""
         self.producer.poll(0)
         if self._failing is not None and time.monotonic() - self._failing > _SILENT_SECONDS:
             self.producer.purge()
             self.producer, self._failing = Producer(self._settings, logger=log), None
         try:
-            self.producer.produce(self._topic, value, key, 0, self._reported)
+            self.producer.produce(self._topic, value, key, 0, self._reported, headers=headers)
         except (BufferError, KafkaException) as error:
             log.debug("nothing was sent to %s: %s", self._topic, error)
 
@@ -224,7 +228,7 @@ class Reporter:
     def report(self, stage: str, shard: int, member: str) -> None:
         """Tell all members of the shard that the process `member` is dead. Does not block."""
         report = Report(stage, shard, (member,), int(time.time() * _MICROSECONDS), "its supervisor saw it end")
-        self._mouth.say(_key((stage, shard)) + b"/", encode(report))
+        self._mouth.say(_key((stage, shard)) + b"/", encode(report), length=bytes(_HANDFUL_BYTES))
 
     def close(self) -> None:
         if self._mouth.producer.flush(_FLUSH_SECONDS) or self._mouth.lost:

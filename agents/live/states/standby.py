@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ROUND: Final = 0.01  # seconds that what the owner says waits at most
+_ROUND: Final = 0.05  # seconds that a chunk waits at most while no version is to be applied
+_SEARCH: Final = 0.01  # seconds that what the owner says waits at most while one is
 _AT_ONCE: Final = 32  # records: 8 MB of chunks
 _AWAY: Final = 60.0
 _PROPERTIES: Final[dict[str, Any]] = {
@@ -96,6 +97,7 @@ class StandbyReader:
         self._standby = standby or Standby()
         self._following: Following[None] = Following(_AWAY, since_boot())
         self._aim: Search | None = None
+        self._reads = False  # whether the last look brought chunks
         self._waits = False  # for the end of the partition, or for an answer, before the version is tried again
         self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
         self.read_bytes = 0
@@ -131,6 +133,7 @@ class StandbyReader:
     def close(self) -> None:
         self._worker.stop()
         self._begun.set()
+        self._jobs.put(bool)
         self._worker.join()
 
     def _run(self) -> None:
@@ -143,9 +146,8 @@ class StandbyReader:
             reading.close()
 
     def _round(self, reading: PartitionReading) -> bool:
-        while not self._jobs.empty():
-            self._jobs.get()()
-        self._read(reading)
+        self._heed(0.0 if self._reads or self._aim is not None else _ROUND)
+        self._reads = self._read(reading)
         if self._aim is not None and not self._waits:
             self._apply(self._aim, reading)
         if self._then is None or self._aim is not None:
@@ -153,13 +155,22 @@ class StandbyReader:
         self._worker.tell(self._then, self._standby.give())
         return True
 
-    def _read(self, reading: PartitionReading) -> None:
+    def _heed(self, seconds: float) -> None:
+        """Do what the owner has said, waiting for the first word."""
+        try:
+            self._jobs.get(timeout=seconds)()
+            while True:
+                self._jobs.get_nowait()()
+        except queue.Empty:
+            return
+
+    def _read(self, reading: PartitionReading) -> bool:
         now = since_boot()
         if self._following.wants_end(now):
             end = reading.end(self._slot)
             if end is not None:
                 self._following.end(now, end)
-        records, positions = reading.poll(_ROUND, _AT_ONCE)
+        records, positions = reading.poll(0.0 if self._aim is None else _SEARCH, _AT_ONCE)
         for message in records:
             value = message.value()
             self.read_bytes += len(value or b"")
@@ -172,6 +183,7 @@ class StandbyReader:
         _, reached = self._following.read(positions.get(self._slot, 0))
         if reached:
             self._waits = False
+        return bool(records)
 
     def _aim_at(self, version: Version) -> None:
         newest = self._standby.newest(version)

@@ -130,7 +130,7 @@ def test_contents_that_are_large_are_chunks_too(bench):
 
 def test_the_manifest_waits_for_the_outputs(bench):
     primary = Primary(bench)
-    version = primary.begin({"w": np.zeros(10, np.float32)})
+    version = primary.begin({"w": np.zeros(10_000, np.float32)})
     bound = Bound(90)
     while len(bench.records("state")) < 1:
         assert not bound.over

@@ -57,7 +57,7 @@ steps = st.lists(
 def replay(changes):
     """A primary that changes its state, writes versions and tombstones; every version reads back as it was."""
     state = {"a": np.zeros(50, np.int8), "b": np.zeros(50), "c": np.zeros((5, 10), np.float32)}
-    capture, log, topic = Capture(chunk_bytes=64, own_bytes=32), ChunkLog(1), Topic()
+    capture, log, topic = Capture(chunk_bytes=64, own_bytes=32), ChunkLog(1, small=0), Topic()
     unread = {}
     for n, (writes, durable) in enumerate(changes, 1):
         for which, where, what in writes:
@@ -82,7 +82,7 @@ def test_deltas_lose_no_change(changes):
 
 def test_only_what_changed_is_written():
     state = {"w": np.random.default_rng(0).random(1 << 17)}  # 1 MiB: four chunks
-    capture, log, topic = Capture(), ChunkLog(1), Topic()
+    capture, log, topic = Capture(), ChunkLog(1, small=0), Topic()
     assert write(log, topic, Version(1, 1), capture.take(state))[1].written_bytes == 1 << 20
     assert write(log, topic, Version(1, 2), capture.take(state))[1].written_bytes == 0
     state["w"][5] = 3
@@ -95,7 +95,7 @@ def test_only_what_changed_is_written():
 def test_equal_chunks_are_written_once():
     state = {"exp_avg": np.zeros(1 << 17), "exp_avg_sq": np.zeros(1 << 17)}
     topic = Topic()
-    contents, writing = write(ChunkLog(1), topic, Version(1, 1), Capture().take(state))
+    contents, writing = write(ChunkLog(1, small=0), topic, Version(1, 1), Capture().take(state))
     assert len(contents.chunks) == 8
     assert writing.written_bytes == 1 << 18
     assert same(assemble(contents, topic.fetch)[0], state)
@@ -104,7 +104,7 @@ def test_equal_chunks_are_written_once():
 def test_a_new_epoch_writes_in_full_and_then_the_old_one_may_go():
     state = {"w": np.arange(1 << 16, dtype=np.float64)}
     topic = Topic()
-    old, new = ChunkLog(1), ChunkLog(2, [ChunkKey(1, 1, 0), ChunkKey(1, 1, 1)])
+    old, new = ChunkLog(1, small=0), ChunkLog(2, [ChunkKey(1, 1, 0), ChunkKey(1, 1, 1)], small=0)
     write(old, topic, Version(1, 1), Capture().take(state))
     contents, writing = write(new, topic, Version(2, 2), Capture().take(state))
     assert writing.written_bytes == 1 << 19
@@ -116,7 +116,7 @@ def test_a_new_epoch_writes_in_full_and_then_the_old_one_may_go():
 
 def test_what_a_half_written_version_names_stays():
     state = {"w": np.zeros(1 << 15), "v": np.ones(1 << 15)}
-    capture, log, topic = Capture(), ChunkLog(1), Topic()
+    capture, log, topic = Capture(), ChunkLog(1, small=0), Topic()
     write(log, topic, Version(1, 1), capture.take(state))
     state["w"].fill(2)
     write(log, topic, Version(1, 2), capture.take(state))
@@ -131,7 +131,7 @@ def test_what_a_half_written_version_names_stays():
 
 def test_a_version_that_failed_is_not_built_upon():
     state = {"w": np.zeros(1 << 15)}
-    capture, log, topic = Capture(), ChunkLog(1), Topic()
+    capture, log, topic = Capture(), ChunkLog(1, small=0), Topic()
     writing = log.write(Version(1, 1), capture.take(state))
     with pytest.raises(CheckpointError, match="one at a time"):
         log.write(Version(1, 2), capture.take(state))
@@ -188,7 +188,7 @@ def test_foreign_keys_are_refused(key):
 def written_state(size=1 << 20):
     state = {"w": np.random.default_rng(1).integers(0, 255, size, np.uint8), "tiny": np.arange(3), "also": np.ones(2)}
     topic = Topic()
-    contents, _ = write(ChunkLog(1), topic, Version(1, 1), Capture().take(state))
+    contents, _ = write(ChunkLog(1, small=0), topic, Version(1, 1), Capture().take(state))
     return state, topic, contents
 
 
@@ -254,7 +254,7 @@ def test_a_manifest_that_contradicts_itself_is_refused():
 @pytest.mark.parametrize("inline", [True, False])
 def test_contents_ride_in_the_manifest_or_are_spilled(inline):
     state, topic, _ = written_state()
-    log = ChunkLog(2)
+    log = ChunkLog(2, small=0)
     captured = Capture(chunk_bytes=1 << 16).take(state)
     writing = log.write(Version(2, 2), captured)
     for key, value in writing.records():
@@ -284,12 +284,12 @@ def test_contents_ride_in_the_manifest_or_are_spilled(inline):
 def test_the_digest_of_a_version_is_that_of_its_state():
     state = {"w": np.arange(1 << 16), "lr": 0.1}
     capture, topic = Capture(), Topic()
-    one, _ = write(ChunkLog(1), topic, Version(1, 1), capture.take(state))
-    other, _ = write(ChunkLog(2), topic, Version(2, 7), capture.take(state))
+    one, _ = write(ChunkLog(1, small=0), topic, Version(1, 1), capture.take(state))
+    other, _ = write(ChunkLog(2, small=0), topic, Version(2, 7), capture.take(state))
     assert one != other
     assert version_digest(one) == version_digest(other)
     for changed in (state | {"lr": 0.2}, state | {"w": state["w"] + 1}, state | {"more": 1}):
-        third, _ = write(ChunkLog(3), topic, Version(3, len(topic)), Capture().take(changed))
+        third, _ = write(ChunkLog(3, small=0), topic, Version(3, len(topic)), Capture().take(changed))
         assert version_digest(third) != version_digest(one)
     read_on = replace(one, inputs=(InputPlace(0, 9, "r1:", ((12, 13),)),), batches=(Batch(1),))
     assert version_digest(read_on) == version_digest(one)
@@ -302,7 +302,7 @@ def test_large_states_stream_in_bounded_memory():
     state["w"][:: 1 << 16] = np.arange(size >> 16) % 251  # chunks that differ, at few pages' cost
     state["w"][: 1 << 18 : 7] = 3
     captured = Capture().take(state)
-    writing = ChunkLog(1).write(Version(1, 1), captured)
+    writing = ChunkLog(1, small=0).write(Version(1, 1), captured)
     digests = {}
     tracemalloc.start()
     try:

@@ -22,7 +22,7 @@ KEYED = {f"u{number}": {"n": number, "h": np.full(3, number)} for number in rang
 def stored():
     """Contents and records of e1.v4, written as a primary does; the zeros share one chunk."""
     captured = Capture(chunk_bytes=128, own_bytes=64, pages=Pages(128, 256)).take(STATE, KEYED)
-    writing = ChunkLog(1).write(Version(1, 4), captured)
+    writing = ChunkLog(1, small=0).write(Version(1, 4), captured)
     records = {decode_key(key): bytes(value) for key, value in writing.records()}
     return describe(captured, writing, batches=[Batch(4, (Record("r", 0, 9),))]), records
 

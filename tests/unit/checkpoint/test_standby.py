@@ -1,5 +1,7 @@
 """A backup's copy is the state that was written, whatever it has read, and by as little copying as there is change."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,11 +27,11 @@ CHUNK = 64
 class Shard:
     """A primary and its topics, in memory: the state topic as (key, value) in order, manifests by version."""
 
-    def __init__(self, epoch=1, present=(), *, keyed=False, retain=1, topic=None):
+    def __init__(self, epoch=1, present=(), *, keyed=False, retain=1, topic=None, small=0):
         self.epoch = epoch
         self.pages = Pages(CHUNK, page_bytes=100) if keyed else None
         self.capture = Capture(chunk_bytes=CHUNK, own_bytes=CHUNK, pages=self.pages)
-        self.log = ChunkLog(epoch, present)
+        self.log = ChunkLog(epoch, present, small=small)
         self.kept = Rewindable(retain)
         self.topic = [] if topic is None else topic
         self.manifests = {}
@@ -264,11 +266,39 @@ steps = st.lists(
 )
 
 
-@given(steps, st.booleans(), st.sampled_from([0, 300, 1 << 20]), st.sampled_from([0, 300, 1 << 20]), st.integers(0, 2))
-def test_whatever_was_read_the_copy_is_the_state(steps, keyed, spare, future, retain):
+def test_a_small_version_is_its_manifest_alone():
+    shard = Shard(small=500)
+    backup = Backup(shard)
+    kept = [{"a": np.arange(100.0) + n, "b": np.zeros(20)} for n in (0, 1)]
+    small = {"a": np.arange(5.0), "b": np.zeros(20)}
+    for state in (kept[0], small, kept[1]):  # the second names nothing of the first, nor the third of the second
+        backup.manifest(shard.write(state))
+    first, second, third = shard.manifests
+    named = [{key for key, value in shard.topic if key.version == version.n} for version in (first, second, third)]
+    assert [bool(keys) for keys in named] == [True, False, True]
+    assert not shard.durable(first)
+    backup.reach(second)
+    assert same(backup.give().state, small)
+    assert not shard.durable(second)  # the third names what the first has written
+    data = open_contents(shard.manifests[second], None).data
+    for cut in (data[:-1], data[1:]):
+        contents = replace(open_contents(shard.manifests[second], None), data=cut)
+        with pytest.raises(ChunkError, match="in its contents"):
+            assemble(contents, None)
+
+
+@given(
+    steps,
+    st.booleans(),
+    st.sampled_from([0, 300, 1 << 20]),
+    st.sampled_from([0, 300, 1 << 20]),
+    st.integers(0, 2),
+    st.sampled_from([0, 300, 400, 1 << 20]),
+)
+def test_whatever_was_read_the_copy_is_the_state(steps, keyed, spare, future, retain, small):
     state = {"a": np.zeros(40, np.float32), "b": np.zeros((5, 7), np.int16), "c": 0}
     states = {f"k{n}": {"v": np.zeros(20, np.float32)} for n in range(6)} if keyed else None
-    shard = Shard(keyed=keyed, retain=retain)
+    shard = Shard(keyed=keyed, retain=retain, small=small)
     backup = Backup(shard, spare_bytes=spare, future_bytes=future)
     for kind, first, second in [("write", 0, 0), *steps, ("apply", 0, 0)]:
         if kind == "grow":
@@ -285,7 +315,8 @@ def test_whatever_was_read_the_copy_is_the_state(steps, keyed, spare, future, re
         elif kind == "follow":
             backup.follow(first)
         elif kind == "reign":
-            following = Shard(shard.epoch + 1, set(dict(shard.topic)), keyed=keyed, retain=retain, topic=shard.topic)
+            present, how = set(dict(shard.topic)), {"keyed": keyed, "retain": retain, "small": small}
+            following = Shard(shard.epoch + 1, present, topic=shard.topic, **how)
             following.n, following.manifests = shard.n, shard.manifests
             following.capture._pages = Pages(CHUNK, page_bytes=100, count=len(shard.pages.now)) if keyed else None
             shard = backup.shard = following

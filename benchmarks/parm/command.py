@@ -1,0 +1,151 @@
+"""`python -m benchmarks parm`: section 5.2 of the ParM paper, its headlines beside ours, in virtual time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import numpy as np
+
+from agents.coding.codes import Sum
+from benchmarks.output import Table, median_spread
+from benchmarks.parm.simulated import Setting, latencies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+AT: Final = Setting(270)
+BASE: Final = "equal-resources"
+EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
+SECTIONS: Final[dict[str, Callable[[int, int], Table]]] = {}
+
+
+@click.command()
+@click.option("--only", multiple=True, help="This section; may be repeated: rates, k, batches, load, beside, codes.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
+@click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
+)
+def parm(*, only: tuple[str, ...], repeats: int, queries: int, output: Path | None) -> None:
+    """Show what coded computation brings against as many more workers of the model.
+
+    \b
+    Example:
+      python -m benchmarks parm --only rates --queries 20000
+    """  # noqa: D301 - click's own marks
+    unknown = set(only) - SECTIONS.keys()
+    if unknown:
+        raise click.UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
+    tables = []
+    for name, section in SECTIONS.items():
+        if not only or name in only:
+            tables.append(section(repeats, queries).markdown())
+            click.echo(tables[-1])
+    if output is not None:
+        output.write_text("\n".join(tables), encoding="utf-8")
+
+
+def _cells(settings: Sequence[tuple[str, Setting, Sequence[str]]], repeats: int, queries: int) -> list[list[str]]:
+    """Rows of each setting's strategies, the first of which the others are compared with."""
+    rows = []
+    for name, setting, strategies in settings:
+        cell = replace(setting, queries=queries)
+        seen: dict[str, list[tuple[float, float]]] = {strategy: [] for strategy in strategies}
+        for seed in range(repeats):
+            for strategy in strategies:
+                ms = 1e3 * latencies(strategy, cell, seed)
+                seen[strategy].append((float(np.median(ms)), float(np.percentile(ms, 99.9))))
+        first = seen[strategies[0]]
+        for strategy in strategies:
+            pairs = list(zip(first, seen[strategy], strict=True))
+            gaps = [(base[1] - base[0]) / (own[1] - own[0]) for base, own in pairs]
+            lower = [100 * (1 - own[1] / base[1]) for base, own in pairs]
+            compared = ["", ""] if strategy == strategies[0] else [
+                median_spread(gaps, "{:.2f}"), median_spread(lower, "{:.0f}")
+            ]  # fmt: skip
+            columns = [median_spread([own[n] for own in seen[strategy]], "{:.1f}") for n in (0, 1)]
+            rows.append([name, strategy, *columns, *compared])
+    return rows
+
+
+def _table(title: str, of: str, rows: list[list[str]], *notes: str) -> Table:
+    columns = (of, "strategy", "median ms", "p99.9 ms", "gap, times smaller", "p99.9, % lower")
+    return Table(title, columns, rows, (*notes, EMULATED))
+
+
+def _rates(repeats: int, queries: int) -> Table:
+    cells: list[tuple[str, Setting, tuple[str, ...]]]
+    cells = [(f"{rate}/s, m = 12", Setting(rate), (BASE, "none", "coded")) for rate in (210, 270, 330, 390)]
+    cells += [(f"{2 * rate}/s, m = 24", Setting(2 * rate, instances=24), (BASE, "coded")) for rate in (210, 270)]
+    note = "Paper: gap 2.6 to 3.2 times smaller, p99.9 38 to 43 % lower (m = 12); 3 to 3.5, 44 to 48 % (m = 24)."
+    return _table("Query rates, k = 2 (Figure 11)", "rate", _cells(cells, repeats, queries), note)
+
+
+def _ks(repeats: int, queries: int) -> Table:
+    rows = _cells([("k = 2", AT, (BASE, "coded"))], repeats, queries)
+    base = [1e3 * latencies(BASE, replace(AT, queries=queries), seed) for seed in range(repeats)]
+    for k in (3, 4):
+        own = [1e3 * latencies("coded", replace(AT, k=k, queries=queries), seed) for seed in range(repeats)]
+        tails = [[(float(np.median(ms)), float(np.percentile(ms, 99.9))) for ms in each] for each in (base, own)]
+        pairs = list(zip(*tails, strict=True))
+        rows.append([
+            f"k = {k}", "coded", *(median_spread([b[n] for _, b in pairs], "{:.1f}") for n in (0, 1)),
+            median_spread([(a[1] - a[0]) / (b[1] - b[0]) for a, b in pairs], "{:.2f}"),
+            median_spread([100 * (1 - b[1] / a[1]) for a, b in pairs], "{:.0f}"),
+        ])  # fmt: skip
+    note = "k = 3 and 4 have fewer workers than equal-resources has. Paper: gap up to 2.5 times smaller."
+    return _table("k = 2, 3, 4 at 270/s (Figure 12)", "k", rows, note)
+
+
+def _batches(repeats: int, queries: int) -> Table:
+    cells = [(f"{size}, {rate}/s", Setting(rate, batch=size), (BASE, "coded")) for size, rate in ((2, 460), (4, 584))]
+    note = "Paper: p99.9 43 and 47 % lower."
+    return _table("Batches of 2 and 4 (section 5.2.3)", "batch", _cells(cells, repeats, queries), note)
+
+
+def _load(repeats: int, queries: int) -> Table:
+    cells = [(f"{n} shuffles", replace(AT, shuffles=n), (BASE, "coded")) for n in (2, 3, 4, 5)]
+    cells.append(("multitenancy", replace(AT, tenants=True), (BASE, "coded")))
+    note = "Paper: p99.9 35 and 39 % lower with 2 and 3; gap 3.5 times smaller with 5; up to 2.3 under multitenancy."
+    return _table("Kinds of load at 270/s (section 5.2.4)", "load", _cells(cells, repeats, queries), note)
+
+
+def _beside(repeats: int, queries: int) -> Table:
+    strategies = (BASE, "coded", "hedged", "replicate", "approximate")
+    cells = [(f"{rate}/s", Setting(rate), strategies) for rate in (210, 270)]
+    note = (
+        "All have m/k more workers: copies of every batch (replicate, approximate: 2 times the bytes from the front) "
+        "need more than these and queue; coding sends 1/k more, hedged what its budget of 10 % allows."
+    )
+    return _table("Beside it, on the same workers (Figure 15)", "rate", _cells(cells, repeats, queries), note)
+
+
+def _codes(repeats: int, _queries: int) -> Table:
+    rows = []
+    draw = np.random.default_rng(0)
+    for k in (2, 3, 4):
+        code, queries = Sum(k), [{"x": draw.random((3, 224, 224), np.float32)} for _ in range(k)]
+        answers = [{"y": draw.random(1_000, np.float32)} for _ in range(k)]
+        parity, known = {0: {"y": draw.random(1_000, np.float32)}}, [*answers[1:], None]
+        encode = [_median_us(partial(code.encode, queries, 0)) for _ in range(repeats)]
+        decode = [_median_us(partial(code.decode, known, parity)) for _ in range(repeats)]
+        rows.append([str(k), median_spread(encode, "{:.0f}"), median_spread(decode, "{:.0f}")])
+    note = "Measured here: images of 3 x 224 x 224, 1,000 outputs. Paper: 93, 153, 193 us; 8, 14, 19 us."
+    return Table("Encoding and decoding (section 5.2.5)", ("k", "encode us", "decode us"), rows, (note,))
+
+
+def _median_us(what: Callable[[], object], times: int = 300) -> float:
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        what()
+        took.append(time.perf_counter() - began)
+    return 1e6 * float(np.median(took))
+
+
+SECTIONS.update(rates=_rates, k=_ks, batches=_batches, load=_load, beside=_beside, codes=_codes)

@@ -1,0 +1,173 @@
+"""ParM's cluster in virtual time (sections 5.1 and 5.2): our batcher and our dispatch, emulated instances and shuffles.
+
+An instance takes `SERVICE` seconds for one query, give or take a little. Shuffles run between random pairs of
+instances, one after the other, as long as 128 to 256 MB take; meanwhile an instance's queries now and then wait for the
+network. How often and how long was set once, so that `equal-resources` at 270 queries/s has a p99.9 of twice its median
+(about Figure 11's), and is the same for all strategies.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from agents.core.batching import Batcher
+from agents.core.dispatch import Dispatch
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.core.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from agents.core.dispatch import Extra
+    from agents.core.workers import Batch
+
+SERVICE: Final = 0.024  # seconds of one query, ResNet-18 on a GPU instance
+MARGINAL: Final = 0.33  # of a query's time, for each further one of a batch: as 300, 460 and 584/s at 1, 2 and 4 say
+NOISE: Final = 0.04
+BANDWIDTH: Final = 110e6  # bytes a second of a shuffle
+STALL: Final = 0.06  # of the queries to an instance that shuffles wait for the network
+STALL_SECONDS: Final = 0.0085  # mean
+ENCODE, DECODE = 93e-6, 8e-6  # seconds, k = 2, the paper's
+FAST: Final = 1.15  # of an approximate model: how much faster than the deployed one it is
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One cell of the evaluation."""
+
+    rate: float
+    k: int = 2
+    instances: int = 12
+    batch: int = 1
+    shuffles: int = 4
+    tenants: bool = False
+    queries: int = 100_000
+
+
+class Cluster:
+    """How long an instance takes for a batch that starts now; the same for all strategies, by its seed."""
+
+    def __init__(self, setting: Setting, size: int, seed: int) -> None:
+        self._random = random.Random(seed + 1)
+        self._began: list[list[float]] = [[] for _ in range(size)]
+        self._ended: list[list[float]] = [[] for _ in range(size)]
+        self._tenants = set(range(0, size, 9)) if setting.tenants else set()
+        draw = random.Random(seed)
+        horizon = setting.queries / setting.rate + 10
+        for _ in range(0 if setting.tenants else setting.shuffles):
+            now = 0.0
+            while now < horizon:
+                lasts = draw.uniform(128e6, 256e6) / BANDWIDTH
+                for instance in draw.sample(range(size), 2):
+                    self._began[instance].append(now)
+                    self._ended[instance].append(now + lasts)
+                now += lasts
+        for began, ended in zip(self._began, self._ended, strict=True):
+            began.sort()
+            ended.sort()
+
+    def seconds(self, instance: int, now: float, size: int, speed: float = 1.0) -> float:
+        took = SERVICE / speed * (1 + MARGINAL * (size - 1)) * self._random.lognormvariate(0.0, NOISE)
+        shuffling = bisect_right(self._began[instance], now) - bisect_right(self._ended[instance], now)
+        for _ in range(shuffling):
+            if self._random.random() < STALL:
+                took += self._random.expovariate(1 / STALL_SECONDS)
+        if instance in self._tenants and self._random.random() < 0.05:
+            took += SERVICE * self._random.random()
+        return took
+
+
+def latencies(strategy: str, setting: Setting, seed: int) -> NDArray[np.float64]:
+    """Seconds from each query's arrival at the front to its first answer.
+
+    `strategy`: `none` (m instances), `equal-resources` (m + m/k), `coded`, `replicate` or `approximate` (m, and m/k for
+    the rest), or `hedged` (the same with copies of slow batches).
+    """
+    return _Run(strategy, setting, seed).play()
+
+
+class _Run:
+    def __init__(self, strategy: str, setting: Setting, seed: int) -> None:
+        self._setting = setting
+        more = -(-setting.instances // setting.k)
+        self._beside = {"none": 0, "equal-resources": 0}.get(strategy, more)
+        self._own = setting.instances + (more if strategy == "equal-resources" else 0)
+        self._cluster = Cluster(setting, setting.instances + more, seed)
+        self._batcher = Batcher(make("naive", StageView(stage="s", instances=self._own)), setting.batch, 0.0, self._own)
+        self._speed = FAST if strategy == "approximate" else 1.0
+        self._coded = strategy == "coded"
+        self._dispatch = _dispatch(strategy, setting)
+        for worker in range(self._beside):
+            self._dispatch.attach(0, worker)
+        self._events: list[tuple[float, int, Callable[..., None], Any]] = []
+        self._numbers = count()
+        self._answered: dict[str, float] = {}
+        arrivals = np.random.default_rng(seed).exponential(1 / setting.rate, setting.queries)
+        self._arrivals = np.cumsum(arrivals)
+
+    def play(self) -> NDArray[np.float64]:
+        self._later(self._arrivals[0], self._arrive, 0)
+        while self._events:
+            now, _, what, about = heapq.heappop(self._events)
+            what(now, about)
+            self._dispatch.advance(now)
+            self._pump(now)
+        ends = np.array([self._answered[str(n)] for n in range(self._setting.queries)])
+        return ends - self._arrivals
+
+    def _later(self, at: float, what: Callable[..., None], about: Any) -> None:
+        heapq.heappush(self._events, (at, next(self._numbers), what, about))
+
+    def _arrive(self, now: float, n: int) -> None:
+        if n + 1 < self._setting.queries:
+            self._later(self._arrivals[n + 1], self._arrive, n + 1)
+        self._batcher.push(now, Request(str(n), 0, now, now + 60.0, now, (), {}))
+
+    def _pump(self, now: float) -> None:
+        for batch in self._batcher.starts:
+            self._dispatch.started(now, batch)
+            self._later(now + self._cluster.seconds(batch.worker, now, len(batch.requests)), self._complete, batch)
+        self._batcher.starts.clear()
+        for extra in self._dispatch.take_extras():
+            size = max(len(batch.requests) for batch in extra.group.batches)
+            began = now + (ENCODE if self._coded else 0.0)
+            instance = self._setting.instances + extra.worker
+            self._later(began + self._cluster.seconds(instance, now, size, self._speed), self._done, extra)
+        for recovery in self._dispatch.take_recoveries():
+            for place in recovery.places:
+                self._settle(now + (DECODE if self._coded else 0.0), recovery.group.batches[place])
+        due = self._dispatch.next_wake()
+        if due is not None and (not self._events or due < self._events[0][0]):
+            self._later(max(now, due), lambda _now, _about: None, None)
+
+    def _complete(self, now: float, batch: Batch) -> None:
+        self._batcher.complete(now, batch.worker)
+        self._settle(now, batch)
+        self._dispatch.answered(now, batch)
+
+    def _done(self, _now: float, extra: Extra) -> None:
+        self._dispatch.done(extra)
+
+    def _settle(self, now: float, batch: Batch) -> None:
+        for request in batch.requests:
+            self._answered.setdefault(request.request_id, now)
+
+
+def _dispatch(strategy: str, setting: Setting) -> Dispatch:
+    if strategy == "coded":
+        return Dispatch(width=setting.k, wait=0.05, room=1_000)
+    if strategy == "hedged":
+        return Dispatch(quantile=0.95, budget=0.1, room=1_000)
+    if strategy in {"replicate", "approximate"}:
+        return Dispatch(room=1_000_000)
+    return Dispatch(room=0)

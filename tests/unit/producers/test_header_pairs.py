@@ -1,0 +1,49 @@
+"""A header's key may be any bytes; who reads many messages is told so of each, and meets the error nowhere else."""
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
+from confluent_kafka import Consumer, TopicPartition
+
+from producers.header_pairs import header_pairs
+from tests.mock_cluster import MockCluster, available
+
+MANY = 200  # calls after which Python has specialized its code
+
+
+class NotUtf8(str):
+    __slots__ = ()
+
+    def encode(self, *_):
+        return b"\xff\xfe"
+
+
+async def write(bootstrap, topic, headers):
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        batch = producer.create_batch()
+        batch._builder = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, -1, 1 << 20)
+        for pairs in headers:
+            assert batch.append(key=None, value=b"v", timestamp=None, headers=pairs) is not None
+        batch.close()
+        await (await producer.send_batch(batch, topic, partition=0))
+    finally:
+        await producer.stop()
+
+
+@pytest.mark.skipif(not available(), reason="librdkafka's functions cannot be found")
+def test_a_key_that_is_not_utf8_is_told_of_each_time():
+    cluster = MockCluster()
+    cluster.topic("t", 1)
+    good, bad = [("a", b"1"), ("b", None)], [("a", b"1"), (NotUtf8(), b"2")]
+    asyncio.run(write(cluster.bootstrap, "t", [good, bad, []] * MANY))
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    read = []
+    while len(read) < 3 * MANY:
+        read += [header_pairs(message) for message in consumer.consume(3 * MANY, 1.0)]
+    consumer.close()
+    assert read == [good, None, []] * MANY
