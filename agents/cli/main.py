@@ -54,6 +54,7 @@ COMMANDS = {
     "record": "Record what goes in and out of a running pipeline.",
     "replay": "Drive a pipeline with a trace or a recording and report.",
     "profile": "Measure a pipeline's models over batch sizes.",
+    "parity": "Train the parity models of a stage, and grade what they reconstruct.",
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "prove": "Play random failures of stateful pipelines, and judge every run.",

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from lineage.errors import UsageError
+from agents.models.loading import construct
+from lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,3 +133,13 @@ class Concatenation(Sum):
 
 
 CODES: Final[dict[str, type[Sum]]] = {"sum": Sum, "same-parity": SameParity, "concatenation": Concatenation}
+
+
+def code_of(encoder: str, k: int) -> Code:
+    """The code of that name, or of a user's own `module:Class`. Raises ModelError where there is none."""
+    if encoder in CODES:
+        return CODES[encoder](k)
+    if ":" not in encoder:
+        raise ModelError(f"there is no encoder {encoder!r}; take {', '.join(CODES)}, or write module:Class")
+    code: Code = construct(f"encoder {encoder!r}", encoder, {"k": k})
+    return code

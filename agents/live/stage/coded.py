@@ -7,7 +7,6 @@ Parameters are not coded: the model must answer by its inputs.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agents.coding.card import check_card, read_card, read_reference
-from agents.coding.codes import CODES
+from agents.coding.codes import code_of
 from agents.coding.parity import read_weights
 from agents.core.dispatch import Dispatch
 from agents.live.stage.batch_work import Prepared
@@ -59,18 +58,6 @@ class Coding:
 
     def dispatch(self) -> Dispatch:
         return Dispatch(width=self.spec.k, rows=self.spec.rows, wait=self.spec.group_wait, room=self.spec.room)
-
-
-def code_of(encoder: str, k: int) -> Code:
-    """The code by its name, or a user's own. Raises ModelError where there is none."""
-    if encoder in CODES:
-        return CODES[encoder](k)
-    module, _, name = encoder.partition(":")
-    try:
-        made: Code = getattr(importlib.import_module(module), name)(k)
-    except Exception as error:
-        raise ModelError(f"encoder {encoder!r} cannot be made: {type(error).__name__}: {error}") from error
-    return made
 
 
 def load_coding(stage: StageSpec, spec: CodingSpec, beside: Path) -> Coding:

@@ -1,0 +1,225 @@
+"""`spillway parity`: train the parity models of a stage, and tell how accurate reconstructions are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
+from agents.cli.summary import progress_bar
+from agents.coding.card import check_card, read_card
+from agents.coding.codes import CODES, MOST, code_of
+from agents.coding.data import read_data
+from agents.coding.evaluation import METRICS, evaluate
+from agents.coding.making import Maker, deployed_answers
+from agents.coding.parity import Parity
+from lineage.errors import UsageError
+from topology.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.coding.card import Card
+    from agents.coding.evaluation import Grades
+    from agents.coding.making import Made
+    from topology.spec import StageSpec
+
+_HELD: Final = 0.2  # of the queries, for the grades
+_DEFAULTS: Final = {"k": 2, "rows": 1, "encoder": "sum"}
+_UNAVAILABLE: Final = (0.01, 0.05, 0.1)  # expected levels (section 4.2: at most a tenth)
+
+_stage = click.argument("stage")
+_data = click.option(
+    "--data", required=True, metavar="WHAT", help="Queries: an .npz of arrays, or a module:function that returns them."
+)
+_metric = click.option("--metric", type=click.Choice(METRICS), help="What a grade is.  [default: accuracy]")
+_seed = click.option("--seed", type=int, default=0, show_default=True, help="Of weights and groups.")
+_folder = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Of cards and weights.  [default: as the stage says, else parity/STAGE beside the pipeline]",
+)
+
+
+@click.group(cls=SuggestingGroup)
+def parity() -> None:
+    """Train the parity models of a stage, and tell how accurate reconstructions are.
+
+    An array of the data has a name of the stage's inputs, and the queries as its first axis; `label` has the truth:
+    classes, or boxes x0, y0, x1, y1. Without it, grades are by the deployed model's own answers.
+
+    \b
+    Example:
+      spillway parity train examples/parm/digits.yaml mlp --data examples.parm.data:training
+      spillway parity evaluate examples/parm/digits.yaml mlp --data examples.parm.data:test
+    """  # noqa: D301 - click's own marks
+
+
+@parity.command()
+@pipeline_argument
+@_stage
+@_data
+@click.option("--test", metavar="WHAT", help="Queries to grade on.  [default: a fifth of the data, held out]")
+@click.option("--k", type=click.IntRange(2, MOST), help="Queries of a group.  [default: as the stage says, else 2]")
+@click.option("--rows", type=click.IntRange(1), help="Parity models.  [default: as the stage says, else 1]")
+@click.option("--row", type=click.IntRange(0), metavar="N", help="Only that of this row, from 0.")
+@click.option(
+    "--encoder", metavar="NAME", help=f"{', '.join(CODES)} or module:Class.  [default: as the stage says, else sum]"
+)
+@click.option("--epochs", type=click.IntRange(1), default=200, show_default=True, help="Passes over the queries.")
+@click.option("--architecture", metavar="MODULE:CLASS", help="Of the parity model.  [default: the stage's model]")
+@_folder
+@_metric
+@_seed
+@json_option
+def train(
+    pipeline: Path,
+    stage: str,
+    *,
+    data: str,
+    test: str | None,
+    row: int | None,
+    epochs: int,
+    architecture: str | None,
+    folder: Path | None,
+    metric: str | None,
+    seed: int,
+    as_json: bool,
+    **coding: Any,
+) -> None:
+    """Train a stage's parity models, and write weights and cards to its parity folder.
+
+    \b
+    Example:
+      spillway parity train pipeline.yaml detect --data queries.npz --k 3 --rows 2
+    """  # noqa: D301
+    loaded = load(pipeline, profiled=False)
+    spec = loaded.written.stage(stage)
+    chosen = {name: _chosen(spec, name, coding[name]) for name in _DEFAULTS}
+    if chosen["encoder"] == "concatenation" and (chosen["rows"] > 1 or row):
+        raise UsageError("encoder 'concatenation' has one row; say --rows 1, or --encoder sum")
+    given = read_data(data, spec)
+    train_on, grade_on = given.split(_HELD, seed) if test is None else (given, read_data(test, spec))
+    place = folder or _place(loaded.path, spec)
+    maker = Maker(spec, place, train_on, grade_on, k=chosen["k"], encoder=chosen["encoder"])
+    from agents.coding.training import Effort  # noqa: PLC0415 - torch, and only after what can be refused without it
+
+    rows = range(chosen["rows"]) if row is None else [row]
+    done: list[Made] = []
+    with progress_bar("training", epochs * len(rows)) as progress:
+        for n, each in enumerate(rows):
+            told = _after(progress, n * epochs)
+            effort = Effort(epochs=epochs, seed=seed)
+            done.append(maker.make(each, effort, architecture=architecture, metric=metric or METRICS[0], progress=told))
+    _tell_made(place, done, as_json=as_json)
+
+
+@parity.command("evaluate")
+@pipeline_argument
+@_stage
+@_data
+@click.option("--rows", type=click.IntRange(1), help="Parity models to use.  [default: as the stage says, else 1]")
+@click.option(
+    "--unavailable", type=click.FloatRange(0, 1), multiple=True, metavar="SHARE", help="Shares f_u; can be repeated."
+)
+@_folder
+@_metric
+@_seed
+@json_option
+def evaluate_(
+    pipeline: Path,
+    stage: str,
+    *,
+    data: str,
+    rows: int | None,
+    unavailable: tuple[float, ...],
+    folder: Path | None,
+    metric: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Grade a stage's reconstructions: A_a, A_d and A_o of the ParM paper, section 4.1.
+
+    A_a is the deployed model, A_d reconstructions alone, A_o both where a share f_u of answers is unavailable. Every
+    answer of a group is missing in turn, and every two, as far as the rows reach.
+
+    \b
+    Example:
+      spillway parity evaluate pipeline.yaml detect --data test.npz --unavailable .1
+    """  # noqa: D301
+    loaded = load(pipeline, profiled=False)
+    spec = loaded.written.stage(stage)
+    place = folder or _place(loaded.path, spec)
+    cards = [read_card(place, row) for row in range(_chosen(spec, "rows", rows))]
+    card = cards[0]
+    for each in cards:
+        check_card(each, place, str(spec.model), spec.arguments, card.k, card.encoder)
+    given = read_data(data, spec)
+    if len(given) < card.k:
+        raise UsageError(f"{data} has {len(given)} queries, which make no group of {card.k}")
+    parities = {each.row: Parity(str(place), each.row) for each in cards}
+    outputs = deployed_answers(spec, given)
+    code = code_of(card.encoder, card.k)
+    grades = evaluate(parities, code, card.k, given, outputs, metric=metric or card.metric, seed=seed)
+    _tell_grades(card, grades, unavailable or _UNAVAILABLE, as_json=as_json)
+
+
+def _chosen(stage: StageSpec, name: str, given: Any) -> Any:
+    """A setting: the option's, else the stage's section's, else the default."""
+    if given is not None:
+        return given
+    return _DEFAULTS[name] if stage.coding is None else getattr(stage.coding, name)
+
+
+def _place(pipeline: Path, stage: StageSpec) -> Path:
+    return pipeline.parent / (f"parity/{stage.name}" if stage.coding is None else stage.coding.parity)
+
+
+def _after(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
+    return lambda epoch: progress(done + epoch)
+
+
+def _tell_made(place: Path, done: list[Made], *, as_json: bool) -> None:
+    if as_json:
+        rows = [{**each.card.model_dump(mode="json"), "seconds": each.seconds} for each in done]
+        click.echo(json.dumps({"folder": str(place), "rows": rows}))
+        return
+    table = Table("row", "k", "encoder", done[0].card.metric, "reconstructed", "mean answer", "trained", box=None)
+    for each in done:
+        card, grades = each.card, each.grades
+        figures = (_percent(grades.deployed), _percent(card.degraded), _percent(grades.default))
+        table.add_row(str(card.row), str(card.k), card.encoder, *figures, f"{each.seconds:.1f} s")
+    Console(highlight=False).print(table)
+    _tell_truth(done[0].grades)
+    click.echo(f"written to {place}")
+
+
+def _tell_grades(card: Card, grades: Grades, unavailable: tuple[float, ...], *, as_json: bool) -> None:
+    overall = {share: {n: grades.overall(share, n) for n in grades.degraded} for share in unavailable}
+    if as_json:
+        told = {"metric": grades.metric, "k": card.k, "encoder": card.encoder, "deployed": grades.deployed}
+        told |= {"degraded": grades.degraded, "mean_answer": grades.default, "overall": overall}
+        click.echo(json.dumps(told | {"labelled": grades.labelled}))
+        return
+    shares = [f"A_o, {share:.3g}" for share in unavailable]
+    table = Table("missing", "of", "A_a", "A_d", "mean answer", *shares, box=None)
+    for n, degraded in grades.degraded.items():
+        figures = (grades.deployed, degraded, grades.default, *(overall[share][n] for share in unavailable))
+        table.add_row(str(n), str(card.k), *map(_percent, figures))
+    Console(highlight=False).print(table)
+    _tell_truth(grades)
+
+
+def _tell_truth(grades: Grades) -> None:
+    if not grades.labelled:
+        click.echo("no 'label' in the data: graded by the deployed model's own answers")
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"

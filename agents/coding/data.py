@@ -1,0 +1,138 @@
+"""Queries to train parity models with and to grade them on: arrays whose first axis is the queries."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from agents.coding.card import Tensor
+from agents.coding.codes import Sum
+from agents.models.inputs import Inputs
+from lineage.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from agents.coding.codes import Arrays, Code
+    from agents.models.loading import Model
+    from topology.spec import StageSpec
+
+LABEL: Final = "label"  # of the arrays, that which is no input
+_BATCH: Final = 64  # queries of one call of a model
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Queries, and what they should be answered with where that is known."""
+
+    inputs: Arrays
+    label: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def at(self, places: NDArray[Any]) -> Data:
+        label = None if self.label is None else self.label[places]
+        return Data({name: value[places] for name, value in self.inputs.items()}, label)
+
+    def split(self, share: float, seed: int) -> tuple[Data, Data]:
+        """A part, and a random share that is held out of it."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        held = round(share * len(self))
+        return self.at(order[held:]), self.at(order[:held])
+
+
+def read_data(source: str, stage: StageSpec) -> Data:
+    """Read an .npz file, or what a `module:function` returns: an array for each input of the stage, and `label` or not.
+
+    Raises UsageError for what cannot be coded: inputs that are not floats, or not as the stage declares them.
+    """
+    arrays = _arrays(source)
+    label = arrays.pop(LABEL, None)
+    sizes = {name: len(value) if value.ndim else 0 for name, value in arrays.items()}
+    if label is not None:
+        sizes[LABEL] = len(label)
+    if not arrays or len(set(sizes.values())) != 1 or 0 in sizes.values():
+        raise UsageError(f"{source} must have arrays with as many queries each, and has {sizes or 'none'}")
+    declared = stage.inputs or dict.fromkeys(arrays)
+    if declared.keys() != arrays.keys():
+        raise UsageError(f"{source} has inputs {', '.join(arrays)}; stage {stage.name!r} takes {', '.join(declared)}")
+    for name, value in arrays.items():
+        said = declared[name]
+        if said is not None and said.dtype is not None and said.dtype != value.dtype.name:
+            raise UsageError(
+                f"{source}: {name!r} is {value.dtype.name}; stage {stage.name!r} declares {said.dtype}: give it as that"
+            )
+        if value.dtype.kind != "f" or not np.isfinite(value).all():
+            raise UsageError(
+                f"{source}: {name!r} is {value.dtype.name}, or not finite; only floats can be summed without overflow: "
+                "have queries bring float32"
+            )
+    return Data(arrays, label)
+
+
+def _arrays(source: str) -> dict[str, NDArray[Any]]:
+    if ":" not in source:
+        try:
+            with np.load(Path(source), allow_pickle=False) as found:
+                return {name: found[name] for name in found.files}
+        except (OSError, ValueError, AttributeError) as error:
+            raise UsageError(f"{source} is no .npz file of arrays and no module:function: {error}") from error
+    module, _, name = source.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), name)()
+    except Exception as error:
+        raise UsageError(f"the data function {source} failed: {error!r}") from error
+    return {name: np.asarray(value) for name, value in dict(made).items()}
+
+
+def answers(place: str, model: Model, queries: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
+    """What a model answers to queries, stacked by name.
+
+    Raises ModelError, which begins with `place`, for answers that cannot be coded: they are float arrays, each of one
+    shape, under the same names for every query.
+    """
+    rows: list[Mapping[str, Any]] = []
+    for start in range(0, len(queries), _BATCH):
+        rows += model.predict([Inputs(dict(query), {}, "") for query in queries[start : start + _BATCH]])
+    if len(rows) != len(queries) or any(row.keys() != rows[0].keys() for row in rows):
+        raise ModelError(f"{place} must answer every query, each with the same outputs")
+    made: dict[str, NDArray[Any]] = {}
+    for name in rows[0]:
+        try:
+            made[name] = np.stack([np.asarray(row[name]) for row in rows])
+        except ValueError as error:
+            raise ModelError(f"{place}: output {name!r} has not one shape: {error}") from error
+        if made[name].dtype.kind != "f" or not np.isfinite(made[name]).all():
+            raise ModelError(
+                f"{place}: output {name!r} is {made[name].dtype.name}, or not finite, and cannot be coded; have the "
+                "model answer floats alone, and make the rest of them in the stage's coding.finish"
+            )
+    return made
+
+
+def tensors(arrays: Arrays) -> dict[str, Tensor]:
+    return {name: Tensor(dtype=value.dtype.name, shape=value.shape[1:]) for name, value in arrays.items()}
+
+
+def rows_of(arrays: Arrays, places: Iterable[int]) -> list[dict[str, NDArray[Any]]]:
+    return [{name: value[place] for name, value in arrays.items()} for place in places]
+
+
+def groups(count: int, k: int, chance: np.random.Generator) -> NDArray[np.int64]:
+    """As many groups of k as there are queries, (count, k): each query is once at each place, beside random others."""
+    return np.stack([chance.permutation(count) for _ in range(k)], axis=1)
+
+
+def encoded(code: Code, row: int, inputs: Arrays, members: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """The parity queries of a row for the groups of `members`, stacked by name."""
+    if isinstance(code, Sum) and type(code).encode is Sum.encode:  # number by number, so all groups at once
+        return code.encode([{name: value[places] for name, value in inputs.items()} for places in members.T], row)
+    made = [code.encode(rows_of(inputs, group), row) for group in members]
+    return {name: np.stack([query[name] for query in made]) for name in made[0]}

@@ -1,0 +1,123 @@
+"""Making a stage's parity models: weights and cards in its parity folder, and the reference beside them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.coding.card import Card, digest_of, weights_file, write_card, write_reference
+from agents.coding.codes import code_of
+from agents.coding.data import answers, rows_of, tensors
+from agents.coding.evaluation import evaluate
+from agents.coding.parity import Parity
+from agents.models.loading import construct, is_torch_module, load_model
+from agents.workers.identity import model_hash
+from lineage.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agents.coding.data import Data
+    from agents.coding.evaluation import Grades
+    from agents.coding.training import Effort
+    from topology.spec import StageSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One row's parity model, as it was made."""
+
+    card: Card
+    grades: Grades
+    seconds: float
+    """Of training."""
+
+
+def deployed_answers(stage: StageSpec, data: Data) -> dict[str, Any]:
+    """What a stage's model answers. Raises ModelError for what cannot be coded, UsageError where there is no model."""
+    if stage.model is None:
+        raise UsageError(f"stage {stage.name!r} is emulated: it has no answers to code")
+    model = load_model(stage.name, stage.model, stage.arguments, stage.workers.device)
+    return answers(f"stage {stage.name!r}: model {stage.model!r}", model, rows_of(data.inputs, range(len(data))))
+
+
+class Maker:
+    """Makes rows of one stage's parity models with the same data; the deployed model runs once."""
+
+    def __init__(self, stage: StageSpec, folder: Path, data: Data, test: Data, *, k: int, encoder: str) -> None:
+        """`test`: queries that grades are made on, and nothing is trained with."""
+        if min(len(data), len(test)) < k:
+            raise UsageError(f"{len(data)} queries to train with and {len(test)} for grades make no groups of {k}")
+        self._stage, self._folder = stage, folder
+        self._data, self._test = data, test
+        self._k, self._encoder = k, encoder
+        self._code = code_of(encoder, k)
+        self._outputs = deployed_answers(stage, data)
+        self._expected = deployed_answers(stage, test)
+
+    def make(
+        self,
+        row: int,
+        effort: Effort,
+        *,
+        architecture: str | None,
+        metric: str = "accuracy",
+        progress: Callable[[int], None] = lambda _epoch: None,
+    ) -> Made:
+        """Train a row's parity model, grade it and write it. `architecture`: the stage's own model's where None.
+
+        An architecture that is no torch module is taken as it is. Raises ModelError where it is none, and has no
+        `predict` either, or where it cannot be trained.
+        """
+        name, arguments, model = self._architecture(architecture)
+        began = time.monotonic()
+        weights: dict[str, Any] = {}
+        if is_torch_module(model):
+            from agents.coding.training import fit  # noqa: PLC0415 - torch, only where the model has imported it
+
+            fit(model, self._data.inputs, self._outputs, self._code, self._k, row, effort, progress)
+            weights = {key: value.numpy() for key, value in model.state_dict().items()}
+        seconds = time.monotonic() - began
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = weights_file(self._folder, row)
+        np.savez(file, **weights)
+        card = Card(
+            model=str(self._stage.model),
+            model_hash=model_hash(str(self._stage.model), self._stage.arguments),
+            k=self._k,
+            row=row,
+            encoder=self._encoder,
+            architecture=name,
+            arguments=arguments,
+            inputs=tensors(self._data.inputs),
+            outputs=tensors(self._outputs),
+            weights=digest_of(file),
+            metric=metric,
+        )
+        write_card(self._folder, card)
+        write_reference(self._folder, rows_of(self._data.inputs, [0])[0], rows_of(self._outputs, [0])[0])
+        grades = self._graded(row, metric, effort.seed)
+        card = card.model_copy(update={"accuracy": grades.deployed, "degraded": grades.degraded.get(1)})
+        write_card(self._folder, card)
+        return Made(card, grades, seconds)
+
+    def _graded(self, row: int, metric: str, seed: int) -> Grades:
+        model = Parity(str(self._folder), row)
+        return evaluate({row: model}, self._code, self._k, self._test, self._expected, metric=metric, seed=seed)
+
+    def _architecture(self, named: str | None) -> tuple[str, dict[str, Any], Any]:
+        own = str(self._stage.model)
+        name = named or own
+        arguments = self._stage.arguments if name == own else {}
+        place = f"stage {self._stage.name!r}: architecture {name!r}"
+        model = construct(place, name, arguments)
+        if not is_torch_module(model) and named is None:
+            raise ModelError(
+                f"{place} is no torch module, so it cannot be trained to be its own parity model; name one: "
+                "--architecture module:Class (the model itself where it is linear)"
+            )
+        return name, arguments, model

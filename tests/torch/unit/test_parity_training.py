@@ -1,0 +1,88 @@
+"""Parity models of torch modules: trained on digits in seconds, they reconstruct what is missing."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from agents.coding.codes import SameParity, Sum
+from agents.coding.data import groups, read_data
+from agents.coding.making import Maker
+from agents.coding.parity import Parity
+from agents.coding.training import Effort, initialise, targets
+from agents.models.inputs import Inputs
+from examples.parm import networks
+from lineage.errors import ModelError
+from topology.load import load
+
+MLP = "examples.parm.networks:Mlp"
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory):
+    """A maker for the example's MLP, whose weights are not looked for where the user's are."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        stage = load("examples/parm/digits.yaml").written.stage("mlp")
+        data, test = (read_data(f"examples.parm.data:{name}", stage) for name in ("training", "test"))
+        yield Maker(stage, tmp_path_factory.mktemp("parity"), data, test, k=2, encoder="sum")
+        torch.set_num_threads(threads)
+
+
+def folder(maker):
+    return maker._folder
+
+
+def test_in_seconds_reconstructions_are_far_better_than_chance(maker):
+    done = maker.make(0, Effort(epochs=20), architecture=MLP)
+    assert done.grades.deployed > 0.9
+    assert done.card.degraded > 0.8
+    assert done.grades.default < 0.2
+    again = maker.make(0, Effort(epochs=20), architecture=MLP)
+    assert again.card.degraded == done.card.degraded  # by the seed
+    told = Parity(str(folder(maker)), 0).predict([Inputs({"image": np.zeros((1, 8, 8), np.float32)}, {}, "")])
+    assert told[0]["output"].shape == (10,)
+
+
+def test_weights_of_another_architecture_are_refused(maker):
+    maker.make(1, Effort(epochs=1), architecture=MLP)
+    card = folder(maker) / "row1.json"
+    card.write_text(card.read_text().replace(MLP, "examples.parm.networks:LeNet"))
+    with pytest.raises(ModelError, match="weights are not those of its architecture"):
+        Parity(str(folder(maker)), 1)
+
+
+class Frozen(networks.Mlp):
+    def forward(self, image):
+        return super().forward(image).detach()
+
+
+class Narrow(networks.Mlp):
+    def forward(self, image):
+        return super().forward(image)[:, :3]
+
+
+@pytest.mark.parametrize(("network", "says"), [(Frozen, "without gradients"), (Narrow, r"shape \[3\]")])
+def test_a_module_that_cannot_be_trained_is_named(maker, monkeypatch, network, says):
+    monkeypatch.setattr(networks, "Mlp", network)
+    with pytest.raises(ModelError, match=says):
+        maker.make(0, Effort(epochs=1), architecture=MLP)
+
+
+def test_targets_are_weighted_as_the_code_solves_them():
+    outputs = {"y": np.random.default_rng(0).random((8, 3))}
+    members = groups(8, 3, np.random.default_rng(1))
+    for row in range(3):
+        wanted = sum((place + 1) ** row * outputs["y"][members[:, place]] for place in range(3))
+        assert np.allclose(targets(outputs, Sum(3), row, members)["y"], wanted)
+    assert np.allclose(targets(outputs, SameParity(3), 1, members)["y"], targets(outputs, Sum(3), 0, members)["y"])
+
+
+def test_nothing_of_the_deployed_models_weights_is_left():
+    module = networks.ResNet()
+    for parameter in module.parameters():
+        nn.init.constant_(parameter, 7.0)
+    initialise(module)
+    assert not any((parameter == 7.0).any() for parameter in module.parameters())
