@@ -164,7 +164,8 @@ def answer(pipeline: Pipeline, settings: ClientSettings, queries: int, at_once: 
 
 def capacity(pipeline: Pipeline, settings: ClientSettings) -> float:
     """Queries per second that the pipeline answers when there are always some to take."""
-    stages = [(stage.batch_size, pipeline.durations[stage.name](stage.batch_size)) for stage in pipeline.spec.stages]
+    most = [(stage.name, stage.batching.most) for stage in pipeline.spec.stages]
+    stages = [(batch, pipeline.durations[name](batch)) for name, batch in most]
     queries = max(WARM, int(MEASURE * min(batch / seconds for batch, seconds in stages)))
     return queries / answer(pipeline, settings, queries, AT_ONCE)
 
