@@ -7,7 +7,6 @@ Parameters are not coded: the model must answer by its inputs.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from topology.sections import CodingSpec
     from topology.spec import StageSpec
 
-log = logging.getLogger(__name__)
 
 PARITY = "agents.coding.parity:Parity"
 

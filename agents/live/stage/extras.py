@@ -6,7 +6,6 @@ into results off the loop.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from agents.live.stage.batch_work import BatchWork, Executed
     from agents.live.stage.crew import Crew
 
-log = logging.getLogger(__name__)
 
 Made = list[tuple["Batch", list["Result | None"]]]
 
