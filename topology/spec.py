@@ -123,6 +123,19 @@ class InputSpec(Section):
     dtype: Annotated[str, AfterValidator(_dtype)] | None = None
     shape: tuple[Annotated[Any, BeforeValidator(_dimension)], ...] | None = None
 
+    def takes(self, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Whether a value of that dtype (or type) and shape is one."""
+        if self.shape is not None and len(self.shape) != len(shape):
+            return False
+        sizes = zip(self.shape or (), shape, strict=False)
+        fits = all(type(want) is not int or want in (-1, have) for want, have in sizes)
+        return fits and self.dtype in (None, dtype)
+
+    @property
+    def text(self) -> str:
+        shape = "" if self.shape is None else f" {list(self.shape)}"
+        return f"{self.dtype or 'any dtype'}{shape}"
+
 
 class LimitsSpec(Section):
     """Bounds on a message that differ from `lineage.limits.Limits`, by the same names."""

@@ -331,6 +331,8 @@ class StageProcess(Serving):
             self._metrics.wanted = self._config.workers
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
+            if self._beside is not None:
+                self._beside.resize(self._config.workers)
 
         self._sizes.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resize))
         resize()
