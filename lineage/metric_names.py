@@ -48,6 +48,7 @@ CACHE_MISSES_TOTAL: Final = "spillway_cache_misses_total"
 EXTRAS_TOTAL: Final = "spillway_extras_total"
 EXTRAS_SHED_TOTAL: Final = "spillway_extras_shed_total"
 RECOVERED_TOTAL: Final = "spillway_recovered_total"
+DEFAULTS_TOTAL: Final = "spillway_defaults_total"  # queries that got the stage's default outputs
 CODING_PAUSED: Final = "spillway_coding_paused"  # by why: 1 while a stage that is to be coded is not
 CODING_PAUSED_GROUPS_TOTAL: Final = "spillway_coding_paused_groups_total"
 CACHE_BYTES: Final = "spillway_cache_bytes"

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from lineage.errors import UsageError
 from lineage.limits import Limits
+from lineage.values.json_text import read_value
 from lineage.values.tensors import DTYPE_NAMES
 from topology import names
 from topology.sections import (
@@ -176,6 +177,8 @@ class StageSpec(Section):
     queue: Count = DEFAULT_QUEUE
     """The most requests that wait in one process; beyond, they wait in Kafka."""
     inputs: dict[str, InputSpec] | None = None
+    default: dict[str, Any] | None = None
+    """Outputs for a query that is not answered in time; None: there are none, and it is late, or dropped."""
     policy: Annotated[str | None, BeforeValidator(_policy)] = None
     """A policy's name, or its setting with parameters, as `pard:quantile=.2`; what policies there are, agents know."""
 
@@ -188,6 +191,11 @@ class StageSpec(Section):
     coding: CodingSpec | None = None
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
+
+    @property
+    def default_outputs(self) -> dict[str, Any]:
+        """The `default` as values that travel. Raises WireError where they cannot."""
+        return {name: read_value(value, name) for name, value in (self.default or {}).items()}
 
     @property
     def required_state(self) -> StateSpec:

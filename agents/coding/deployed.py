@@ -45,7 +45,8 @@ def read_parities(stage: StageSpec, spec: CodingSpec, beside: Path) -> Parities:
     """Read what a stage's parity models are for. `beside`: the pipeline file's folder. Imports no code of the user's.
 
     Raises ModelError that begins with the stage, where they are missing, for another model, k, row or encoder, or for
-    other tensors than the stage's, or where their tensors cannot be summed.
+    other tensors than the stage's, or where their tensors cannot be summed,
+    or where the stage's default outputs are not the model's.
     """
     folder = Path(spec.parity)
     folder = folder if folder.is_absolute() else beside / folder
@@ -54,6 +55,8 @@ def read_parities(stage: StageSpec, spec: CodingSpec, beside: Path) -> Parities:
         for card in cards:
             check_card(card, folder, str(stage.model), spec.k, spec.encoder)
             _check_tensors(card, cards[0], stage, f"the parity model of row {card.row} in {folder}")
+        if stage.default is not None and spec.finish is None:
+            _check_default(cards[0], stage.default_outputs)
         why = next(filter(None, (outdated(card, folder, stage.arguments) for card in cards)), "")
         if not why:
             for card in cards:
@@ -91,4 +94,13 @@ def _check_tensors(card: Card, first: Card, stage: StageSpec, place: str) -> Non
             raise ModelError(
                 f"{place} has {found} input {name!r}, and the stage declares {said.text}; make it anew: "
                 "spillway parity train"
+            )
+
+
+def _check_default(card: Card, outputs: Arrays) -> None:
+    for name, tensor in card.outputs.items():
+        if not tensor.fits(outputs.get(name)):
+            raise ModelError(
+                f"its default has no output {name!r} that is {tensor.dtype} {list(tensor.shape)}, as the model "
+                "answers; write it as {dtype: ..., data: [...]}"
             )

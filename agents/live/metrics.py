@@ -321,6 +321,7 @@ class StageMetrics(Collector):
         self.plan_delay = Distribution()
         self.cache: PredictionCache | None = None
         self.dispatch: Dispatch | None = None
+        self.defaults: Callable[[], int] | None = None  # where the stage has a default
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
@@ -351,6 +352,8 @@ class StageMetrics(Collector):
             )
             yield make.counter(names.CACHE_MISSES_TOTAL, "Queries that were evaluated and then kept", self.cache.misses)
             yield make.gauge(names.CACHE_BYTES, "Bytes of answers in the prediction cache", self.cache.bytes)
+        if self.defaults is not None:
+            yield make.counter(names.DEFAULTS_TOTAL, "Queries that got the default outputs", self.defaults())
         if self.dispatch is not None:
             yield from dispatch_families(make, self.dispatch)
         yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())

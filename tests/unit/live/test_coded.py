@@ -229,6 +229,7 @@ REFUSED = [
     ({"more": "inputs: {x: {dtype: float64, shape: [5]}}, "}, None, r"has float64 \[4\] as input 'x', .*float64 \[5\]"),
     ({"more": "inputs: {z: {dtype: float64}}, "}, None, "has no input 'z'"),
     ({}, other_card(outputs={"y": Tensor(dtype="int64", shape=(3,))}), "output 'y' is int64, which cannot be summed"),
+    ({"more": "default: {y: [0, 0, 0]}, "}, None, r"no output 'y' that is float64 \[3\], as the model answers"),
     ({}, written("row0.json", "{}"), "is not the card of a parity model"),
     (
         {},
