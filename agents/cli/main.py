@@ -54,6 +54,7 @@ COMMANDS = {
     "dead": "List, show and retry the queries that could not be served.",
     "record": "Record what goes in and out of a running pipeline.",
     "replay": "Drive a pipeline with a trace or a recording and report.",
+    "trace": "Make, import, describe and draw traces of arrivals.",
     "profile": "Measure a pipeline's models over batch sizes.",
     "parity": "Train the parity models of a stage, and grade what they reconstruct.",
     "simulate": "Run a trace through the simulator and report.",
