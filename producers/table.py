@@ -6,6 +6,7 @@ A key whose newest record has no value is not in the table. The table knows noth
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 READ_SECONDS: Final = 5.0  # for a read to the end
 _CONNECT: Final = 3.0  # less than a read may take, so that its error says that no broker answers
 _POLL: Final = 0.1
+_WAIT_MS: Final = 1000  # at the broker, which answers as soon as there is a record
 _AT_ONCE: Final = 500
 _QUIET: Final = 5.0  # seconds without a record after which the broker is asked whether it is there
 _ASK: Final = 1.0
@@ -111,12 +113,13 @@ class Table:
         """Read from the beginning until told to stop. Raises where that cannot begin, or cannot go on."""
         reader = Reader(
             self._settings,
-            {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100},
+            {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": _WAIT_MS},
         )
         try:
             count = reader.partitions(self._topic, _CONNECT)
+            unread = {end.partition: end.offset for end in reader.ends(self._topic, count, _CONNECT) if end.offset}
             reader.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in range(count)])
-            unread, present = set(range(count)), set[bytes]()
+            present = set[bytes]()
             while not self._stop.is_set():
                 for message in reader.read(_POLL, _AT_ONCE):
                     self._take(message, unread, present)
@@ -130,15 +133,18 @@ class Table:
         finally:
             reader.close()
 
-    def _take(self, message: Any, unread: set[int], present: set[bytes]) -> None:
+    def _take(self, message: Any, unread: dict[int, int], present: set[bytes]) -> None:
+        """A partition is read once its last record has come, or, as that one may be gone, once its end is told."""
         error = message.error()
         if error is None:
             key, value = message.key() or b"", message.value()
             if self.stale:
                 (present.discard if value is None else present.add)(key)
             self._put(key, value)
+            if message.offset() + 1 >= unread.get(message.partition(), math.inf):
+                del unread[message.partition()]
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes
-            unread.discard(message.partition())
+            unread.pop(message.partition(), None)
         elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
             raise KafkaException(error)
 

@@ -24,7 +24,7 @@ from agents.live.groups import group_id, member_label, member_of, replica_of
 from agents.live.inputs import writes_transactions
 from agents.supervise.child import GATE, STANDBY
 from agents.supervise.registry import entries
-from agents.supervise.scrape import Figures, Snapshot, figures, scrape
+from agents.supervise.scrape import NO_FIGURES, Figures, Snapshot, figures, scrape
 from agents.supervise.watchdog import GroupSight, PartitionSight
 from checkpoint.inputs import Bounds, is_lost
 from lineage.errors import BrokerError
@@ -71,7 +71,7 @@ class MetricsReader:
         found: dict[str, Figures] = {}
         latest: dict[tuple[str, int], Snapshot] = {}
         for entry in entries(self._run_dir, self._pipeline):
-            snapshot = scrape(entry, now) if entry.role != STANDBY and entry.alive() else None
+            snapshot = scrape(entry, now, NO_FIGURES) if entry.role != STANDBY and entry.alive() else None
             if snapshot is not None:
                 key = (entry.name, entry.pid)
                 latest[key] = snapshot

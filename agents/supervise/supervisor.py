@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.05
 _READY_LOOK_SECONDS = 0.1
+_SETTLED_TICK_SECONDS = 0.25  # while all children run: a death is seen at once all the same
+_SETTLED_LOOK_SECONDS = 0.5
 _LOOKS_PER_STALL = 6
 _SLOW_START_SECONDS = SLOW_SECONDS + 5.0  # when a process has said itself what its model is at
 _WAITING_SECONDS = 5.0  # when a process waits for workers that a person starts, and needs to be told so
@@ -126,6 +128,7 @@ class Supervisor:
         keep: Callable[[float], None] = lambda _now: None,
     ) -> None:
         self.was_ready = False
+        self._settled = False  # whether all children run
         self._hurry = False
         self._keep = keep
         self._words: dict[str, str] = {}  # by place: what its last process said in the end
@@ -161,7 +164,7 @@ class Supervisor:
         try:
             while not stop.is_set() and not self._is_hopeless():
                 self._tick()
-                wait_for_a_death(self.children, _TICK_SECONDS)
+                wait_for_a_death(self.children, _SETTLED_TICK_SECONDS if self._settled else _TICK_SECONDS)
             if not stop.is_set():
                 self._say(f"{self._pipeline} ends: " + ("nothing is left running" if self.was_ready else "not started"))
             self._drain()
@@ -200,7 +203,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        look = now - self._looked_at >= _READY_LOOK_SECONDS
+        look = now - self._looked_at >= (_SETTLED_LOOK_SECONDS if self._settled else _READY_LOOK_SECONDS)
         if look:
             self._looked_at = now
             self._ready = frozenset((e.name, e.pid) for e in entries(self._run_dir, self._pipeline) if e.ready)
@@ -216,7 +219,8 @@ class Supervisor:
             self._tell(child, now)
         self._judge(now)
         self._keep(now)
-        if not self.was_ready and all(child.life.state is State.RUNNING for child in self.children):
+        self._settled = all(child.life.state is State.RUNNING for child in self.children)
+        if not self.was_ready and self._settled:
             self.was_ready = True
             for child in self.children:
                 child.life.established()

@@ -90,7 +90,7 @@ def member_settings(settings: ClientSettings, pipeline: str, replica: int) -> di
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",  # each partition is assigned with where it begins
         "isolation.level": "read_committed",  # also makes it wait for offsets that a transaction is moving
-        "fetch.wait.max.ms": 100,
+        "fetch.wait.max.ms": 250,
         "fetch.queue.backoff.ms": 10,
         "queued.min.messages": 2_000,
         "queued.max.messages.kbytes": 16_384,

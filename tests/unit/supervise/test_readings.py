@@ -18,7 +18,7 @@ from agents.core.policy import StageFacts
 from agents.live.metrics import GateMetrics, StageMetrics
 from agents.supervise import table as tables
 from agents.supervise.registry import Entry, ServeEntry, entries
-from agents.supervise.scrape import Distribution, Snapshot, figures, parse, scrape
+from agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
 from agents.supervise.table import Row, cells, details, line, plan_line, plan_rows, plan_table, plan_title, table
 from lineage.message import PlanWord
 
@@ -48,6 +48,14 @@ def a_stage(received=0, seconds=0.0):
         metrics.waited.observe(seconds)
         metrics.executed.observe(seconds)
     return metrics
+
+
+def test_figures_are_the_same_of_a_page_less_what_they_do_not_need():
+    for entry, metrics in ((STAGE, a_stage(8, 0.01)), (GATE, GateMetrics("p"))):
+        whole = page(metrics)
+        short = shortened(whole, NO_FIGURES)
+        assert len(short) < len(whole)
+        assert figures(entry, parse(short, 5.0), None).as_json() == figures(entry, parse(whole, 5.0), None).as_json()
 
 
 def test_every_number_of_a_stage_is_found_again():
