@@ -46,6 +46,7 @@ COMMANDS = {
     "scale": "Give a stage of a served pipeline more workers, or fewer.",
     "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
     "worker": "Run a worker of a stage whose workers are on other hosts.",
+    "chaos": "Stop, slow down and kill workers of a served pipeline, by a schedule.",
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",
     "failover": "Have a backup of a stateful stage take over, as planned.",
