@@ -6,6 +6,8 @@ import numpy as np
 import psutil
 
 from agents.coding.card import Card, Tensor, digest_of, weights_file, write_card, write_reference
+from agents.live.sizes import Sizes
+from topology.sizes import Size, key_of
 
 PIPELINE = """
 partitions: 4
@@ -42,8 +44,16 @@ def parity_of(folder):
 
 
 def workers_of(process, model="stage_models:Linear"):
-    found = [each for each in process.children() if "agents.workers.local" in each.cmdline()]
-    return [each for each in found if f'"model": "{model}"' in each.cmdline()[-1]]
+    return [each for each in process.children() if f'"model": "{model}"' in job_of(each)]
+
+
+def job_of(process):
+    """What a worker was told when it was started; nothing of other processes, and of one that ends."""
+    try:
+        command = process.cmdline()
+    except psutil.Error:
+        return ""
+    return command[-1] if "agents.workers.local" in command else ""
 
 
 def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
@@ -142,3 +152,7 @@ def test_what_was_made_and_then_the_default_wait_for_the_last_moment(stage, unti
     counted = one.metrics("f")
     assert (counted["spillway_defaults_total"], counted["spillway_recovered_total"]) == (3, 1)
     assert counted["spillway_coding_graded_total"] >= 1  # by what came when its worker went on
+    for count, parities in ((5, 3), (2, 1)):
+        with Sizes(one.settings, one.name) as table:
+            table.write({key_of("f"): Size(count, "test", "", time.time(), 9, "")})
+        until(lambda parities=parities: len(workers_of(process, "agents.coding.parity:Parity")) == parities)
