@@ -58,6 +58,7 @@ COMMANDS = {
     "profile": "Measure a pipeline's models over batch sizes.",
     "parity": "Train the parity models of a stage, and grade what they reconstruct.",
     "simulate": "Run a trace through the simulator and report.",
+    "provision": "Find the cheapest hardware and sizes that keep the SLO.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "prove": "Play random failures of stateful pipelines, and judge every run.",
     "demo": "Show a system at work: list the demonstrations, or run one.",
