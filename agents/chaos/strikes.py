@@ -64,7 +64,7 @@ class Strikes:
         self._find = find
         self._slots = [(each, model_of(each)) for each in find()]
         if not self._slots:
-            raise SpillwayError("no worker process was found")
+            raise SpillwayError("no worker process was found on this machine: is the stage ready?")
         self._looked = time.monotonic()
         self._stopped: dict[int, float] = {}  # by slot: when it goes on
         self._hogs: list[subprocess.Popen[bytes]] = []

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -111,14 +112,13 @@ def test_whatever_dies_or_stands_still_each_query_is_answered_once_and_exactly(s
     until(lambda: len(found()) == SLOTS and one.metrics("f").get("spillway_model_instances") == 4)
     load = Load(slow=Often(0.25, 0.4), kill=Often(2.0))
     asked = np.random.default_rng(seed).integers(-9, 9, (QUERIES, 4)).astype(float)
-    with Strikes(found) as strikes:
+    with Strikes(found) as strikes, ThreadPoolExecutor(1) as pool:
         events = schedule(load, SLOTS, SECONDS, seed)
-        striking = threading.Thread(target=strikes.play, args=(events, time.monotonic(), threading.Event()))
-        striking.start()
+        striking = pool.submit(strikes.play, events, time.monotonic(), threading.Event())
         for number in range(QUERIES):
             one.send(f"q{number}", {"x": asked[number]}, within=600)
             time.sleep(SECONDS / QUERIES)
-        striking.join()
+        striking.result()
     one.flush()
     assert strikes.done[Kind.KILL]
     until(lambda: found() and (out.poll() or len(out.messages) >= QUERIES), 300.0)
