@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SEEN: Final = 200  # batches whose durations the quantile is of
 _LEAST: Final = 20  # of them, before any batch counts as slow
+VERSION: Final = "version"  # why a code pauses: its parity models are another version's of the deployed model
 _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct workers
 
 
@@ -88,6 +89,7 @@ class DispatchStats:
     batches: int = 0
     started: int = 0  # extras that a worker was given
     answered: int = 0
+    paused: int = 0  # groups that got no extras, as the code pauses
     shed: int = 0  # extras that found no room, or no budget
     recovered: int = 0  # queries that were settled by answers that were made
 
@@ -116,12 +118,14 @@ class Dispatch:
         quantile: float | None = None,
         budget: float = 1.0,
         room: int = 64,
+        paused: str = "",
     ) -> None:
         """`width`: batches of a group; `rows`: extras of a group, each with a pool of its own.
 
         `quantile`: a batch is copied only when it takes longer than this quantile of batches' durations; None: at
-        once. `budget`: the most extras, as a share of the batches that started.
+        once. `budget`: the most extras, as a share of the batches that started. `paused`: why there are no extras.
         """
+        self.paused = paused
         self._width = width
         self._wait = wait
         self._quantile = quantile
@@ -249,6 +253,9 @@ class Dispatch:
     def _send(self, group: Group) -> None:
         """Have the extras of a group run, if it misses anything."""
         if not group.missing:
+            return
+        if self.paused:
+            self.stats.paused += 1
             return
         for row, pool in enumerate(self._rows):
             asked = self.stats.started + sum(len(each.waiting) for each in self._rows)

@@ -8,25 +8,22 @@ Parameters are not coded: the model must answer by its inputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.coding.card import check_card, read_card, read_reference
-from agents.coding.codes import code_of
-from agents.coding.parity import read_weights
-from agents.core.dispatch import Dispatch
+from agents.coding.deployed import load_code, read_parities
+from agents.core.dispatch import VERSION, Dispatch
 from agents.live.stage.batch_work import Prepared
 from agents.models.flagged import Flagged
 from agents.models.inputs import Inputs
-from lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+    from pathlib import Path
 
-    from agents.coding.card import Card
     from agents.coding.codes import Arrays, Code
+    from agents.coding.deployed import Parities
     from agents.core.batching import Batch
     from agents.core.dispatch import Extra, Group, Recovery
     from agents.live.stage.batch_work import BatchWork
@@ -43,36 +40,18 @@ class Coding:
     """What a stage codes with."""
 
     spec: CodingSpec
-    folder: Path
-    cards: Sequence[Card]
+    parities: Parities
     code: Code
-    reference: tuple[Arrays, Arrays]
-
-    @property
-    def expected(self) -> float | None:
-        """How accurate answers that are made are, as far as that was measured."""
-        grades = [card.degraded for card in self.cards if card.degraded is not None]
-        return min(grades) if grades else None
 
     def dispatch(self) -> Dispatch:
-        return Dispatch(width=self.spec.k, rows=self.spec.rows, wait=self.spec.group_wait, room=self.spec.room)
+        spec = self.spec
+        paused = VERSION if self.parities.outdated else ""
+        return Dispatch(width=spec.k, rows=spec.rows, wait=spec.group_wait, room=spec.room, paused=paused)
 
 
 def load_coding(stage: StageSpec, spec: CodingSpec, beside: Path) -> Coding:
-    """Read what a stage's parity models are for. `beside`: the pipeline file's folder.
-
-    Raises ModelError that begins with the stage, where they are missing, or for another model, k, row or encoder.
-    """
-    folder = Path(spec.parity)
-    folder = folder if folder.is_absolute() else beside / folder
-    try:
-        cards = [read_card(folder, row) for row in range(spec.rows)]
-        for card in cards:
-            check_card(card, folder, str(stage.model), stage.arguments, spec.k, spec.encoder)
-            read_weights(folder, card)
-        return Coding(spec, folder, cards, code_of(spec.encoder, spec.k), read_reference(folder, cards[0]))
-    except ModelError as error:
-        raise ModelError(f"stage {stage.name!r}: {error}") from error
+    """Raises ModelError as `read_parities` and `load_code`."""
+    return Coding(spec, read_parities(stage, spec, beside), load_code(stage, spec))
 
 
 class CodeWork:
@@ -81,9 +60,9 @@ class CodeWork:
     def __init__(self, work: BatchWork, coding: Coding) -> None:
         self._work = work
         self._coding = coding
-        self._card = coding.cards[0]
-        self._reference = coding.reference
-        expected = coding.expected
+        self._card = coding.parities.cards[0]
+        self._reference = coding.parities.reference
+        expected = coding.parities.expected
         self._flags: dict[str, Any] = {"reconstructed": True} | ({} if expected is None else {"expected": expected})
 
     def prepare(self, job: Extra) -> Prepared:

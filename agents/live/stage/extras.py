@@ -70,6 +70,13 @@ class Beside:
     dispatch: Dispatch
     crews: Sequence[Crew]
     work: Callable[[BatchWork], ExtraWork]
+    per: int = 0
+    """The stage's own workers for one here, rounded up; 0: as many as there are, whatever the stage has."""
+
+    def resize(self, workers: int) -> None:
+        """Follow the stage's own workers, which are so many from now on."""
+        for crew in self.crews if self.per else ():
+            crew.resize(-(-workers // self.per))
 
     async def ready(self) -> None:
         """Start the workers. Raises ModelError where their model cannot be loaded."""

@@ -129,3 +129,60 @@ def test_whatever_dies_or_stands_still_each_query_is_answered_once_and_exactly(s
     assert {outcome.kind for outcome in told.values()} == {"prediction"}
     assert all(told[f"q{n}"].outputs == {"total": float((W @ x).sum())} for n, x in enumerate(asked))
     until(lambda: found() and one.committed("f") == one.ends())
+
+
+LAST = """
+partitions: 1
+stages:
+  - name: f
+    model: stage_models:Linear
+    policy: naive
+    workers: {count: 2, where: process, timeout: 120s}
+    batching: {limit: fixed, size: 1}
+    coding: {k: 2, parity: parity, finish: 'stage_models:finished', release: budget}
+    default: {total: -0.5}
+"""
+
+
+def test_what_was_made_and_then_the_default_wait_for_the_last_moment(stage, until):
+    one = stage(LAST)
+    parity_of(one.folder / "parity")
+    process = psutil.Process(one.start("f").pid)
+    until(lambda: one.metrics("f").get("spillway_model_instances") == 2)
+    out = one.reader("outcomes")
+    asked = np.random.default_rng(0).integers(-9, 9, (8, 4)).astype(float)
+
+    def ask(numbers):
+        for number in numbers:
+            one.send(f"q{number}", {"x": asked[number]}, within=4)
+        one.flush()
+        out.wait(numbers[-1] + 1)
+        return {
+            int(told.request_id[1:]): (outcome, message.timestamp()[1] / 1e3 - told.deadline_us / 1e6)
+            for (told, outcome), message in zip(out.outcomes(), out.messages, strict=True)
+        }
+
+    first, second = workers_of(process)
+    first.suspend()
+    told = ask([0, 1])
+    kinds = [told[n][0].flags.get("f", {}) for n in (0, 1)]
+    assert sorted(kinds, key=len) == [{}, {"reconstructed": True, "expected": 0.9}]
+    for number, flags in enumerate(kinds):
+        outcome, late = told[number]
+        assert outcome.outputs == {"total": float((W @ asked[number]).sum())}
+        assert not flags or late > -1, late
+    (parity,) = workers_of(process, PARITY)
+    second.suspend()
+    parity.suspend()
+    told = ask([2, 3, 4])
+    for number in (2, 3, 4):
+        outcome, late = told[number]
+        assert (outcome.outputs, outcome.flags) == ({"total": -0.5}, {"f": {"default": True}})
+        assert late > -1, late
+    for each in (first, second, parity):
+        each.resume()
+    told = ask([5, 6, 7])
+    assert all(not told[n][0].flags for n in (5, 6, 7))
+    assert len(out.settle()) == 8
+    until(lambda: one.committed("f") == one.ends())
+    assert one.metrics("f")["spillway_defaults_total"] == 3

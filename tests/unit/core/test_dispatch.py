@@ -10,8 +10,10 @@ from fractions import Fraction
 
 import pytest
 
-from agents.core.actions import Ok
+from agents.core.actions import DEFAULT, Ok
+from agents.core.cache import PredictionCache
 from agents.core.dispatch import Dispatch
+from agents.core.policy import StageState
 from tests.unit.core.builders import NOW, delivery, stage_core
 
 QUERIES = 60
@@ -37,14 +39,26 @@ def solve(equations, values):
 class World:
     """A stage, its workers and its dispatch's, on a clock of its own; `random` decides who is slow and who dies."""
 
-    def __init__(self, seed, **dispatch):
+    def __init__(self, seed, patience=1e6, policy="naive", default=False, holds=False, **dispatch):
+        """`patience`: seconds that queries have at most; beside whole numbers `holds` marks what was made."""
         self.random = random.Random(seed)
         draw = self.random.randint
+        self.patience, self.holds = patience, holds
+        self.deadlines, self.emitted = {}, {}
         self.dispatch = Dispatch(**dispatch)
         self.rows = dispatch.get("rows", 1)
         self.width = dispatch.get("width", 1)
         self.workers = draw(1, 4)
-        self.core = stage_core("chain", "b", batch=draw(1, 3), instances=self.workers, dispatch=self.dispatch)
+        self.core = stage_core(
+            "chain",
+            "b",
+            batch=draw(1, 3),
+            instances=self.workers,
+            dispatch=self.dispatch,
+            policy=policy,
+            default=default,
+            holds=holds,
+        )
         self.core.assign(1, 0)
         self.now, self.events, self.number = NOW, [], 0
         self.busy = {}  # worker -> what it runs, of the stage's own and of the dispatch's
@@ -65,7 +79,8 @@ class World:
     def deliver(self, n):
         partition = n % 2
         if partition not in self.revoked:
-            made = delivery(str(n), n // 2, "a", payload=n + 1, partition=partition, deadline=NOW + 1e6)
+            self.deadlines[n] = self.now + self.patience * self.random.random()
+            made = delivery(str(n), n // 2, "a", payload=n + 1, partition=partition, deadline=self.deadlines[n])
             self.core.deliver(self.now, made)
 
     def complete(self, worker, batch):
@@ -121,7 +136,8 @@ class World:
         for k in recovery.places:
             if k in made:
                 batch = group.batches[k]
-                self.core.recovered(self.now, batch, [Ok({"c": value}) for value in made[k][: len(batch.requests)]])
+                told = [("made", value) if self.holds else value for value in made[k][: len(batch.requests)]]
+                self.core.recovered(self.now, batch, [Ok({"c": value}) for value in told])
 
     def pump(self):
         for batch in self.core.take_runs():
@@ -131,9 +147,15 @@ class World:
             self.later(self.slow(), self.done, extra)
         for recovery in self.dispatch.take_recoveries():
             self.later(self.random.random() * 0.02, self.recover, recovery)
+        for work, value in self.core.take_hits():
+            self.later(self.random.random() * 0.01, self.answer, work, value)
         for emit in self.core.take_emits():
             self.answers.setdefault(emit.request_id, []).append(emit.payload)
+            self.emitted[int(emit.request_id)] = self.now
             self.later(self.random.random() * 0.01, self.core.acked, emit)
+
+    def answer(self, work, value):
+        self.core.answered(self.now, [(work, Ok({"c": "default"}, value=value))])
 
     def play(self):
         for n in range(QUERIES):
@@ -146,7 +168,7 @@ class World:
             self.core.advance(self.now)
             self.pump()
             wake = self.core.next_wake(self.now)
-            if wake is not None and not self.events:
+            if wake is not None and (not self.events or wake < self.events[0][0]):
                 self.later(max(0.0, wake - self.now), bool)
 
     def revoke(self):
@@ -184,6 +206,98 @@ def test_each_query_settles_once_and_with_its_own_answer(kind):
         recovered += stats.recovered
         assert stats.started <= kind.get("budget", 1.0) * stats.batches * world.rows
     assert recovered > 0
+
+
+LAST = [
+    {"default": True, "patience": 0.3},
+    {"default": True, "patience": 0.3, "policy": "pard"},
+    {"default": True, "holds": True, "patience": 0.5, "width": 2, "wait": 0.02},
+    {"default": True, "holds": True, "patience": 0.3, "width": 3, "rows": 2, "wait": 0.02, "policy": "pard"},
+    {"holds": True, "patience": 0.5, "width": 2, "wait": 0.02},
+]
+
+
+@pytest.mark.parametrize("kind", LAST, ids=str)
+def test_at_its_last_moment_a_query_gets_what_there_is(kind):
+    defaults = made = exact = 0
+    for seed in range(40):
+        world = World(seed, **kind)
+        world.play()
+        assert world.core.unsettled == 0
+        for n in range(QUERIES):
+            got = world.answers.get(str(n), [])
+            if n % 2 in world.revoked and not got:
+                continue
+            (answer,) = got
+            at, deadline = world.emitted[n], world.deadlines[n]
+            if answer == "default":
+                assert kind.get("default")
+                assert kind.get("policy") or at >= deadline, (seed, n)
+                defaults += 1
+            elif answer == ("made", model(n + 1)):
+                assert kind.get("policy") or at >= deadline, (seed, n)
+                made += 1
+            else:
+                assert answer == model(n + 1), (seed, n)
+                exact += 1
+            if kind.get("default"):  # nothing is waited for beyond
+                assert at <= deadline + 0.011, (seed, n)
+        assert not world.core.load().queued
+        assert len(world.core.take_hits()) == 0
+        assert world.core.defaults <= defaults
+    assert exact > 0
+    assert bool(defaults) == bool(kind.get("default"))
+    assert bool(made) == bool(kind.get("holds"))
+
+
+def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
+    core = stage_core("chain", "b", default=True)
+    heard = {"c": [StageState("c", 0, NOW, duration=0.2)], "gate": [StageState("gate", 0, NOW, hops=[0.05] * 9)]}
+    core.deliver(NOW, delivery("1", 0, "a"))
+    core.tick(NOW + 0.1, heard)
+    wake = core.next_wake(NOW + 0.1)
+    core.advance(wake - 1e-6)
+    assert core.take_hits() == []
+    core.advance(wake)
+    ((work, value),) = core.take_hits()
+    assert (work.request_id, value) == ("1", DEFAULT)
+    assert wake == pytest.approx(NOW + 1 - 0.05)
+
+
+def test_what_was_lost_after_its_last_moment_is_not_run_again():
+    core = stage_core("chain", "b", default=True)
+    core.deliver(NOW, delivery("1", 0, "a"))
+    core.take_runs()
+    core.advance(NOW + 1)
+    ((work, _),) = core.take_hits()
+    core.lose(NOW + 1, 0)
+    core.attach(NOW + 1, 1)
+    assert (core.take_runs(), core.unsettled) == ([], 1)
+    core.revoke(NOW + 1, 0)
+    core.answered(NOW + 1, [(work, Ok({"c": "default"}))])
+    assert (core.take_emits(), core.unsettled) == ([], 0)
+
+
+def test_followers_of_a_cached_query_have_last_moments_of_their_own():
+    cache = PredictionCache(10_000)
+    core = stage_core("chain", "b", default=True, cache=cache, key_of=lambda _work: b"same")
+    for n, within in enumerate((1.0, 2.0, 3.0)):
+        core.deliver(NOW, delivery(str(n), n, "a", deadline=NOW + within))
+    (batch,) = core.take_runs()
+    emits = []
+    for now in (NOW + 1, NOW + 2):
+        core.advance(now)
+        hits = core.take_hits()
+        core.answered(now, [(work, Ok({"c": "default"}, value=value)) for work, value in hits])
+        emits += core.take_emits()
+    assert [(emit.request_id, emit.payload) for emit in emits] == [("0", "default"), ("1", "default")]
+    assert len(cache) == 0
+    core.complete(NOW + 2.5, batch, [Ok({"c": "exact"}, value="v", size=1)], 2.5)
+    ((work, value),) = core.take_hits()
+    assert (work.request_id, value, len(cache)) == ("2", "v", 1)
+    core.answered(NOW + 2.5, [(work, Ok({"c": "exact"}))])
+    assert [emit.payload for emit in core.take_emits()] == ["exact"]
+    assert core.defaults == 2
 
 
 def started(width, batches, workers, **more):
