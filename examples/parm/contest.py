@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 
 from agents.chaos.strikes import Strikes, workers_of
-from agents.coding.card import check_card, read_card
+from agents.coding.card import check_card, outdated, read_card
 from agents.coding.data import read_data
 from agents.coding.making import Maker
 from agents.supervise.registry import entries
@@ -116,8 +116,12 @@ def train(folder: Path, say: Callable[[str], None]) -> None:
     spec = pipeline.written.stage("lenet")
     place = folder / _PARITY
     try:
-        check_card(read_card(place, 0), place, str(spec.model), spec.arguments, K, "sum")
-    except ModelError:
+        card = read_card(place, 0)
+        check_card(card, place, str(spec.model), K, "sum")
+        why = outdated(card, place, spec.arguments)
+    except ModelError as error:
+        why = str(error)
+    if why:
         say("training the LeNet and its parity model")
         from agents.coding.training import Effort  # noqa: PLC0415 - torch, only where there is something to train
 
