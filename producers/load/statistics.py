@@ -13,6 +13,7 @@ from topology.capacity.envelope import envelope, windows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_ROUNDING = 1e-9  # of a window: a time may be as much short of where it begins
 _FEWEST = 10  # windows that a dispersion is told from
 
 
@@ -54,9 +55,10 @@ def statistics(times: NDArray[np.float64], service: float) -> Statistics:
 
 
 def _dispersion(times: NDArray[np.float64], length: float) -> float | None:
-    whole = int(times[-1] / length)  # windows; the last one is not full
+    window = np.floor(times / length + _ROUNDING).astype(np.int64)
+    whole = int(window[-1])  # windows; the last one is not full
     if whole < _FEWEST:
         return None
-    counts = np.bincount((times / length).astype(np.int64), minlength=whole)[:whole]
+    counts = np.bincount(window, minlength=whole)[:whole]
     mean = float(counts.mean())
     return float(counts.var()) / mean if mean else None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 LONGEST: Final = 60.0  # seconds
+_ROUNDING: Final = 1e-9  # seconds by which sums of times may be off: an even load has no query more at a window's end
 
 
 def windows(service_time: float) -> tuple[float, ...]:
@@ -34,6 +35,8 @@ def envelope(arrivals: ArrayLike, widths: Sequence[float]) -> tuple[int, ...]:
     times = np.asarray(arrivals, np.float64)
     first = np.arange(len(times))
     return tuple(
-        int((np.searchsorted(times, times + width) - first).max(initial=0))  # a fullest window begins with a query
+        int(
+            (np.searchsorted(times, times + (width - _ROUNDING)) - first).max(initial=0)
+        )  # a fullest window begins with a query
         for width in widths
     )

@@ -114,6 +114,13 @@ def test_envelope_and_dispersion_are_what_counting_gives(ticks):
             assert scale.dispersion == pytest.approx(np.var(counts) / np.mean(counts))
 
 
+@pytest.mark.parametrize("rate", [10, 30, 70, 130])
+def test_an_even_load_has_its_rate_in_every_window_and_no_dispersion(rate):
+    found = statistics(np.arange(60 * rate) / rate, 0.1)
+    assert [scale.envelope for scale in found.scales] == pytest.approx([rate] * len(found.scales))
+    assert all(scale.dispersion in {None, 0} for scale in found.scales)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
