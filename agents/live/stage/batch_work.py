@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.core.request import Request
     from agents.live.stage.intake import Signature
+    from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from lineage.flags import Flags
     from lineage.limits import Limits
@@ -156,11 +157,14 @@ class BatchWork:
         guard: Guard | None = None,
         caches: bool = False,
         keeps: bool = False,
+        lookups: Lookups | None = None,
     ) -> None:
         """`caches`: whether answers are remembered; then a model sees no request's id or key.
 
-        `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
+        `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them. `lookups`: the
+        tables that the stage is given.
         """
+        self._lookups = lookups
         self._caches = caches
         self._keeps = keeps
         self.guard = guard or Guard()
@@ -208,12 +212,14 @@ class BatchWork:
         identity, key = request.request_id, (parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
         if self._caches:
             identity = key = ""
-        if not self._joins:
-            return Inputs(first.inputs, first.parameters, identity, key)
-        joined = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
-        if self._signature is not None:
-            self._signature.check(joined)
-        return Inputs(joined, first.parameters, identity, key)
+        inputs = first.inputs
+        if self._joins:
+            inputs = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
+            if self._signature is not None:
+                self._signature.check(inputs)
+        if self._lookups is not None:
+            inputs, parts[0].payload.looked = self._lookups.add(inputs, key, identity)
+        return Inputs(inputs, first.parameters, identity, key)
 
     def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
         guard = self.guard
@@ -294,6 +300,8 @@ class BatchWork:
         try:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
+            if self._lookups is not None:
+                own = {**(request.parts[0].payload.looked or {}), **(own or {})}
             chosen, shares = self._functions.route(dict(output))
             ok = Ok(self._encode(request, shares, timings, flags_with(request, self._stage, own)), chosen, flags=own)
             if not self._caches:
