@@ -138,6 +138,12 @@ class CodingSpec(Section):
     """How long the first batch of a group waits for the others."""
     room: Count = 64
     """The most parity batches that wait."""
+    release: Literal["first", "budget"] = "first"
+    """When an answer that was made is given: at once, or when there is no time left for an exact one."""
+    floor: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
+    """Coding pauses while fewer answers that were made agree with the exact ones; None: whatever they are worth."""
+    tolerance: Annotated[float, Field(ge=0)] = 0.0
+    """By how much numbers of two answers that agree may differ."""
 
 
 class TableSpec(Section):

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from lineage.errors import UsageError
 from lineage.limits import Limits
+from lineage.values.json_text import read_value
 from lineage.values.tensors import DTYPE_NAMES
 from topology import names
 from topology.sections import (
@@ -124,6 +125,19 @@ class InputSpec(Section):
     dtype: Annotated[str, AfterValidator(_dtype)] | None = None
     shape: tuple[Annotated[Any, BeforeValidator(_dimension)], ...] | None = None
 
+    def takes(self, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Whether a value of that dtype (or type) and shape is one."""
+        if self.shape is not None and len(self.shape) != len(shape):
+            return False
+        sizes = zip(self.shape or (), shape, strict=False)
+        fits = all(type(want) is not int or want in (-1, have) for want, have in sizes)
+        return fits and self.dtype in (None, dtype)
+
+    @property
+    def text(self) -> str:
+        shape = "" if self.shape is None else f" {list(self.shape)}"
+        return f"{self.dtype or 'any dtype'}{shape}"
+
 
 class LimitsSpec(Section):
     """Bounds on a message that differ from `lineage.limits.Limits`, by the same names."""
@@ -164,6 +178,8 @@ class StageSpec(Section):
     queue: Count = DEFAULT_QUEUE
     """The most requests that wait in one process; beyond, they wait in Kafka."""
     inputs: dict[str, InputSpec] | None = None
+    default: dict[str, Any] | None = None
+    """Outputs for a query that is not answered in time; None: there are none, and it is late, or dropped."""
     policy: Annotated[str | None, BeforeValidator(_policy)] = None
     """A policy's name, or its setting with parameters, as `pard:quantile=.2`; what policies there are, agents know."""
 
@@ -180,6 +196,11 @@ class StageSpec(Section):
     """Of a keyed state: whether what the model's `publish(state)` returns is written to the stage's table."""
     tables: dict[str, TableSpec] | None = None
     """By the name of the input that a query is given of it."""
+
+    @property
+    def default_outputs(self) -> dict[str, Any]:
+        """The `default` as values that travel. Raises WireError where they cannot."""
+        return {name: read_value(value, name) for name, value in (self.default or {}).items()}
 
     @property
     def required_state(self) -> StateSpec:

@@ -7,11 +7,13 @@ query's inputs and the deployed model's outputs, which stand in for a slot of a 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agents.models.adapters import find_file
 from agents.workers.identity import model_hash
 from lineage.errors import ModelError
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+
+_LONGEST: Final = 200  # characters of an argument that may name a file
 
 
 class Tensor(BaseModel):
@@ -47,7 +52,7 @@ class Card(BaseModel):
     model: str
     """The deployed model, as its stage names it."""
     model_hash: str | None
-    """`agents.workers.identity.model_hash` of it."""
+    """`deployed_hash` of it."""
     k: int
     row: int
     encoder: str
@@ -81,14 +86,42 @@ def read_card(folder: Path, row: int) -> Card:
     return card
 
 
-def check_card(card: Card, folder: Path, model: str, arguments: dict[str, Any], k: int, encoder: str) -> None:
-    """Raise ModelError where a card is for another model, another version of it, another k or encoder."""
+def check_card(card: Card, folder: Path, model: str, k: int, encoder: str) -> None:
+    """Raise ModelError where a card is for another model, another k or encoder."""
     place, anew = f"the parity model of row {card.row} in {folder}", "make it anew: spillway parity train"
     for name, value in {"model": model, "k": k, "encoder": encoder}.items():
         if getattr(card, name) != value:
             raise ModelError(f"{place} is for {name} {getattr(card, name)!r}, not {value!r}; {anew}")
-    if card.model_hash is not None and card.model_hash != model_hash(model, arguments):
-        raise ModelError(f"{place} was made for another version of {model}; {anew}")
+
+
+def outdated(card: Card, folder: Path, arguments: dict[str, Any]) -> str:
+    """Why a parity model does not belong to the deployed model, of these arguments, as it is now; empty where it does.
+
+    Raises ModelError where its weights cannot be read.
+    """
+    anew = "make it anew: spillway parity train"
+    if card.model_hash is not None and card.model_hash != deployed_hash(card.model, arguments):
+        place = f"the parity model of row {card.row} in {folder}"
+        return f"{place} was made for another version of {card.model}; {anew}"
+    file = weights_file(folder, card.row)
+    try:
+        changed = digest_of(file) != card.weights
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error}; {anew}") from error
+    return f"{file} is not the file that its card tells of; {anew}" if changed else ""
+
+
+def deployed_hash(model: str, arguments: dict[str, Any]) -> str | None:
+    """`agents.workers.identity.model_hash`, and of the files that arguments name, weights say.
+
+    What the model reads without being told, and what its module imports, are not part of it.
+    """
+    own = model_hash(model, arguments)
+    texts = [value for value in arguments.values() if isinstance(value, str) and 0 < len(value) < _LONGEST]
+    files = [file for text in texts if (file := find_file(text, sys.path)) is not None]
+    if own is None or not files:
+        return own
+    return hashlib.sha256("".join([own, *map(digest_of, files)]).encode()).hexdigest()[:32]
 
 
 def weights_file(folder: Path, row: int) -> Path:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.coding.card import Card, digest_of, weights_file, write_card, write_reference
+from agents.coding.card import Card, deployed_hash, digest_of, weights_file, write_card, write_reference
 from agents.coding.codes import code_of
 from agents.coding.data import answers, rows_of, tensors
 from agents.coding.evaluation import evaluate
 from agents.coding.parity import Parity
 from agents.models.loading import construct, is_torch_module, load_model
-from agents.workers.identity import model_hash
 from lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Maker:
         np.savez(file, **weights)
         card = Card(
             model=str(self._stage.model),
-            model_hash=model_hash(str(self._stage.model), self._stage.arguments),
+            model_hash=deployed_hash(str(self._stage.model), self._stage.arguments),
             k=self._k,
             row=row,
             encoder=self._encoder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agents.core.request import Loss, Request
 from lineage.message import DROPPED, FAILED, StageTiming
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lineage.hops import Hop
     from lineage.marks import Mark
 
-__all__ = ["DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
+__all__ = ["DEFAULT", "DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,6 +41,9 @@ class Failed:
 
 
 Result = Ok | Failed
+
+DEFAULT: Final = object()
+"""As an answer that is known: the stage's default one."""
 
 
 class EmitKind(Enum):
@@ -65,6 +68,8 @@ class Work(Request):
     acknowledged: bool = False  # all emits are, and it waits for the versions alone
     key: bytes = b""  # of its prediction, where a cache is asked (`agents.core.cache`)
     settled: bool = False  # by an answer; where there is a dispatch, another may come
+    made: Ok | None = None  # an answer that a dispatch made, held while an exact one may come
+    due: bool = False  # its default answer is asked for, so nobody need run it any more
     final: bool = False  # it is recorded in a version, or about to be: what it rests on is that version's affair
 
     @property

@@ -32,9 +32,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import DROPPED, Failed, Loss, Ok, Work
+from agents.core.actions import DEFAULT, DROPPED, Failed, Loss, Ok, Work
 from agents.core.intake import Intake
 from agents.core.joins import NEVER, PAYLOAD_BYTES, JoinTable, PayloadRoom, Rule
+from agents.core.last_moments import LastMoments
 from agents.core.outbox import Outbox
 from agents.core.policy import Shortfall
 from agents.core.share import Share
@@ -84,6 +85,8 @@ class StageCore(Intake):
         cache: PredictionCache | None = None,
         key_of: Callable[[Work], bytes] | None = None,
         dispatch: Dispatch | None = None,
+        default: bool = False,
+        holds: bool = False,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
@@ -91,7 +94,9 @@ class StageCore(Intake):
         makes.
         `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too. With a `cache`,
         which needs a `key_of`, the driver drains `take_hits`, too. With a `dispatch` it runs what that asks for after
-        every call, and brings answers that were made by `recovered`.
+        every call, and brings answers that were made by `recovered`; where it `holds`, they wait for the last moment
+        (`agents.core.last_moments`). With a `default`, what is not answered by then, and what the policy refuses, comes
+        as a hit on `DEFAULT`.
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
@@ -109,6 +114,12 @@ class StageCore(Intake):
         if cache is not None and key_of is not None:
             self._key_of = key_of
             self._enter = self._admit
+        self._default = default
+        self._holds = holds
+        self._moments = LastMoments(batcher.policy.view) if default or holds else None
+        self.defaults = 0  # queries that were settled by the default answer
+        if self._moments is not None:
+            self._enter = partial(self._watch, self._enter)
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -157,6 +168,8 @@ class StageCore(Intake):
         self._batcher.advance(now)
         if self.dispatch is not None:
             self.dispatch.advance(now)
+        if self._moments is not None:
+            self._at_last(now, self._moments.due(now))
         if self._batcher.depth:
             self._fail_unserved(now)
         if self._rule is not None:
@@ -170,9 +183,10 @@ class StageCore(Intake):
         wake = self._batcher.next_wake(now)
         if self._batcher.depth and not self._batcher.workers:
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
-        due = None if self.dispatch is None else self.dispatch.next_wake()
-        if due is not None:
-            wake = max(now, due) if wake is None else max(now, min(wake, due))
+        for each in (self.dispatch, self._moments):
+            due = None if each is None else each.next_wake()
+            if due is not None:
+                wake = max(now, due) if wake is None else max(now, min(wake, due))
         if self._rule is None:
             return wake
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
@@ -199,20 +213,31 @@ class StageCore(Intake):
         settled = 0
         for request, result in zip(batch.requests, results, strict=True):
             assert isinstance(request, Work)
-            if isinstance(result, Ok) and not request.settled and request.share.live and not request.dead:
-                request.settled = True
-                settled += 1
-                self._outbox.result(request, result)
-        if settled and self.dispatch is not None:
-            self.dispatch.stats.recovered += settled
+            if not isinstance(result, Ok) or request.settled or not request.share.live or request.dead:
+                continue
+            if self._holds and self._moments is not None and not self._moments.over(now, request):
+                request.made = result
+                continue
+            settled += 1
+            self._settle_made(request, result)
+        if settled:
             for request in self._batcher.remove(now, lambda request: isinstance(request, Work) and request.settled):
                 self._leave(now, request)
             self._drain(now)
+
+    def _settle_made(self, request: Work, result: Ok) -> None:
+        request.settled = True
+        self._outbox.result(request, result)
+        if self.dispatch is not None:
+            self.dispatch.stats.recovered += 1
 
     def _settle(self, now: float, request: Request, result: Result) -> None:
         assert isinstance(request, Work)  # the core pushed it
         if request.key:
             self._learn(now, request, result)
+        self._end(request, result)
+
+    def _end(self, request: Work, result: Result) -> None:
         if request.settled:
             return
         request.settled = True
@@ -223,6 +248,8 @@ class StageCore(Intake):
             if self._paths is not None and result.chosen is not None:
                 self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
             outbox.result(request, result)
+        elif request.made is not None:
+            self._settle_made(request, request.made)
         else:
             outbox.failure(request, result)
 
@@ -265,7 +292,7 @@ class StageCore(Intake):
                 result = Failed(reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended with it; the last: {why}")
             if result is not None:
                 self._settle(now, request, result)
-            elif isinstance(request, Work) and request.settled:
+            elif isinstance(request, Work) and (request.settled or request.due):
                 self._leave(now, request)
             elif isinstance(request, Work) and (not request.share.live or request.dead):
                 self._outbox.unsettled -= 1
@@ -301,9 +328,10 @@ class StageCore(Intake):
         return hits
 
     def answered(self, now: float, results: Iterable[tuple[Work, Result]]) -> None:
-        """Take the results of requests that no worker ran, as their answers were known."""
+        """Take the results of requests whose answers were known, or are the default one."""
         for work, result in results:
-            self._settle(now, work, result)
+            self.defaults += isinstance(result, Ok) and result.value is DEFAULT and not work.settled
+            self._end(work, result)
         self._drain(now)
 
     def take_emits(self) -> list[Emit]:
@@ -352,6 +380,32 @@ class StageCore(Intake):
         for request in removed:
             self._leave(now, request)
 
+    # Last moments ------------------------------------------------------------------------------------------------
+
+    def _watch(self, enter: Callable[[float, Work], object], now: float, work: Work) -> None:
+        assert self._moments is not None
+        self._moments.watch(work)
+        enter(now, work)
+
+    def _at_last(self, now: float, due: list[Work]) -> None:
+        """Settle what may wait no longer, by what was made for it, else by the default answer."""
+        over = {id(work) for work in due if not work.dead and self._spare(work)}
+        if not over:
+            return
+        if self._cache is not None:  # those that follow another's evaluation
+            self._cache.forget(lambda work: id(work) in over)
+        for request in self._batcher.remove(now, lambda request: id(request) in over):
+            self._leave(now, request)
+
+    def _spare(self, work: Work) -> bool:
+        """Answer a query without its worker; False where there is no way to."""
+        if work.made is not None and not work.settled:
+            self._settle_made(work, work.made)
+        elif self._default and not work.due:
+            work.due = True
+            self._hits.append((work, DEFAULT))
+        return work.settled or work.due
+
     # What policies hear of one another -------------------------------------------------------------------------
 
     def report(self, now: float) -> StageState | None:
@@ -361,6 +415,8 @@ class StageCore(Intake):
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Give the policy the newest states of all stages, once a period; a silent stage is missing."""
         self._batcher.tick(now, states)
+        if self._moments is not None:
+            self._moments.hear(now, states)
         self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -377,8 +433,9 @@ class StageCore(Intake):
             drops, batcher.drops = batcher.drops, []
             for request, refusal in drops:
                 assert isinstance(request, Work)  # the core pushed it
-                request.settled = True
-                self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
+                if self._moments is None or not self._spare(request):
+                    request.settled = True
+                    self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
                 self._leave(now, request)
 
 

@@ -233,6 +233,25 @@ def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
     yield make.distribution(names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)
 
 
+def dispatch_families(make: Families, dispatch: Dispatch) -> Iterator[Metric]:
+    told, paused = dispatch.stats, dispatch.paused
+    for name, text, value in (
+        (names.EXTRAS_TOTAL, "Copies of batches, or parity batches, that a worker was given", told.started),
+        (names.EXTRAS_SHED_TOTAL, "Extras for which there was no room or budget", told.shed),
+        (names.RECOVERED_TOTAL, "Queries that a copy, or an answer that was made, answered first", told.recovered),
+        (names.CODING_PAUSED_GROUPS_TOTAL, "Groups of batches without a parity batch, as coding pauses", told.paused),
+    ):
+        yield make.counter(name, text, value)
+    agreement = dispatch.agreement
+    if agreement is not None:
+        suspended = "Times that coding paused as its answers fell below the floor"
+        yield make.counter(names.CODING_SUSPENDED_TOTAL, suspended, agreement.pauses)
+        yield make.counter(names.CODING_GRADED_TOTAL, "Made answers that were graded by exact ones", agreement.graded)
+        if (share := agreement.share) is not None:
+            yield make.gauge(names.CODING_AGREEMENT, "Share of made answers that agree with exact ones", share)
+    yield make.gauges(names.CODING_PAUSED, "Why coding pauses", (names.WHY,), {(paused,): 1.0} if paused else {})
+
+
 # What a process says of its partitions that stand still: that they wait by right, and for how long it may be believed.
 #
 # The loop that does the work says so, and a thread that goes on when the loop hangs is asked by the watchdog: so what
@@ -309,6 +328,7 @@ class StageMetrics(Collector):
         self.plan_delay = Distribution()
         self.cache: PredictionCache | None = None
         self.dispatch: Dispatch | None = None
+        self.defaults: Callable[[], int] | None = None  # where the stage has a default
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
@@ -339,11 +359,10 @@ class StageMetrics(Collector):
             )
             yield make.counter(names.CACHE_MISSES_TOTAL, "Queries that were evaluated and then kept", self.cache.misses)
             yield make.gauge(names.CACHE_BYTES, "Bytes of answers in the prediction cache", self.cache.bytes)
+        if self.defaults is not None:
+            yield make.counter(names.DEFAULTS_TOTAL, "Queries that got the default outputs", self.defaults())
         if self.dispatch is not None:
-            told = self.dispatch.stats
-            yield make.counter(names.EXTRAS_TOTAL, "Copies of batches that a worker was given", told.started)
-            yield make.counter(names.EXTRAS_SHED_TOTAL, "Copies for which there was no room or budget", told.shed)
-            yield make.counter(names.RECOVERED_TOTAL, "Queries that a copy answered first", told.recovered)
+            yield from dispatch_families(make, self.dispatch)
         yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)

@@ -326,7 +326,7 @@ def _shares(
     for sample in samples:
         output = timed(place, model, [sample], 1, memory)[1][0]
         try:
-            _, routed = functions.route(dict(output))
+            _, routed = functions.route(functions.finish(dict(output)))
         except (WireError, TypeError, ValueError) as error:
             raise ModelError(f"{place}: what it returned for a sample goes nowhere: {error}") from error
         shares.append({target: outputs for target, outputs in routed.items() if target is not None})

@@ -75,6 +75,9 @@ class Figures:
     moved: int = 0  # bytes of its state that went to the log or came from it
     waits: tuple[int, ...] = ()  # partitions that stand still for other stages' versions
     stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
+    uncoded: str = ""  # why coding pauses, where it does
+    agreement: float = math.nan  # the share of made answers that agree with the exact ones
+    graded: int = 0  # made answers
     workers: int = 0  # that are ready; at the gate none
     wanted: int = 0  # by the table of sizes
 
@@ -119,6 +122,9 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         moved=int(now.value(names.STATE_MOVED_BYTES_TOTAL)),
         waits=tuple(sorted(now.waits)),
         stopped=now.stopped,
+        uncoded=now.uncoded,
+        agreement=now.counters.get(names.CODING_AGREEMENT, math.nan),
+        graded=int(now.value(names.CODING_GRADED_TOTAL)),
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
     )
@@ -212,6 +218,7 @@ class Snapshot:
     silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
     role: str = ""  # of a member of a stateful shard
     waits: frozenset[int] = frozenset()  # partitions that stand still for other stages' versions
+    uncoded: str = ""  # why coding pauses, where it does
     flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
 
     def value(self, name: str) -> float:
@@ -234,6 +241,9 @@ def scrape(entry: Entry | ServeEntry, now: float, without: tuple[str, ...] = ())
         return None
 
 
+_WORD_IN = {names.STATE_ROLE: names.ROLE, names.CODING_PAUSED: names.WHY}  # the label that the one with 1 tells
+
+
 def shortened(text: str, without: tuple[str, ...]) -> str:
     """A page less the metrics whose names begin with one of `without`."""
     comments = tuple(f"# {kind} {name}" for kind in ("HELP", "TYPE") for name in without)
@@ -248,7 +258,7 @@ def parse(text: str, at: float) -> Snapshot:
     distributions: dict[str, Distribution] = {}
     plan: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     silent: dict[tuple[str, int], bool] = {}
-    role = ""
+    words = dict.fromkeys(_WORD_IN, "")
     flapping: set[str] = set()
     waits: set[int] = set()
     for family in text_string_to_metric_families(text):
@@ -264,8 +274,8 @@ def parse(text: str, at: float) -> Snapshot:
                 plan[_whose(sample.labels)][sample.labels[names.WHAT]] = sample.value
             elif sample.name == names.PLAN_SILENT:
                 silent[_whose(sample.labels)] = bool(sample.value)
-            elif sample.name == names.STATE_ROLE:
-                role = sample.labels[names.ROLE] if sample.value else role
+            elif sample.name in words:
+                words[sample.name] = sample.labels[_WORD_IN[sample.name]] if sample.value else words[sample.name]
             elif sample.name == names.WAITS:
                 waits |= {int(sample.labels[names.PARTITION])} if sample.value else set()
             elif sample.name == names.PLACE_FLAPPING:
@@ -276,8 +286,10 @@ def parse(text: str, at: float) -> Snapshot:
                 counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
     committed, stopped = offsets.values()
     return Snapshot(
-        *(at, counters, dict(outcomes), dict(dead), committed, stopped, distributions, dict(plan), silent, role),
+        *(at, counters, dict(outcomes), dict(dead), committed, stopped, distributions, dict(plan), silent),
+        role=words[names.STATE_ROLE],
         waits=frozenset(waits),
+        uncoded=words[names.CODING_PAUSED],
         flapping=frozenset(flapping),
     )
 

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from agents.core.dispatch import WHY_PAUSED
 from agents.live import metrics as told
 from lineage import metric_names as names
 
@@ -145,6 +146,11 @@ def details(figures: Figures) -> list[str]:
         f"{figures.name}: partition {partition} is stopped: its log lost what comes at {offset} (see the process's log)"
         for partition, offset in figures.stopped.items()
     ]
+    if not math.isnan(figures.agreement):
+        agreed = f"{100 * figures.agreement:.1f} % of made answers agree with the exact ones"
+        lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
+    if figures.uncoded:
+        lines.append(f"{figures.name}: coding pauses: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
     if not math.isnan(figures.hold):

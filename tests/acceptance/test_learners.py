@@ -43,15 +43,9 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
             assert once.id == f"{first.flags['rank']['request']}/taste"
             assert once.token(PATIENT_SECONDS).learner == "taste"
             client.feedback("taste", first, 2)  # the same again: nobody waits for its acknowledgement
-            told = subprocess.run(
-                [*(SPILLWAY, "feedback", pipeline, "taste", "3", "--key", "ada", "--id", "mine", "--wait")]
-                + ["--bootstrap", broker],
-                capture_output=True,
-                check=True,
-                cwd=ROOT,
-                timeout=600,
-            )
-            told = json.loads(told.stdout)
+            options = ("--key", "ada", "--id", "mine", "--wait", "--bootstrap", broker)
+            command = [SPILLWAY, "feedback", pipeline, "taste", "3", *options]
+            told = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT, timeout=600).stdout)
             assert told["id"] == "mine"
             token = Token.parse(told["token"])
             seen = until(lambda: (out := ask("ada")).outputs["user"]["sum"] == 5 and out, 30.0, "the table followed")

@@ -24,6 +24,9 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
         yield "a model with a state answers by its state, which no parity model has; drop 'coding'"
     elif stage.usable("model") and (spec.model is None or spec.model.startswith(("sklearn:", "onnx:", "function:"))):
         yield "a parity model has a torch module's architecture; give the stage one as its 'model', or drop 'coding'"
+    for name, said in (spec.inputs or {}).items():
+        if said.dtype is not None and not said.dtype.startswith("float"):
+            yield f"input {name!r} is {said.dtype}, and only floats can be summed; have queries bring float32"
     if spec.copies is not None and stage.usable("copies"):
         yield "a batch has either copies or a code; drop 'copies' or 'coding'"
     before = _stateful_before(fields, stage)

@@ -10,6 +10,7 @@ from topology.rules.batching import check_batching
 from topology.rules.cache import check_cache
 from topology.rules.coding import check_coding
 from topology.rules.copies import check_copies
+from topology.rules.default import check_default
 from topology.rules.state import check_state
 from topology.rules.tables import check_tables
 from topology.rules.workers import check_workers
@@ -28,6 +29,7 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
     check_cache(stage, problems)
     check_copies(stage, problems)
     check_coding(fields, stage, problems)
+    check_default(fields, stage, problems)
     check_state(fields, stage, problems)
     check_tables(fields, stage, problems)
 

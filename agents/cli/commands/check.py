@@ -9,6 +9,7 @@ import click
 
 from agents.cli.options import json_option, pipeline_argument
 from agents.cli.policies import policy_findings
+from agents.coding.deployed import load_code, read_parities
 from agents.core.policies import effective, words_for
 from agents.profiling.conditions import stale_profiles
 from lineage.errors import ModelError, SpecError
@@ -57,6 +58,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
         loaded = load(pipeline)
         findings = [
             *policy_findings(loaded),
+            *_codings(loaded, imports=imports),
             *(found for each in (loaded, *loaded.learners) if imports for found in _imports(each)),
             *(found for each in (loaded, *loaded.learners) if tries for found in _trials(each)),
         ]
@@ -82,6 +84,19 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
     return 0
 
 
+def _codings(pipeline: Pipeline, *, imports: bool) -> Iterator[Finding]:
+    """What is wrong with parity models, as serve would find it. With `imports` encoders of the user's are loaded."""
+    for number, stage in enumerate(pipeline.spec.stages):
+        if stage.coding is None:
+            continue
+        try:
+            read_parities(stage, stage.coding, pipeline.path.parent)
+            if imports or ":" not in stage.coding.encoder:
+                load_code(stage, stage.coding)
+        except ModelError as error:
+            yield pipeline.finding(("stages", number, "coding"), str(error))
+
+
 def _imports(pipeline: Pipeline) -> Iterator[Finding]:
     from agents.models.loading import load_function, look_up_model  # noqa: PLC0415 - only where it is asked for
 
@@ -89,6 +104,7 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
         join = stage.join.function if stage.join is not None else None
         named = {("model",): stage.model, ("join", "function"): join}
         named |= {("split",): stage.split, ("choose",): stage.choose}
+        named |= {("coding", "finish"): stage.coding.finish if stage.coding is not None else None}
         for steps, name in named.items():
             if name is None:
                 continue
@@ -96,7 +112,7 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
                 if steps == ("model",):
                     look_up_model(stage.name, name)
                 else:
-                    load_function(stage.name, steps[0], name)
+                    load_function(stage.name, "finish" if steps[0] == "coding" else steps[0], name)
             except ModelError as error:
                 yield pipeline.finding(("stages", number, *steps), str(error))
 
@@ -155,7 +171,14 @@ def _described(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _remarks(pipeline: Pipeline) -> list[str]:
-    return [*remarks(pipeline), *stale_profiles(pipeline)]
+    coded = [stage for stage in pipeline.spec.stages if stage.coding is not None]
+    parities = [read_parities(stage, stage.coding, pipeline.path.parent) for stage in coded if stage.coding]
+    pauses = [
+        f"stage {stage.name!r}: coding pauses, and it serves without: {each.outdated}"
+        for stage, each in zip(coded, parities, strict=True)
+        if each.outdated
+    ]
+    return [*remarks(pipeline), *stale_profiles(pipeline), *pauses]
 
 
 def _tell(pipeline: Pipeline) -> None:

@@ -12,13 +12,13 @@ from rich.table import Table
 
 from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from agents.cli.summary import progress_bar
-from agents.coding.card import check_card, read_card
+from agents.coding.card import check_card, outdated, read_card
 from agents.coding.codes import CODES, MOST, code_of
 from agents.coding.data import read_data
 from agents.coding.evaluation import METRICS, evaluate
 from agents.coding.making import Maker, deployed_answers
 from agents.coding.parity import Parity
-from lineage.errors import UsageError
+from lineage.errors import ModelError, UsageError
 from topology.load import load
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def evaluate_(
     cards = [read_card(place, row) for row in range(_chosen(spec, "rows", rows))]
     card = cards[0]
     for each in cards:
-        check_card(each, place, str(spec.model), spec.arguments, card.k, card.encoder)
+        check_card(each, place, str(spec.model), card.k, card.encoder)
+        if why := outdated(each, place, spec.arguments):
+            raise ModelError(why)
     given = read_data(data, spec)
     if len(given) < card.k:
         raise UsageError(f"{data} has {len(given)} queries, which make no group of {card.k}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import Failed, Ok, Result
+from agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
 from agents.core.deaths import Care
 from agents.live.stage.cached import kept
 from agents.live.stage.emission import flags_with, timings_so_far
@@ -23,6 +23,7 @@ from agents.models.loading import load_function
 from agents.models.raised import ModelRaisedError, RaisedLog
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.flags import DEFAULT as FLAG
 from lineage.flags import checked, cut
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
 from lineage.values import codec
@@ -63,13 +64,17 @@ class UserFunctions:
             return {f"{stage}.{name}": value for stage, outputs in parts.items() for name, value in outputs.items()}
         return self._mapping("join", self._call("join", self._join, parts))
 
+    def finish(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Make the stage's outputs of the model's; they are the same but for a coded stage that says otherwise."""
+        if self._finish is None:
+            return outputs
+        return self._mapping("finish", self._call("finish", self._finish, outputs))
+
     def route(self, outputs: dict[str, Any]) -> tuple[tuple[str, ...] | None, dict[str | None, dict[str, Any]]]:
         """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate.
 
-        `outputs`: of the model; a coded stage's `finish` makes the stage's of them first.
+        `outputs`: of the stage (`finish`).
         """
-        if self._finish is not None:
-            outputs = self._mapping("finish", self._call("finish", self._finish, outputs))
         chosen = self._chosen(outputs)
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
@@ -157,13 +162,16 @@ class BatchWork:
         guard: Guard | None = None,
         caches: bool = False,
         keeps: bool = False,
+        default: Mapping[str, Any] | None = None,
         lookups: Lookups | None = None,
     ) -> None:
         """`caches`: whether answers are remembered; then a model sees no request's id or key.
 
-        `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them. `lookups`: the
-        tables that the stage is given.
+        `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
+
+        `default`: the outputs for a query that is not answered in time. `lookups`: the tables that the stage is given.
         """
+        self._default = default or {}
         self._lookups = lookups
         self._caches = caches
         self._keeps = keeps
@@ -277,10 +285,17 @@ class BatchWork:
             for request, output in zip(batch.requests, outputs, strict=True)
         ]
 
-    def remembered(self, request: Request, output: Mapping[str, Any], now: float) -> Result:
-        """The result of a request whose answer was known, at `now`; its timing tells of a batch of 0."""
+    def remembered(self, request: Request, output: Any, now: float) -> Result:
+        """The result of a request whose answer was known, at `now`, or of `DEFAULT`; its timing has a batch of 0."""
+        if output is DEFAULT:
+            timing = timing_of(self._stage, request, now)
+            return self._guarded(lambda: self._routed(request, self._default, timing, {FLAG: True}, DEFAULT))
         request.entered = request.started = now
         return self._result(request, output, 0.0, 0)
+
+    def finished(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the stage makes of its model's outputs. Raises WireError where it cannot."""
+        return self._functions.finish(dict(outputs))
 
     def _result(self, request: Request, output: Any, seconds: float, size: int, model: str = "") -> Result:
         if isinstance(output, Failed):
@@ -296,24 +311,38 @@ class BatchWork:
             model or self._model_name,
             "" if model else self._version,
         )
-        timings = [*timings_so_far(request), timing]
-        try:
+
+        def result() -> Ok:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
             if self._lookups is not None:
                 own = {**(request.parts[0].payload.looked or {}), **(own or {})}
-            chosen, shares = self._functions.route(dict(output))
-            ok = Ok(self._encode(request, shares, timings, flags_with(request, self._stage, own)), chosen, flags=own)
+            ok = self._routed(request, self.finished(output), timing, own)
             if not self._caches:
                 return ok
             value, size = kept(output, own)
             return replace(ok, value=value, size=size)
+
+        return self._guarded(result)
+
+    def _guarded(self, result: Callable[[], Ok]) -> Result:
+        try:
+            return result()
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
         except Exception as error:  # noqa: BLE001 - a mapping of the user's own may raise anything when it is read
             words = self._raised.words(error, "reading a result")
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
+
+    def _routed(
+        self, request: Request, outputs: Mapping[str, Any], timing: StageTiming, own: Flags | None, value: Any = None
+    ) -> Ok:
+        """A stage's outputs on their way. `own`: what the stage says of them."""
+        chosen, shares = self._functions.route(dict(outputs))
+        timings = [*timings_so_far(request), timing]
+        payloads = self._encode(request, shares, timings, flags_with(request, self._stage, own))
+        return Ok(payloads, chosen, value, flags=own)
 
     def _encode(
         self, request: Request, shares: dict[str | None, dict[str, Any]], timings: list[StageTiming], flags: Flags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from agents.workers.links import command_of
 if TYPE_CHECKING:
     from agents.live.stage.config import StageProcessConfig
     from topology.sections import CodingSpec, CopiesSpec
+
+log = logging.getLogger(__name__)
 
 
 def beside_of(config: StageProcessConfig) -> Beside | None:
@@ -39,12 +42,14 @@ def _copies(config: StageProcessConfig, copies: CopiesSpec) -> Beside:
 
 def _coding(config: StageProcessConfig, spec: CodingSpec) -> Beside:
     coding = load_coding(config.spec, spec, config.pipeline.path.parent)
-    count = -(-config.workers // spec.k)
-    crews = []
-    for row in range(spec.rows):
-        changed = {"model": PARITY, "arguments": {"folder": str(coding.folder), "row": row}}
+    folder, crews = coding.parities.folder, []
+    if coding.parities.outdated:
+        log.warning("stage %r: it serves, and coding pauses: %s", config.stage, coding.parities.outdated)
+    for row in range(0 if coding.parities.outdated else spec.rows):
+        changed = {"model": PARITY, "arguments": {"folder": str(folder), "row": row}}
+        count = -(-config.workers // spec.k)
         crews.append(_crew(config, f"parity {row} of stage {config.stage!r}", count, changed))
-    return Beside(coding.dispatch(), crews, partial(CodeWork, coding=coding))
+    return Beside(coding.dispatch(), crews, partial(CodeWork, coding=coding), spec.k)
 
 
 def _crew(config: StageProcessConfig, place: str, count: int, changed: dict[str, Any]) -> Crew:

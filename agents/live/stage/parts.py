@@ -118,6 +118,7 @@ def build_work(
         guard=guard,
         caches=spec.cache is not None,
         keeps=spec.coding is not None,
+        default=spec.default_outputs,
         lookups=lookups,
     )
 
@@ -165,7 +166,8 @@ def build_core(
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
-    told["dispatch"] = dispatch
+    told |= {"dispatch": dispatch, "default": spec.default is not None}
+    told["holds"] = spec.coding is not None and spec.coding.release == "budget"
     told |= cache or {}
     core = StageCore(pipeline.graph, spec.name, batcher, **told)
     return core if journal is None else cast("StageCore", Recorded(core, journal))

@@ -343,6 +343,8 @@ class StageProcess(Serving):
             self._metrics.wanted = self._config.workers
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
+            if self._beside is not None:
+                self._beside.resize(self._config.workers)
 
         self._sizes.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resize))
         resize()
@@ -381,6 +383,8 @@ class StageProcess(Serving):
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
         core = build_core(*where, config.policy, self._journal(), **more)
+        if config.spec.default is not None:
+            self._metrics.defaults = lambda: core.defaults
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
         planner = Planner(
             *(config.pipeline.spec, core.view, core),

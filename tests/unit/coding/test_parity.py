@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agents.cli import main
-from agents.coding.card import check_card, read_card, read_reference
+from agents.coding.card import check_card, outdated, read_card, read_reference
 from agents.coding.codes import CODES, Concatenation, code_of
 from agents.coding.data import encoded, groups, read_data
 from agents.coding.evaluation import evaluate, grade
@@ -80,14 +80,15 @@ def test_the_reference_is_a_query_and_its_answer(tmp_path):
         ({"k": 3}, "is for k 2, not 3"),
         ({"encoder": "concatenation"}, "is for encoder 'sum', not 'concatenation'"),
         ({"model": "parity_models:Labels"}, "is for model 'parity_models:Linear'"),
-        ({"arguments": {"seed": 1}}, "another version of parity_models:Linear"),
     ],
 )
 def test_a_card_for_anything_else_is_refused(tmp_path, changed, says):
     made(tmp_path)
     card = read_card(tmp_path, 0)
-    fits = {"model": LINEAR, "arguments": {}, "k": 2, "encoder": "sum"}
+    fits = {"model": LINEAR, "k": 2, "encoder": "sum"}
     check_card(card, tmp_path, **fits)
+    assert outdated(card, tmp_path, {}) == ""
+    assert "another version of parity_models:Linear" in outdated(card, tmp_path, {"seed": 1})
     with pytest.raises(ModelError, match=says):
         check_card(card, tmp_path, **(fits | changed))
 

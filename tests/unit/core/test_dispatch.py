@@ -10,8 +10,11 @@ from fractions import Fraction
 
 import pytest
 
-from agents.core.actions import Ok
-from agents.core.dispatch import Dispatch
+from agents.core.actions import DEFAULT, Ok
+from agents.core.agreement import AGAIN, LEAST, SEEN, Agreement
+from agents.core.cache import PredictionCache
+from agents.core.dispatch import FLOOR, Dispatch
+from agents.core.policy import StageState
 from tests.unit.core.builders import NOW, delivery, stage_core
 
 QUERIES = 60
@@ -37,14 +40,26 @@ def solve(equations, values):
 class World:
     """A stage, its workers and its dispatch's, on a clock of its own; `random` decides who is slow and who dies."""
 
-    def __init__(self, seed, **dispatch):
+    def __init__(self, seed, patience=1e6, policy="naive", default=False, holds=False, **dispatch):
+        """`patience`: seconds that queries have at most; beside whole numbers `holds` marks what was made."""
         self.random = random.Random(seed)
         draw = self.random.randint
+        self.patience, self.holds = patience, holds
+        self.deadlines, self.emitted = {}, {}
         self.dispatch = Dispatch(**dispatch)
         self.rows = dispatch.get("rows", 1)
         self.width = dispatch.get("width", 1)
         self.workers = draw(1, 4)
-        self.core = stage_core("chain", "b", batch=draw(1, 3), instances=self.workers, dispatch=self.dispatch)
+        self.core = stage_core(
+            "chain",
+            "b",
+            batch=draw(1, 3),
+            instances=self.workers,
+            dispatch=self.dispatch,
+            policy=policy,
+            default=default,
+            holds=holds,
+        )
         self.core.assign(1, 0)
         self.now, self.events, self.number = NOW, [], 0
         self.busy = {}  # worker -> what it runs, of the stage's own and of the dispatch's
@@ -65,7 +80,8 @@ class World:
     def deliver(self, n):
         partition = n % 2
         if partition not in self.revoked:
-            made = delivery(str(n), n // 2, "a", payload=n + 1, partition=partition, deadline=NOW + 1e6)
+            self.deadlines[n] = self.now + self.patience * self.random.random()
+            made = delivery(str(n), n // 2, "a", payload=n + 1, partition=partition, deadline=self.deadlines[n])
             self.core.deliver(self.now, made)
 
     def complete(self, worker, batch):
@@ -121,7 +137,8 @@ class World:
         for k in recovery.places:
             if k in made:
                 batch = group.batches[k]
-                self.core.recovered(self.now, batch, [Ok({"c": value}) for value in made[k][: len(batch.requests)]])
+                told = [("made", value) if self.holds else value for value in made[k][: len(batch.requests)]]
+                self.core.recovered(self.now, batch, [Ok({"c": value}) for value in told])
 
     def pump(self):
         for batch in self.core.take_runs():
@@ -131,9 +148,15 @@ class World:
             self.later(self.slow(), self.done, extra)
         for recovery in self.dispatch.take_recoveries():
             self.later(self.random.random() * 0.02, self.recover, recovery)
+        for work, value in self.core.take_hits():
+            self.later(self.random.random() * 0.01, self.answer, work, value)
         for emit in self.core.take_emits():
             self.answers.setdefault(emit.request_id, []).append(emit.payload)
+            self.emitted[int(emit.request_id)] = self.now
             self.later(self.random.random() * 0.01, self.core.acked, emit)
+
+    def answer(self, work, value):
+        self.core.answered(self.now, [(work, Ok({"c": "default"}, value=value))])
 
     def play(self):
         for n in range(QUERIES):
@@ -146,7 +169,7 @@ class World:
             self.core.advance(self.now)
             self.pump()
             wake = self.core.next_wake(self.now)
-            if wake is not None and not self.events:
+            if wake is not None and (not self.events or wake < self.events[0][0]):
                 self.later(max(0.0, wake - self.now), bool)
 
     def revoke(self):
@@ -184,6 +207,98 @@ def test_each_query_settles_once_and_with_its_own_answer(kind):
         recovered += stats.recovered
         assert stats.started <= kind.get("budget", 1.0) * stats.batches * world.rows
     assert recovered > 0
+
+
+LAST = [
+    {"default": True, "patience": 0.3},
+    {"default": True, "patience": 0.3, "policy": "pard"},
+    {"default": True, "holds": True, "patience": 0.5, "width": 2, "wait": 0.02},
+    {"default": True, "holds": True, "patience": 0.3, "width": 3, "rows": 2, "wait": 0.02, "policy": "pard"},
+    {"holds": True, "patience": 0.5, "width": 2, "wait": 0.02},
+]
+
+
+@pytest.mark.parametrize("kind", LAST, ids=str)
+def test_at_its_last_moment_a_query_gets_what_there_is(kind):
+    defaults = made = exact = 0
+    for seed in range(40):
+        world = World(seed, **kind)
+        world.play()
+        assert world.core.unsettled == 0
+        for n in range(QUERIES):
+            got = world.answers.get(str(n), [])
+            if n % 2 in world.revoked and not got:
+                continue
+            (answer,) = got
+            at, deadline = world.emitted[n], world.deadlines[n]
+            if answer == "default":
+                assert kind.get("default")
+                assert kind.get("policy") or at >= deadline, (seed, n)
+                defaults += 1
+            elif answer == ("made", model(n + 1)):
+                assert kind.get("policy") or at >= deadline, (seed, n)
+                made += 1
+            else:
+                assert answer == model(n + 1), (seed, n)
+                exact += 1
+            if kind.get("default"):  # nothing is waited for beyond
+                assert at <= deadline + 0.011, (seed, n)
+        assert not world.core.load().queued
+        assert len(world.core.take_hits()) == 0
+        assert world.core.defaults <= defaults
+    assert exact > 0
+    assert bool(defaults) == bool(kind.get("default"))
+    assert bool(made) == bool(kind.get("holds"))
+
+
+def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
+    core = stage_core("chain", "b", default=True)
+    heard = {"c": [StageState("c", 0, NOW, duration=0.2)], "gate": [StageState("gate", 0, NOW, hops=[0.05] * 9)]}
+    core.deliver(NOW, delivery("1", 0, "a"))
+    core.tick(NOW + 0.1, heard)
+    wake = core.next_wake(NOW + 0.1)
+    core.advance(wake - 1e-6)
+    assert core.take_hits() == []
+    core.advance(wake)
+    ((work, value),) = core.take_hits()
+    assert (work.request_id, value) == ("1", DEFAULT)
+    assert wake == pytest.approx(NOW + 1 - 0.05)
+
+
+def test_what_was_lost_after_its_last_moment_is_not_run_again():
+    core = stage_core("chain", "b", default=True)
+    core.deliver(NOW, delivery("1", 0, "a"))
+    core.take_runs()
+    core.advance(NOW + 1)
+    ((work, _),) = core.take_hits()
+    core.lose(NOW + 1, 0)
+    core.attach(NOW + 1, 1)
+    assert (core.take_runs(), core.unsettled) == ([], 1)
+    core.revoke(NOW + 1, 0)
+    core.answered(NOW + 1, [(work, Ok({"c": "default"}))])
+    assert (core.take_emits(), core.unsettled) == ([], 0)
+
+
+def test_followers_of_a_cached_query_have_last_moments_of_their_own():
+    cache = PredictionCache(10_000)
+    core = stage_core("chain", "b", default=True, cache=cache, key_of=lambda _work: b"same")
+    for n, within in enumerate((1.0, 2.0, 3.0)):
+        core.deliver(NOW, delivery(str(n), n, "a", deadline=NOW + within))
+    (batch,) = core.take_runs()
+    emits = []
+    for now in (NOW + 1, NOW + 2):
+        core.advance(now)
+        hits = core.take_hits()
+        core.answered(now, [(work, Ok({"c": "default"}, value=value)) for work, value in hits])
+        emits += core.take_emits()
+    assert [(emit.request_id, emit.payload) for emit in emits] == [("0", "default"), ("1", "default")]
+    assert len(cache) == 0
+    core.complete(NOW + 2.5, batch, [Ok({"c": "exact"}, value="v", size=1)], 2.5)
+    ((work, value),) = core.take_hits()
+    assert (work.request_id, value, len(cache)) == ("2", "v", 1)
+    core.answered(NOW + 2.5, [(work, Ok({"c": "exact"}))])
+    assert [emit.payload for emit in core.take_emits()] == ["exact"]
+    assert core.defaults == 2
 
 
 def started(width, batches, workers, **more):
@@ -260,3 +375,65 @@ def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
     assert not dispatch.drain(0, 0)
     dispatch.done(extra)
     assert (dispatch.take_extras(), core.unsettled) == ([], 2)
+
+
+def test_the_share_is_of_the_last_that_were_graded():
+    for seed in range(50):
+        draw = random.Random(seed)
+        floor = draw.choice([None, 0.3, 0.8])
+        agreement, seen, until, now = Agreement(floor), [], None, NOW
+        for _ in range(300):
+            now += draw.random()
+            agreed = draw.randint(0, 3)
+            agreement.hear(agreed, 3)
+            if until is None:
+                seen = [*seen, *([True] * agreed), *([False] * (3 - agreed))][-SEEN:]
+            share = sum(seen) / len(seen) if len(seen) >= LEAST else None
+            assert agreement.share == share
+            if until is not None and now >= until:
+                until = None
+            elif until is None and floor is not None and share is not None and share < floor:
+                until, seen = now + AGAIN, []
+            assert agreement.paused(now) == (until is not None)
+        assert agreement.graded == 900
+        assert bool(agreement.pauses) == (floor == 0.8)
+
+
+def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
+    agreement = Agreement(0.8)
+    dispatch = Dispatch(width=2, agreement=agreement)
+    core = stage_core("chain", "b", instances=2, dispatch=dispatch)
+    dispatch.attach(0, 0)
+    numbers = iter(range(10_000))
+
+    def group(now):
+        for n in (next(numbers), next(numbers)):
+            core.deliver(now, delivery(str(n), n, "a", deadline=NOW + 1e6))
+        return core.take_runs(), dispatch.take_extras()
+
+    def end(now, batch):
+        core.complete(now, batch, [Ok({"c": 0})], 0.01)
+
+    (slow, fast), (extra,) = group(NOW)
+    end(NOW, fast)
+    dispatch.done(extra)
+    (recovery,) = dispatch.take_recoveries()
+    assert dispatch.take_gradings() == []
+    end(NOW, slow)
+    assert dispatch.take_gradings() == [recovery]  # late, and so it grades what was made
+    sampled = []
+    for _ in range(40):
+        batches, (extra,) = group(NOW)
+        for batch in batches:
+            end(NOW, batch)
+        dispatch.done(extra)
+        sampled += dispatch.take_gradings()
+    assert {grading.places for grading in sampled} == {(0,), (1,)}
+    assert len(sampled) == 5
+    agreement.hear(39, 50)
+    for now, extras in ((NOW + 1, 0), (NOW + AGAIN, 0), (NOW + AGAIN + 1, 1)):
+        batches, given = group(now)
+        assert (len(given), dispatch.paused) == (extras, "" if extras else FLOOR)
+        for batch in batches:
+            end(now, batch)
+    assert (dispatch.stats.paused, agreement.pauses) == (2, 1)

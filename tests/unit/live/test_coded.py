@@ -2,27 +2,40 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from agents.cli import main
 from agents.coding.card import (
     Card,
     Tensor,
+    deployed_hash,
     digest_of,
     read_card,
-    read_reference,
     weights_file,
     write_card,
     write_reference,
 )
 from agents.coding.codes import Concatenation, SameParity, Sum
+from agents.coding.deployed import Parities
+from agents.core.actions import Ok
 from agents.core.dispatch import Extra, Group, Recovery
 from agents.core.workers import Batch
+from agents.live.metrics import StageMetrics
 from agents.live.stage.batch_work import Prepared
-from agents.live.stage.coded import CodeWork, Coding, load_coding
+from agents.live.stage.coded import CodeWork, Coding, alike, load_coding
+from agents.live.stage.extras import Beside
 from agents.models.inputs import Inputs
+from agents.supervise.registry import Entry
+from agents.supervise.scrape import figures
+from agents.supervise.scrape import parse as parsed
+from agents.supervise.table import details
+from agents.workers.identity import model_hash
 from lineage.errors import ModelError, UsageError
+from tests.unit.core.builders import NOW, delivery, stage_core
 from topology.load import parse
 from topology.sections import CodingSpec
 
@@ -61,7 +74,7 @@ def work_of(k, rows, code=Sum):
     spec = CodingSpec(k=k, rows=rows, parity="unused")
     x = np.array([1.0, 0, 2, 0])
     reference = ({"x": x}, model(x))
-    return CodeWork(Work(), Coding(spec, None, [CARD] * rows, code(k), reference))
+    return CodeWork(Work(), Coding(spec, Parities(None, [CARD] * rows, reference), code(k)))
 
 
 def odd(draw, value):
@@ -77,7 +90,7 @@ def odd(draw, value):
 
 
 def test_whatever_is_missing_or_odd_what_is_made_is_exact():
-    made = uncoded = 0
+    made = uncoded = graded = 0
     for seed in range(200):
         draw = random.Random(seed)
         k = draw.randint(2, 4)
@@ -111,8 +124,58 @@ def test_whatever_is_missing_or_odd_what_is_made_is_exact():
                     assert np.array_equal(result["y"], model(query["x"])["y"]), seed
                     assert result.flags == {"reconstructed": True, "expected": 0.5}
                     made += 1
+        graded += grade_late(draw, work, group, missing)
     assert made > 200
+    assert graded == made
     assert uncoded > 20
+
+
+def grade_late(draw, work, group, missing):
+    """Give the missing batches their own answers, some other than they were made, and have them graded."""
+    agreed = graded = 0
+    for slot in missing:
+        batch, wrong = group.batches[slot], draw.random() < 0.5
+        batch.outputs = [model(q["x"]) if q["x"].shape == (4,) else None for q in batch.requests]
+        codable = sum(answer is not None for answer in group.answers.get(slot, []))
+        if wrong:
+            batch.outputs = [o and {"y": o["y"] + np.eye(3)[(np.argmax(o["y"]) + 1) % 3] * 999} for o in batch.outputs]
+        told = work.grade(Recovery(group, (slot,)))
+        assert told == (0 if wrong else codable, codable)
+        agreed, graded = agreed + told[0], graded + told[1]
+    return graded
+
+
+def test_answers_that_came_first_grade_what_would_have_been_made():
+    work, group = work_of(3, 1), Group()
+    for slot in range(3):
+        batch = Batch(slot, [{"x": np.arange(4.0) + slot}, {"x": np.ones(4 + slot % 2)}], 0.0, 0.0)
+        batch.outputs = [model(batch.requests[0]["x"]), model(np.ones(4))]
+        group.batches.append(batch)
+    extra = Extra(group, 0)
+    prepared = work.prepare(extra)
+    for place, inputs in enumerate(prepared.inputs):
+        work.result(prepared, place, {"outputs": model(inputs["x"])}, 0.1)
+    group.rows[0] = extra
+    assert work.grade(Recovery(group, (0, 1, 2))) == (5, 5)  # one is not coded
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same", "near"),
+    [
+        ({"label": 3}, {"label": 3}, True, True),
+        ({"label": 3}, {"label": 4}, False, False),
+        ({"label": "a"}, {"label": "b"}, False, False),
+        ({"boxes": [np.zeros(4), 0.5]}, {"boxes": [np.full(4, 0.05), 0.55]}, False, True),
+        ({"boxes": [1.0]}, {"boxes": [1.0, 1.0]}, False, False),
+        ({"y": np.zeros(3)}, {"y": np.zeros(4)}, False, False),
+        ({"y": np.array([np.nan])}, {"y": np.array([np.nan])}, False, False),
+        ({"y": 1.0}, {"z": 1.0}, False, False),
+        ({"y": None}, {"y": None}, True, True),
+        ({"y": True}, {"y": False}, False, False),
+    ],
+)
+def test_answers_are_alike_but_for_small_numbers(one, other, same, near):
+    assert (alike(one, other, 0.0), alike(one, other, 0.1)) == (same, near)
 
 
 def test_what_comes_out_infinite_is_none():
@@ -153,7 +216,9 @@ def test_images_are_downsized_and_put_side_by_side():
 
 # A folder of parity models is used for what its cards say, and for nothing else.
 
-PIPELINE = "name: p\nslo: 1s\nstages:\n  - {{name: f, model: '{model}', coding: {{k: {k}, parity: parity}}}}\n"
+PIPELINE = (
+    "name: p\nslo: 1s\nstages:\n  - {{name: f, model: '{model}', {more}coding: {{k: {k}, parity: parity{coding}}}}}\n"
+)
 
 
 @pytest.fixture
@@ -166,44 +231,132 @@ def folder(tmp_path):
     return place
 
 
-def loaded(folder, model="m:M", k=2):
-    stage = parse(PIPELINE.format(model=model, k=k), "p.yaml").spec.stages[0]
+def text(model="m:M", k=2, coding="", more=""):
+    return PIPELINE.format(model=model, k=k, coding=coding, more=more)
+
+
+def loaded(folder, **changed):
+    stage = parse(text(**changed), "p.yaml").spec.stages[0]
     return load_coding(stage, stage.coding, folder.parent)
 
 
 def test_a_folder_that_fits_is_read(folder):
-    coding = loaded(folder)
-    assert (coding.expected, coding.reference[1]["y"].tolist()) == (0.5, (MATRIX @ np.ones(4)).tolist())
+    parities = loaded(folder, more="inputs: {x: {dtype: float64, shape: [-1]}}, ").parities
+    assert (parities.expected, parities.outdated) == (0.5, "")
+    assert parities.reference[1]["y"].tolist() == (MATRIX @ np.ones(4)).tolist()
+
+
+def other_card(**changed):
+    return lambda folder: write_card(folder, read_card(folder, 0).model_copy(update=changed))
+
+
+def second_row(folder):
+    np.savez(weights_file(folder, 1), w=MATRIX)
+    card = read_card(folder, 0).model_copy(update={"row": 1, "outputs": {"y": Tensor(dtype="float64", shape=(2,))}})
+    write_card(folder, card)
+
+
+def written(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+REFUSED = [
+    ({"k": 3}, None, "is for k 2, not 3; make it anew: spillway parity train"),
+    ({"model": "m:Other"}, None, "is for model 'm:M', not 'm:Other'"),
+    ({"coding": ", encoder: concatenation"}, None, "is for encoder 'sum', not 'concatenation'"),
+    ({"coding": ", encoder: xor"}, other_card(encoder="xor"), "no encoder 'xor'"),
+    (
+        {"k": 3, "coding": ", encoder: concatenation"},
+        other_card(k=3, encoder="concatenation"),
+        r"takes images, and \[4\] is none",
+    ),
+    ({"coding": ", rows: 2"}, None, "there is no parity model of row 1"),
+    ({"coding": ", rows: 2"}, second_row, "of row 1 in .* is for other tensors than that of row 0"),
+    ({"more": "inputs: {x: {dtype: float64, shape: [5]}}, "}, None, r"has float64 \[4\] as input 'x', .*float64 \[5\]"),
+    ({"more": "inputs: {z: {dtype: float64}}, "}, None, "has no input 'z'"),
+    ({}, other_card(outputs={"y": Tensor(dtype="int64", shape=(3,))}), "output 'y' is int64, which cannot be summed"),
+    ({"more": "default: {y: [0, 0, 0]}, "}, None, r"no output 'y' that is float64 \[3\], as the model answers"),
+    ({}, written("row0.json", "{}"), "is not the card of a parity model"),
+    (
+        {},
+        lambda folder: (folder / "row0.json").write_text(CARD.model_copy(update={"row": 1}).model_dump_json()),
+        "row 1",
+    ),
+    ({}, remove("row0.json"), "there is no parity model of row 0"),
+    ({}, remove("row0.npz"), "row0.npz cannot be read"),
+    (
+        {},
+        lambda folder: np.savez(folder / "reference.npz", **{"in.x": np.ones(3)}),
+        "'x' is missing or not as the card",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "spoil", "said"), REFUSED)
+def test_check_and_serve_refuse_the_same(folder, changed, spoil, said, capsys):
+    if spoil is not None:
+        spoil(folder)
+    with pytest.raises(ModelError, match=f"stage 'f': .*{said}") as caught:
+        loaded(folder, **changed)
+    file = folder.parent / "p.yaml"
+    file.write_text(text(**changed))
+    assert main.run(["check", str(file), "--json"]) == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["path"], problem["text"]) == ("stages[0].coding", str(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("spoil", "said"),
     [
-        ({"k": 3}, "is for k 2, not 3; make it anew: spillway parity train"),
-        ({"model": "m:Other"}, "is for model 'm:M', not 'm:Other'"),
+        (lambda folder: np.savez(folder / "row0.npz", w=MATRIX + 1), "is not the file that its card tells of"),
+        (other_card(model_hash="another"), "made for another version of m:M"),
     ],
 )
-def test_a_folder_for_something_else_is_refused(folder, more, said):
-    with pytest.raises(ModelError, match=f"stage 'f': .*{said}"):
-        loaded(folder, **more)
+def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, capsys):
+    spoil(folder)
+    coding = loaded(folder)
+    assert said in coding.parities.outdated
+    dispatch = coding.dispatch()
+    core = stage_core("chain", "b", instances=2, dispatch=dispatch)
+    dispatch.attach(0, 0)
+    for n in range(2):
+        core.deliver(NOW, delivery(str(n), n, "a"))
+    for batch in core.take_runs():
+        core.complete(NOW, batch, [Ok({"c": 0})], 0.01)
+    assert (dispatch.take_extras(), dispatch.stats.paused, core.unsettled) == ([], 1, 2)
+    metrics = StageMetrics("p", "f", 0)
+    metrics.dispatch = dispatch
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    snapshot = parsed(generate_latest(registry).decode(), 0.0)
+    told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), snapshot, None))
+    assert any("coding pauses: its parity models are another version's" in line for line in told)
+    file = folder.parent / "p.yaml"
+    file.write_text(text())
+    assert main.run(["check", str(file), "--json"]) == 0
+    (remark,) = (each for each in json.loads(capsys.readouterr().out)["remarks"] if "coding" in each)
+    assert said in remark
 
 
-def test_a_folder_that_is_damaged_is_refused(folder):
-    read_reference(folder, read_card(folder, 0))
-    np.savez(weights_file(folder, 0), w=MATRIX + 1)
-    with pytest.raises(ModelError, match="is not the file that its card tells of"):
-        loaded(folder)
-    card = json.loads((folder / "row0.json").read_text())
-    (folder / "row0.json").write_text(json.dumps(card | {"row": 1}))
-    with pytest.raises(ModelError, match="is the card of row 1"):
-        loaded(folder)
-    (folder / "row0.json").write_text("{}")
-    with pytest.raises(ModelError, match="is not the card of a parity model"):
-        loaded(folder)
-    (folder / "row0.json").unlink()
-    with pytest.raises(ModelError, match="there is no parity model of row 0"):
-        loaded(folder)
-    write_card(folder, CARD)
-    np.savez(folder / "reference.npz", **{"in.x": np.ones(3)})
-    with pytest.raises(ModelError, match="'x' is missing or not as the card says"):
-        read_reference(folder, CARD)
+def test_weights_that_an_argument_names_belong_to_the_version(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder.parent)
+    (folder.parent / "weighed.py").write_text("")
+    (folder.parent / "weights.pt").write_bytes(b"one")
+    first = deployed_hash("weighed:M", {"file": "weights.pt", "size": 3})
+    (folder.parent / "weights.pt").write_bytes(b"two")
+    assert first != deployed_hash("weighed:M", {"file": "weights.pt", "size": 3})
+    assert deployed_hash("weighed:M", {"file": "nowhere.pt"}) == model_hash("weighed:M", {"file": "nowhere.pt"})
+
+
+def test_parity_workers_follow_the_stages_own():
+    asked = []
+    crews = [SimpleNamespace(resize=asked.append), SimpleNamespace(resize=asked.append)]
+    for workers in (1, 2, 3, 7, 4):
+        Beside(None, crews, None, per=3).resize(workers)
+    assert asked == [1, 1, 1, 1, 1, 1, 3, 3, 2, 2]
+    Beside(None, crews, None).resize(9)  # copies
+    assert len(asked) == 10

@@ -170,3 +170,35 @@ def test_an_error_names_the_file_as_the_user_did(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError, match=r"^sub/p\.yaml has 2 problems:\n  sub/p\.yaml:1:1: slo: is missing"):
         load(Path("sub/p.yaml"))
+
+
+DEFAULTS = {
+    "default: {}": "is empty; give the outputs that a query gets which is not answered in time, as in ",
+    "default: {y: 1}": "has no 'x', which stage 'b' takes; add it",
+    "default: {x: [1, 2]}": "'x' is list, and stage 'b' takes float32 [2]; a tensor is written as {dtype: ",
+    "default: {x: {dtype: float32, data: [1]}}": "'x' is float32 [1], and stage 'b' takes float32 [2]; ",
+    "default: {x: {dtype: flat, data: [1]}}": "cannot be sent: ",
+    "default: {x: 1}, state: shared": "a model with a state must see each query, and is waited for; drop 'default'",
+}
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+def test_default_outputs_that_no_query_can_get(default):
+    behind = "{name: b, model: 'm:A', after: a, inputs: {x: {dtype: float32, shape: [2]}}}"
+    (found,) = stages(f"{{name: a, model: 'm:A', {default}}}", behind)
+    assert found.startswith(f"4:29: stages[0].default: {DEFAULTS[default]}")
+    joined = "{name: c, model: 'm:A', after: [a, z], inputs: {a.x: {dtype: int}}}"
+    (found,) = stages("{name: a, model: 'm:A', default: {y: 1}}", "{name: z, model: 'm:A'}", joined)
+    assert found.endswith("stages[0].default: has no 'x', which stage 'c' takes; add it")
+
+
+def test_default_outputs_that_fit():
+    parse(
+        HEAD + "  - {name: a, model: 'm:A', default: {x: {dtype: float32, data: [1, 2]}, y: none}}\n"
+        "  - {name: b, model: 'm:A', after: a, inputs: {x: {dtype: float32, shape: [2]}}}\n"
+    )
+
+
+def test_inputs_that_cannot_be_summed():
+    (found,) = stages("{name: a, model: 'm:A', coding: {k: 2, parity: p}, inputs: {x: {dtype: int64}}}")
+    assert found.endswith("input 'x' is int64, and only floats can be summed; have queries bring float32")

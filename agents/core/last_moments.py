@@ -1,0 +1,76 @@
+"""The last moment of a query at a stage: its deadline, less what is still before it behind the stage.
+
+What is settled then is just in time at the pipeline's end. So a default answer waits for it, as Clipper waits for
+stragglers (section 3.5 of Crankshaw's thesis), and so does an answer that was made, where an exact one may still come.
+
+What is still before it is L_sub of PARD's eq. 3, as the outlook has it, whatever the stage's policy. PARD drops by a
+low quantile of later waits, so that it drops none that may do. Here it is a high one: an answer that comes late is
+worth nothing, and one that comes a little early is worth the same. `now` is in unix seconds and does not decrease.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from agents.core.estimates.outlook import Outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.core.actions import Work
+    from agents.core.policy import StageState, StageView
+
+_SHARE: Final = 0.9
+_DRAWS: Final = 1_000
+_FEW: Final = 1_000  # entries below which nobody looks for those that are over
+
+
+class LastMoments:
+    """Those of one stage's queries."""
+
+    __slots__ = ("_entries", "_many", "_numbers", "_outlook", "_stage", "rest")
+
+    def __init__(self, view: StageView) -> None:
+        self._stage = view.stage
+        self._outlook = Outlook(view, _SHARE, _DRAWS)
+        self.rest = self._outlook.later(view.stage).total
+        """Seconds from the stage to the pipeline's end, along the worst path."""
+        self._entries: list[tuple[float, int, Work]] = []
+        self._many = _FEW
+        self._numbers = count()
+
+    def watch(self, work: Work) -> None:
+        heapq.heappush(self._entries, (work.deadline, next(self._numbers), work))
+        if len(self._entries) > self._many:
+            self._entries = [entry for entry in self._entries if _open(entry[2])]
+            heapq.heapify(self._entries)
+            self._many = max(_FEW, 2 * len(self._entries))
+
+    def over(self, now: float, work: Work) -> bool:
+        return work.deadline - self.rest <= now
+
+    def due(self, now: float) -> list[Work]:
+        """Give those whose last moment has come, once each; not those that are settled."""
+        due = []
+        while self._entries and self.over(now, self._entries[0][2]):
+            work = heapq.heappop(self._entries)[2]
+            if _open(work):
+                due.append(work)
+        return due
+
+    def next_wake(self) -> float | None:
+        """When `due` next gives any."""
+        while self._entries and not _open(self._entries[0][2]):
+            heapq.heappop(self._entries)
+        return self._entries[0][0] - self.rest if self._entries else None
+
+    def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        """Take in what all stages last said."""
+        self._outlook.hear(now, states)
+        self.rest = self._outlook.later(self._stage).total
+
+
+def _open(work: Work) -> bool:
+    return not work.settled and work.share.live

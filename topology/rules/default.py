@@ -1,0 +1,67 @@
+"""What a stage's `default:` outputs must be: such as the stages behind it take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lineage.errors import WireError
+from lineage.message import Query
+from lineage.values.codec import encode_query
+from lineage.values.tensors import is_tensor
+from topology.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from topology.reading.fields import PipelineFields, StageFields
+    from topology.spec import InputSpec
+
+
+def check_default(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
+    """Add what is wrong with the outputs; with those of a coded stage, agents check, who can read its cards."""
+    if stage.spec.default is not None and stage.usable("default"):
+        problems += [Problem(stage.path("default"), text, on_key=True) for text in _wrong(fields, stage)]
+
+
+def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
+    if stage.spec.state is not None and stage.usable("state"):
+        yield "a model with a state must see each query, and is waited for; drop 'default'"
+        return
+    try:
+        outputs = stage.spec.default_outputs
+        encode_query(Query(outputs))
+    except WireError as error:
+        yield f"cannot be sent: {error}"
+        return
+    if not outputs:
+        yield "is empty; give the outputs that a query gets which is not answered in time, as in 'default: {label: 0}'"
+    elif stage.spec.split is None:
+        for other in fields.stages:
+            if stage.name in other.spec.after and other.spec.inputs and other.usable("inputs", "after", "join"):
+                yield from _misfits(other, _taken(stage, other), outputs)
+
+
+def _taken(stage: StageFields, other: StageFields) -> dict[str, InputSpec]:
+    """What a stage behind takes of this one's outputs, by their names here, where that is known."""
+    declared = other.spec.inputs or {}
+    if len(other.spec.after) == 1:
+        return declared
+    if other.spec.join is not None and other.spec.join.function is not None:
+        return {}
+    own = f"{stage.name}."
+    return {name.removeprefix(own): said for name, said in declared.items() if name.startswith(own)}
+
+
+def _misfits(other: StageFields, taken: Mapping[str, InputSpec], outputs: Mapping[str, Any]) -> Iterator[str]:
+    for name, said in taken.items():
+        if name not in outputs:
+            yield f"has no {name!r}, which stage {other.name!r} takes; add it"
+            continue
+        value = outputs[name]
+        dtype, shape = (str(value.dtype), tuple(value.shape)) if is_tensor(value) else (type(value).__name__, ())
+        if not said.takes(dtype, shape):
+            found = f"{dtype} {list(shape)}" if is_tensor(value) else dtype
+            yield (
+                f"{name!r} is {found}, and stage {other.name!r} takes {said.text}; a tensor is written as "
+                "{dtype: float32, data: [...]}"
+            )
