@@ -12,21 +12,26 @@ emulated stage needs none: its durations are its profile.
           1: {p50: 0.0081, p95: 0.0084, memory: 52428800, runs: 30}
 
 Durations are seconds, of the model alone, as the live stage measures them; `memory` is the process's peak in bytes, or
-the device's where the stage runs on one. Between two sizes the durations lie on a line. `Conditions.stale` says, in
-words, why a profile does not speak of a model any more.
+the device's where the stage runs on one; `load` the time until a new process was ready. Between two sizes the durations
+lie on a line. `Conditions.stale` says, in words, why a profile does not speak of a model any more.
+
+A file may also say what the stages' models take on other kinds of hardware, for `spillway provision`:
+
+    hardware:
+      k80:
+        detect: {alpha: 20ms, beta: 5ms, most: 32, source: "thesis, section 4.2"}
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lineage.errors import SpecError
-from topology.problems import InvalidPipelineError
-from topology.reading.document import MAX_BYTES, Document
+from topology.reading.models import read_model, write_whole
+from topology.sections import Count, Seconds, Size  # noqa: TC001 - pydantic reads them
 from topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
@@ -104,6 +109,8 @@ class StageProfile(_Told):
     """One stage's durations by batch size, and the conditions under which they were measured."""
 
     measured: Conditions
+    load: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Seconds from the start of a process to a model that is ready."""
     batches: Annotated[
         dict[Annotated[int, Field(strict=True, ge=1)], Measured], Field(min_length=1), BeforeValidator(_sorted)
     ]
@@ -112,47 +119,70 @@ class StageProfile(_Told):
         return EmulatedSpec(table={size: found.p50 for size, found in self.batches.items()}).duration
 
 
-class _File(_Told):
+class HardwareProfile(EmulatedSpec):
+    """What a stage's model takes on a kind of hardware that is not this machine: `alpha` + `beta` n, or a `table`."""
+
+    most: Count = 64
+    """The largest batch that it takes; of a table, its largest size."""
+    load: Seconds | None = None
+    """Until a new worker is ready; None: as the kind of hardware says."""
+    memory: Size | None = None
+    """Of the device, at the largest batch."""
+    source: str = ""
+    """Where the figures are from."""
+
+    @model_validator(mode="after")
+    def _told(self) -> Self:
+        line = self.alpha is not None or self.beta is not None
+        if line == (self.table is not None):
+            raise ValueError("give alpha and beta, or a table of seconds by batch size")
+        if self.duration(1) <= 0:
+            raise ValueError("a batch of 1 takes no time; give alpha or beta")
+        return self
+
+    @property
+    def largest(self) -> int:
+        return self.most if self.table is None else max(self.table)
+
+
+class ProfileFile(_Told):
+    """All that a profile file holds."""
+
     version: Annotated[Literal[1], Field(alias=_VERSION_KEY)]
-    stages: dict[str, StageProfile]
+    stages: dict[str, StageProfile] = Field(default_factory=dict)
+    hardware: dict[str, dict[str, HardwareProfile]] = Field(default_factory=dict)
+    """By kind and stage: what `spillway profile` did not measure here, but keeps."""
+
+
+def read_profile_file(path: Path) -> ProfileFile:
+    """All that a profile file holds. Raises SpecError that names the file, the place and the fix."""
+    return read_model(path, ProfileFile, "profile file", "profile files are written by 'spillway profile'")
 
 
 def read_profiles(path: Path) -> dict[str, StageProfile]:
-    """The profiles in a file, by stage. Raises SpecError that names the file, the place and the fix."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SpecError(f"cannot read the profile file {path}: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise SpecError(f"{path} is larger than {MAX_BYTES} bytes; is it a profile file?")
-    document = Document(str(path), data.decode("utf-8", "replace"))
-    if document.findings:
-        raise InvalidPipelineError(str(path), document.findings)
-    try:
-        return _File.model_validate(document.value).stages
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        steps = tuple(step for step in first["loc"] if step != "[key]")
-        place = document.place(steps)
-        raise SpecError(
-            f"{path}:{place.line}:{place.column}: {place.path or 'the file'}: {first['msg']}; profile files are "
-            "written by 'spillway profile'"
-        ) from error
+    """The measured profiles in a file, by stage. Raises SpecError that names the file, the place and the fix."""
+    return read_profile_file(path).stages
 
 
-def write_profiles(path: Path, profiles: Mapping[str, StageProfile]) -> None:
+def write_profiles(
+    path: Path,
+    profiles: Mapping[str, StageProfile],
+    hardware: Mapping[str, Mapping[str, HardwareProfile]] | None = None,
+) -> None:
     """Write a profile file, whole or not at all. Raises SpecError where it cannot be written."""
-    told = {name: profile.model_dump() for name, profile in profiles.items()}
-    for stage in told.values():
+    told = {name: profile.model_dump(exclude_none=True) for name, profile in profiles.items()}
+    for name, stage in told.items():
+        stage["measured"] = profiles[name].measured.model_dump()
         for found in stage["batches"].values():
             found["p50"], found["p95"] = (float(f"{found[key]:.{_DIGITS}g}") for key in ("p50", "p95"))
-    text = _HEADER + yaml.dump({_VERSION_KEY: VERSION, "stages": told}, Dumper=_Dumper, sort_keys=False, width=120)
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        raise SpecError(f"cannot write the profile file {path}: {error.strerror or error}") from error
+    file: dict[str, Any] = {_VERSION_KEY: VERSION, "stages": told}
+    if hardware:
+        file["hardware"] = {
+            kind: {name: each.model_dump(exclude_defaults=True) for name, each in stages.items()}
+            for kind, stages in hardware.items()
+        }
+    text = _HEADER + yaml.dump(file, Dumper=_Dumper, sort_keys=False, width=120)
+    write_whole(path, text, "profile file")
 
 
 class _Dumper(yaml.SafeDumper):

@@ -41,12 +41,12 @@ def workers_of(run_dir: Path, pipeline: str, stages: Collection[str]) -> list[ps
         if entry.stage not in stages or entry.role != "stage" or not entry.alive():
             continue
         with contextlib.suppress(psutil.Error):
-            children = [each for each in psutil.Process(entry.pid).children() if _model(each)]
+            children = [each for each in psutil.Process(entry.pid).children() if model_of(each)]
             found += sorted(children, key=psutil.Process.create_time)
     return found
 
 
-def _model(process: psutil.Process) -> str:
+def model_of(process: psutil.Process) -> str:
     """The model that a worker was started for; empty for what is no worker, or is gone."""
     with contextlib.suppress(psutil.Error, ValueError, KeyError, TypeError, IndexError):
         command = process.cmdline()
@@ -62,9 +62,9 @@ class Strikes:
         """`find` gives the processes to strike now. Raises SpillwayError where there is none."""
         self.done: Counter[Kind] = Counter()
         self._find = find
-        self._slots = [(each, _model(each)) for each in find()]
+        self._slots = [(each, model_of(each)) for each in find()]
         if not self._slots:
-            raise SpillwayError("no worker process was found")
+            raise SpillwayError("no worker process was found on this machine: is the stage ready?")
         self._looked = time.monotonic()
         self._stopped: dict[int, float] = {}  # by slot: when it goes on
         self._hogs: list[subprocess.Popen[bytes]] = []
@@ -149,7 +149,7 @@ class Strikes:
     def _replace(self) -> None:
         """Give the slots of those that are gone to who came since, a worker of the same model where there is one."""
         known = {process for process, _ in self._slots}
-        came = [(each, _model(each)) for each in self._find() if each not in known]
+        came = [(each, model_of(each)) for each in self._find() if each not in known]
         for slot, (process, model) in enumerate(self._slots):
             if came and not _runs(process):
                 chosen = next((each for each in came if each[1] == model), None)

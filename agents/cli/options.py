@@ -170,6 +170,24 @@ def plan_period_option(command: _Command) -> _Command:
     return click.option("--plan-period", type=period, show_default="by policy", metavar="SECONDS", help=text)(command)
 
 
+def choose_option(command: _Command) -> _Command:
+    """--choose: the chances of what stages choose, by stage."""
+    text = "How likely a stage's choices are."
+    return click.option("--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help=text)(command)
+
+
+def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for value in values:
+        stage, _, choices = value.partition("=")
+        try:
+            pairs = [choice.rpartition(":") for choice in choices.split(",")]
+            found[stage] = {name.strip(): float(probability) for name, _, probability in pairs}
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is no choice such as detect=car:.3,person:.6,:.1") from None
+    return found
+
+
 def html_option(command: _Command) -> _Command:
     file = click.Path(path_type=Path, dir_okay=False)
     return click.option("--html", type=file, metavar="FILE", help="Write the report there as a page, with charts.")(

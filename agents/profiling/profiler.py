@@ -8,6 +8,7 @@ later stage on what the stages before it make of them. Otherwise a stage is meas
 from __future__ import annotations
 
 import re
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,6 +76,7 @@ class Profiler:
         self._seed = seed
         self.progress = progress
         self._shares: dict[str, list[Share]] = {}  # by stage, what it made of its samples
+        self._loads: dict[str, float] = {}  # by stage, seconds until its process was ready
 
     def sizes(self, stage: StageSpec) -> tuple[int, ...]:
         return sizes_up_to(stage.batching.most, self._sizes)
@@ -87,7 +89,7 @@ class Profiler:
         measured = conditions_now(stage, self._pipeline.path.parent, torch=loaded.uses_torch)
         if measured.device_name is None:
             measured = measured.model_copy(update={"device_name": loaded.device_name})
-        return StageProfile(measured=measured, batches=found)
+        return StageProfile(measured=measured, load=round(self._loads[name], 3), batches=found)
 
     def _run(self, stage: StageSpec, sizes: tuple[int, ...], found: dict[int, Measured]) -> Loaded:
         """Run a stage's process; where it has no samples of its own, once more on what comes from before."""
@@ -95,10 +97,12 @@ class Profiler:
         while True:
             loaded, needs = Loaded(uses_torch=False, device_name=None), False
             successors = self._pipeline.graph.successors[stage.name]
+            began = time.perf_counter()
             with closing(Measuring(Job(stage, successors, sizes, parts, self._seed, self._effort))) as process:
                 for told in process:
                     if isinstance(told, Loaded):
                         loaded = told
+                        self._loads[stage.name] = time.perf_counter() - began
                     elif isinstance(told, NeedsSamples):
                         needs = True
                     elif isinstance(told, tuple):

@@ -86,21 +86,34 @@ class Crossroads:
     `foresight` is for the policies: what the choices of those before foretell, and, for comparison, the truth.
     """
 
-    __slots__ = ("_choices", "_classes", "_predictor", "foresight")
+    __slots__ = ("_classes", "_predictor", "choices", "foresight")
 
-    def __init__(self, choosers: Mapping[str, Chooser], count: int, classes: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        choosers: Mapping[str, Chooser],
+        count: int,
+        classes: Sequence[str],
+        seed: int,
+        chosen: Mapping[str, Sequence[tuple[str, ...] | None]] | None = None,
+    ) -> None:
+        """`chosen`: by stage, each request's choice where it is known; None where it is to be drawn."""
         if len(classes) not in (0, count):
             raise UsageError(f"{len(classes)} classes for {count} arrivals; give one each")
         self._classes = classes
         rng = np.random.default_rng((seed, 0xC405))  # of its own: what else is drawn stays the same
-        self._choices = {stage: each.draw(rng.random(count), classes) for stage, each in choosers.items()}
+        self.choices = {stage: each.draw(rng.random(count), classes) for stage, each in choosers.items()}
+        for stage, known in (chosen or {}).items():
+            if stage not in choosers or len(known) != count:
+                raise UsageError(f"{len(known)} choices of {stage} for {count} arrivals; give one each of a chooser")
+            drawn = self.choices[stage]
+            self.choices[stage] = [own if own is not None else drawn[index] for index, own in enumerate(known)]
         self._predictor = PathPredictor()
         self.foresight: dict[str, Callable[[Any, float], Path]] = {}
         if choosers:
             self.foresight = {"predicted": self._predicted, "oracle": self._truth}
 
     def choose(self, stage: str, index: int) -> tuple[str, ...]:
-        choice = self._choices[stage][index]
+        choice = self.choices[stage][index]
         self._predictor.observe(self._classes[index] if self._classes else ANY, stage, choice)
         return choice
 
@@ -108,4 +121,4 @@ class Crossroads:
         return self._predictor.expected(self._classes[request.index] if self._classes else ANY, share)
 
     def _truth(self, request: Any, _share: float) -> Path:
-        return {stage: choices[request.index] for stage, choices in self._choices.items()}
+        return {stage: choices[request.index] for stage, choices in self.choices.items()}

@@ -46,6 +46,7 @@ def simulate(
     partitions: ArrayLike | None = None,
     hops: ArrayLike | Mapping[str, ArrayLike] | None = None,
     classes: Sequence[str] = (),
+    chosen: Mapping[str, Sequence[tuple[str, ...] | None]] | None = None,
     progress: Callable[[int], None] = lambda _arrived: None,
 ) -> SimulationResult:
     """Let the requests that arrive at these times (seconds, sorted) run to their ends, and say how it went.
@@ -55,7 +56,8 @@ def simulate(
     `policy` and `slo` (seconds) stand in for the spec's. `choices`: by stage that chooses successors, the probability
     of each choice (a successor's name, several joined by "+", or "" for none); the default is one successor, each as
     likely. Where the choice depends on the request's class, the probabilities by class. `classes`: of each request;
-    none where they have no class. `durations`: by stage, seconds of a batch of n, where the spec has no profile.
+    none where they have no class. `chosen`: by stage, what each request chooses, where that is known (else None), in
+    place of a drawn choice. `durations`: by stage, seconds of a batch of n, where the spec has no profile.
     `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: seconds of
     the policies' synchronisation (None: as the policies say).
     `budgets`, `partitions` and `hops`: each request's own, where known: seconds to its deadline in place of the SLO,
@@ -91,6 +93,7 @@ def simulate(
         hops=_hops(hops, due, plan),
         partitions=_partitions(partitions, due, plan),
         classes=classes,
+        chosen=chosen,
         observer=observer,
     )
     collects = gc.isenabled()

@@ -208,23 +208,40 @@ class Traffic:
         return {name: durations for name, durations in found.items() if durations is not None}
 
 
-def read_traffic(pipeline: Pipeline, source: str, *, seed: int, duration: float | None, hop: float | None) -> Traffic:
-    """Read a recording's directory, or a trace. `hop` stands in for what the recording shows of one.
+def read_traffic(
+    pipeline: Pipeline,
+    source: str,
+    *,
+    seed: int,
+    duration: float | None,
+    hop: float | None,
+    choices: Mapping[str, Mapping[str, float]] | None = None,
+) -> Traffic:
+    """Read a recording's directory, or a trace.
 
+    `hop` stands in for what the recording shows of one, `choices` for how often it shows stages to choose what.
     Raises `UsageError` for what cannot be read, or is another pipeline's.
     """
     if not traces.is_process(source) and is_recording(Path(source)):
-        return _of_recording(pipeline, read_recording(Path(source)), source, duration, hop)
+        return _of_recording(pipeline, read_recording(Path(source)), source, duration, hop, choices or {})
     if not traces.is_process(source) and Path(source).is_dir():
         read_recording(Path(source))  # says what the directory lacks
     due = traces.arrivals(source, seed=seed, duration=duration)
     notes = ["a trace holds no outcomes: nothing shows how far to trust these predictions (use a recording)"]
-    notes += [_equally(stage.name) for stage in pipeline.spec.stages if stage.choose is not None]
-    return Traffic(source, due, np.full(len(due), pipeline.spec.slo), hop=hop or 0.0, notes=tuple(notes))
+    told = dict(choices or {})
+    choosers = [stage.name for stage in pipeline.spec.stages if stage.choose is not None]
+    notes += [_equally(name) for name in choosers if name not in told]
+    budget = np.full(len(due), pipeline.spec.slo)
+    return Traffic(source, due, budget, choices=told, hop=hop or 0.0, notes=tuple(notes))
 
 
 def _of_recording(
-    pipeline: Pipeline, recording: Recording, name: str, duration: float | None, hop: float | None
+    pipeline: Pipeline,
+    recording: Recording,
+    name: str,
+    duration: float | None,
+    hop: float | None,
+    told: Mapping[str, Mapping[str, float]],
 ) -> Traffic:
     about, spec = recording.about, pipeline.spec
     if about.pipeline != spec.name:
@@ -235,7 +252,7 @@ def _of_recording(
     past = history(recording, before, spec.limits.merged())
     if duration is not None:
         past = past.until(duration)
-    choices, notes = _choices(pipeline, past)
+    choices, notes = _choices(pipeline, past, told)
     hops = _hops(past) if hop is None else None
     if recorded.digest != pipeline.digest:
         notes.append(
@@ -279,12 +296,14 @@ def _parsed(text: str, pipeline: Pipeline) -> Pipeline:
         return parse(text, pipeline.path, profiled=False)
 
 
-def _choices(pipeline: Pipeline, past: History) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """How likely each choice is, by what was recorded; a chooser that was never seen to choose has a note."""
-    found: dict[str, dict[str, float]] = {}
+def _choices(
+    pipeline: Pipeline, past: History, told: Mapping[str, Mapping[str, float]]
+) -> tuple[dict[str, Mapping[str, float]], list[str]]:
+    """How likely each choice is, as `told`, else as recorded; a chooser that was never seen to choose has a note."""
+    found: dict[str, Mapping[str, float]] = dict(told)
     notes = []
     for stage in pipeline.spec.stages:
-        if stage.choose is None:
+        if stage.choose is None or stage.name in found:
             continue
         known = set(pipeline.graph.successors[stage.name])
         seen = {

@@ -1,4 +1,4 @@
-"""`python -m benchmarks parm`: section 5.2 of the ParM paper, its headlines beside ours, in virtual time."""
+"""`python -m benchmarks parm`: section 5.2 of the ParM paper, its headlines beside ours, in virtual time and live."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from agents.coding.codes import Sum
 from benchmarks.output import Table, median_spread
+from benchmarks.parm.live import live
 from benchmarks.parm.simulated import Setting, latencies
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ SECTIONS: Final[dict[str, Callable[[int, int], Table]]] = {}
 
 
 @click.command()
-@click.option("--only", multiple=True, help="This section; may be repeated: rates, k, batches, load, beside, codes.")
+@click.option(
+    "--only", multiple=True, help="This section; may be repeated: rates, k, batches, load, beside, codes, live."
+)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
 @click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
 @click.option(
@@ -43,7 +46,7 @@ def parm(*, only: tuple[str, ...], repeats: int, queries: int, output: Path | No
         raise click.UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
     tables = []
     for name, section in SECTIONS.items():
-        if not only or name in only:
+        if name in only or (not only and name != "live"):  # which takes a while, and a machine that does nothing else
             tables.append(section(repeats, queries).markdown())
             click.echo(tables[-1])
     if output is not None:
@@ -148,4 +151,4 @@ def _median_us(what: Callable[[], object], times: int = 300) -> float:
     return 1e6 * float(np.median(took))
 
 
-SECTIONS.update(rates=_rates, k=_ks, batches=_batches, load=_load, beside=_beside, codes=_codes)
+SECTIONS.update(rates=_rates, k=_ks, batches=_batches, load=_load, beside=_beside, codes=_codes, live=live)

@@ -1,9 +1,8 @@
 """ParM's cluster in virtual time (sections 5.1 and 5.2): our batcher and our dispatch, emulated instances and shuffles.
 
-An instance takes `SERVICE` seconds for one query, give or take a little. Shuffles run between random pairs of
-instances, one after the other, as long as 128 to 256 MB take; meanwhile an instance's queries now and then wait for the
-network. How often and how long was set once, so that `equal-resources` at 270 queries/s has a p99.9 of twice its median
-(about Figure 11's), and is the same for all strategies.
+An instance takes `SERVICE` seconds for one query, give or take a little, and stands still when the schedule of
+`spillway chaos` says so: for shuffles between pairs of instances, or others' inference. How often and how long was set
+once, so that `equal-resources` at 270 queries/s has a p99.9 of about twice its median (Figure 11).
 """
 
 from __future__ import annotations
@@ -12,11 +11,13 @@ import heapq
 import random
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from agents.chaos.schedule import Load, schedule
 from agents.core.batching import Batcher
 from agents.core.dispatch import Dispatch
 from agents.core.policies import make
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 SERVICE: Final = 0.024  # seconds of one query, ResNet-18 on a GPU instance
 MARGINAL: Final = 0.33  # of a query's time, for each further one of a batch: as 300, 460 and 584/s at 1, 2 and 4 say
 NOISE: Final = 0.04
-BANDWIDTH: Final = 110e6  # bytes a second of a shuffle
-STALL: Final = 0.06  # of the queries to an instance that shuffles wait for the network
-STALL_SECONDS: Final = 0.0085  # mean
 ENCODE, DECODE = 93e-6, 8e-6  # seconds, k = 2, the paper's
 FAST: Final = 1.15  # of an approximate model: how much faster than the deployed one it is
 
@@ -59,32 +57,22 @@ class Cluster:
 
     def __init__(self, setting: Setting, size: int, seed: int) -> None:
         self._random = random.Random(seed + 1)
-        self._began: list[list[float]] = [[] for _ in range(size)]
-        self._ended: list[list[float]] = [[] for _ in range(size)]
-        self._tenants = set(range(0, size, 9)) if setting.tenants else set()
-        draw = random.Random(seed)
-        horizon = setting.queries / setting.rate + 10
-        for _ in range(0 if setting.tenants else setting.shuffles):
-            now = 0.0
-            while now < horizon:
-                lasts = draw.uniform(128e6, 256e6) / BANDWIDTH
-                for instance in draw.sample(range(size), 2):
-                    self._began[instance].append(now)
-                    self._ended[instance].append(now + lasts)
-                now += lasts
-        for began, ended in zip(self._began, self._ended, strict=True):
-            began.sort()
-            ended.sort()
+        self._stops: list[list[tuple[float, float]]] = [[] for _ in range(size)]  # from, to; one after the other
+        load = Load(shuffles=0 if setting.tenants else setting.shuffles, multitenancy=setting.tenants)
+        for event in schedule(load, size, setting.queries / setting.rate + 10, seed):
+            stops = self._stops[event.slot]
+            begins = max(event.at, stops[-1][1]) if stops else event.at
+            if event.at + event.seconds > begins:
+                stops.append((begins, event.at + event.seconds))
 
     def seconds(self, instance: int, now: float, size: int, speed: float = 1.0) -> float:
-        took = SERVICE / speed * (1 + MARGINAL * (size - 1)) * self._random.lognormvariate(0.0, NOISE)
-        shuffling = bisect_right(self._began[instance], now) - bisect_right(self._ended[instance], now)
-        for _ in range(shuffling):
-            if self._random.random() < STALL:
-                took += self._random.expovariate(1 / STALL_SECONDS)
-        if instance in self._tenants and self._random.random() < 0.05:
-            took += SERVICE * self._random.random()
-        return took
+        ends = now + SERVICE / speed * (1 + MARGINAL * (size - 1)) * self._random.lognormvariate(0.0, NOISE)
+        stops = self._stops[instance]
+        for began, ended in islice(stops, bisect_right(stops, now, key=itemgetter(1)), None):
+            if began >= ends:
+                break
+            ends += ended - max(now, began)
+        return ends - now
 
 
 def latencies(strategy: str, setting: Setting, seed: int) -> NDArray[np.float64]:

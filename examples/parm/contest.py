@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -157,16 +158,15 @@ def run(
             warm = Pace(slo=WITHIN, grace=WITHIN)
             run_load(exchange, generated(np.arange(0.0, 2.0, 0.02), data.query), warm)  # a first call takes longer
             before = _cpu(run_dir, name)
-            with Strikes(partial(workers_of, run_dir, name, ["lenet"])) as strikes:
+            with Strikes(partial(workers_of, run_dir, name, ["lenet"])) as strikes, ThreadPoolExecutor(1) as pool:
                 began = time.monotonic() + 1.0  # a load begins a second after it is asked for
-                striking = threading.Thread(target=strikes.play, args=(events, began, stop))
-                striking.start()
+                striking = pool.submit(strikes.play, events, began, stop)
                 try:
                     pace = Pace(slo=WITHIN, grace=WITHIN, observe=seen.observe)
                     result = run_load(exchange, generated(due, data.query), pace)
                 finally:
                     stop.set()
-                    striking.join()
+                striking.result()
             cpu = _cpu(run_dir, name) - before
         finally:
             exchange.close()

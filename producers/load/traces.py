@@ -19,7 +19,7 @@ from lineage.errors import UsageError
 from producers.load import schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -83,7 +83,7 @@ def read_arrivals(
 def read_trace(file: Path) -> Counts | Times:
     """What the file holds. Raises `UsageError` naming file and line."""
     try:
-        with _open(file) as text:
+        with opened(file) as text:
             rows = csv.reader(text)
             header = [cell.strip().lower() for cell in next(rows, [])]
             if header[:2] == ["second", "requests"]:
@@ -98,10 +98,17 @@ def read_trace(file: Path) -> Counts | Times:
     raise UsageError(f"{file}:1: a trace starts with 'second,requests' or 't,...', this one with {found!r:.80}")
 
 
-def _open(file: Path) -> TextIO:
+def opened(file: Path) -> TextIO:
+    """The text of a file, unpacked where its name ends in .gz. Raises OSError."""
     if file.suffix == ".gz":
         return gzip.open(file, "rt", encoding="utf-8-sig", newline="")
     return file.open(encoding="utf-8-sig", newline="")
+
+
+def write_times(file: Path, times: Iterable[float]) -> None:
+    """Write arrivals as one time a line, to a microsecond; the same ones make the same file. Raises OSError."""
+    content = ("t\n" + "".join(f"{at:.6f}\n" for at in times)).encode()
+    file.write_bytes(gzip.compress(content, 6, mtime=0) if file.suffix == ".gz" else content)
 
 
 def _counts(file: Path, rows: Iterator[list[str]]) -> Counts:

@@ -56,6 +56,7 @@ class History:
     stages: dict[str, StageRecord]
     choices: dict[str, Counter[str]]  # chooser -> how often it chose what ("+" between several, "" for none)
     hop: NDArray[np.float64]  # what a prediction's timings leave unexplained of its latency, per hop; else NaN
+    paths: list[dict[str, tuple[str, ...]]]  # the choices made for it, as far as they are known
     unreadable: int
 
     def until(self, seconds: float) -> Self:
@@ -63,7 +64,7 @@ class History:
         count = int(np.searchsorted(self.due, seconds))
         if not count:
             raise UsageError(f"no query came within the first {seconds:g} s of the recording")
-        arrays = ("due", "budget", "partition", "kind", "latency", "spent", "lost_at", "hop")
+        arrays = ("due", "budget", "partition", "kind", "latency", "spent", "lost_at", "hop", "paths")
         return replace(self, **{name: getattr(self, name)[:count] for name in arrays})
 
 
@@ -137,6 +138,7 @@ class _Reader:
             stages={name: StageRecord() for name in self._predecessors},
             choices={},
             hop=np.full(count, np.nan),
+            paths=[{}] * count,
             unreadable=self._unreadable,
         )
         for index, name in enumerate(ids):
@@ -151,6 +153,7 @@ class _Reader:
 
     def _add(self, made: History, index: int, ended: _Ended) -> None:
         made.kind[index] = ended.kind
+        made.paths[index] = ended.path
         if ended.kind != report.PREDICTION:
             made.lost_at[index] = ended.stage
             made.stages.setdefault(ended.stage, StageRecord())

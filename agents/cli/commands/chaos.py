@@ -80,7 +80,8 @@ def chaos(
     chosen = _chosen(spec, stages)
     if not any(entry.alive() for entry in entries(run_dir, spec.name)):
         raise SpillwayError(f"{spec.name} is not served under {run_dir}: serve it first, or give its --run-dir")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     with Strikes(partial(workers_of, run_dir, spec.name, chosen)) as strikes:
         events = schedule(wanted, len(strikes), duration, seed)
         click.echo(f"{len(events)} strikes on {len(strikes)} workers of {', '.join(chosen)} within {duration:g} s")

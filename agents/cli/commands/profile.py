@@ -25,15 +25,15 @@ from lineage.values.json_text import read_inputs
 from producers.load.payloads import find_payload
 from producers.recording import is_recording, read_recording
 from topology.load import load
-from topology.profiles import read_profiles, write_profiles
+from topology.profiles import read_profile_file, write_profiles
 from topology.quantities import show_duration
 from topology.sizing import profile_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from topology.load import Pipeline
-    from topology.profiles import Measured, StageProfile
+    from topology.profiles import HardwareProfile, Measured, StageProfile
     from topology.spec import StageSpec
 
     Sample = dict[str, Any]
@@ -143,7 +143,8 @@ def profile(
         found = {stage.name: profiler.profile(stage.name) for stage in chosen}
     files = {stage.name: output or _file(loaded, stage) for stage in chosen}
     for file in dict.fromkeys(files.values()):
-        write_profiles(file, _kept(file, loaded) | {name: found[name] for name in found if files[name] == file})
+        kept, hardware = _kept(file, loaded)
+        write_profiles(file, kept | {name: found[name] for name in found if files[name] == file}, hardware)
     _tell(loaded, found, files, as_json=as_json)
 
 
@@ -165,13 +166,16 @@ def _file(pipeline: Pipeline, stage: StageSpec) -> Path:
     return pipeline.path.parent / named if named is not None else pipeline.path.with_suffix(".profile.yaml")
 
 
-def _kept(file: Path, pipeline: Pipeline) -> dict[str, StageProfile]:
+def _kept(
+    file: Path, pipeline: Pipeline
+) -> tuple[dict[str, StageProfile], Mapping[str, Mapping[str, HardwareProfile]]]:
     """What the file says of the pipeline's stages; nothing where it cannot be read, as it is written anew then."""
     try:
-        known = read_profiles(file)
+        known = read_profile_file(file)
     except SpecError:
-        return {}
-    return {name: known[name] for name in (stage.name for stage in pipeline.written.stages) if name in known}
+        return {}, {}
+    names = [stage.name for stage in pipeline.written.stages]
+    return {name: known.stages[name] for name in names if name in known.stages}, known.hardware
 
 
 def _tell(pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, Path], *, as_json: bool) -> None:
@@ -186,6 +190,8 @@ def _tell(pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, P
     Console(highlight=False).print(table)
     for file in dict.fromkeys(files.values()):
         click.echo(f"written to {file}")
+    loads = ", ".join(f"{name} {profile.load:.1f} s" for name, profile in found.items() if profile.load is not None)
+    click.echo(f"ready after: {loads}")
     unnamed = [name for name in found if profile_file(pipeline.written, pipeline.written.stage(name)) is None]
     if unnamed:
         named = os.path.relpath(files[unnamed[0]], pipeline.path.parent)

@@ -9,6 +9,7 @@ import click
 
 from agents.cli.options import (
     FACTOR,
+    choose_option,
     html_option,
     json_option,
     pipeline_argument,
@@ -26,26 +27,12 @@ from producers.recording import is_recording, read_recording
 if TYPE_CHECKING:
     from agents.sim.plan import Dispatch
 
-_Chosen = dict[str, dict[str, float]]
-
 
 def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     try:
         return None if value is None else tuple(int(part) for part in value.split(","))
     except ValueError:
         raise click.BadParameter(f"{value!r} is no list of numbers such as 5,3,4") from None
-
-
-def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> _Chosen:
-    found: _Chosen = {}
-    for value in values:
-        stage, _, choices = value.partition("=")
-        try:
-            pairs = [choice.rpartition(":") for choice in choices.split(",")]
-            found[stage] = {name.strip(): float(probability) for name, _, probability in pairs}
-        except ValueError:
-            raise click.BadParameter(f"{value!r} is no choice such as detect=car:.3,person:.6,:.1") from None
-    return found
 
 
 @click.command()
@@ -68,9 +55,7 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
 @click.option("--hop", callback=seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")
-@click.option(
-    "--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help="How likely a stage's choices are."
-)
+@choose_option
 @click.option(
     "--report",
     "output",
@@ -94,7 +79,7 @@ def simulate(
     policy: str | None,
     seed: int,
     hop: float,
-    choose: _Chosen,
+    choose: dict[str, dict[str, float]],
     output: Path | None,
     plan_period: float | None,
     html: Path | None,

@@ -1,10 +1,15 @@
 """A coded stage: workers that stand still or die are answered for, exactly, as its linear model is its own parity."""
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
+import pytest
 
+from agents.chaos.schedule import Kind, Load, Often, schedule
+from agents.chaos.strikes import Strikes, model_of
 from agents.coding.card import Card, Tensor, digest_of, weights_file, write_card, write_reference
 
 PIPELINE = """
@@ -17,6 +22,9 @@ stages:
     coding: {k: 2, parity: parity, finish: 'stage_models:finished', group_wait: 20ms}
 """
 W = np.arange(12.0).reshape(3, 4) - 5
+PARITY = "agents.coding.parity:Parity"
+SLOTS = 7  # the front, four workers, two parity workers
+QUERIES, SECONDS = 800, 10.0
 
 
 def parity_of(folder):
@@ -42,8 +50,7 @@ def parity_of(folder):
 
 
 def workers_of(process, model="stage_models:Linear"):
-    found = [each for each in process.children() if "agents.workers.local" in each.cmdline()]
-    return [each for each in found if f'"model": "{model}"' in each.cmdline()[-1]]
+    return [each for each in process.children() if model_of(each) == model]
 
 
 def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
@@ -64,7 +71,7 @@ def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
         if number == 420:
             next(each for each in workers_of(process) if each not in stopped).kill()
         if number == 300:
-            workers_of(process, "agents.coding.parity:Parity")[0].kill()
+            workers_of(process, PARITY)[0].kill()
         one.send(f"q{number}", {"x": asked[number]}, within=120)
         time.sleep(0.004)
     one.flush()
@@ -83,6 +90,45 @@ def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
     assert all(outcome.flags == {"f": {"reconstructed": True, "expected": 0.9}} for outcome in made)
     until(lambda: one.committed("f") == one.ends())
     assert one.metrics("f")["spillway_recovered_total"] == len(made)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_dies_or_stands_still_each_query_is_answered_once_and_exactly(stage, until, seed):
+    """Strikes on front, workers and parity workers; the gate releases one outcome of each query."""
+    one = stage(PIPELINE)
+    parity_of(one.folder / "parity")
+    one.gate()
+    out = one.reader("egress")
+    fronts = [one.start("f")]
+
+    def found():
+        """The front and its workers, now; the front is started again where it has died."""
+        if fronts[-1].poll() is not None:
+            fronts.append(one.start("f"))
+        front = psutil.Process(fronts[-1].pid)
+        return [front, *workers_of(front), *workers_of(front, PARITY)]
+
+    until(lambda: len(found()) == SLOTS and one.metrics("f").get("spillway_model_instances") == 4)
+    load = Load(slow=Often(0.25, 0.4), kill=Often(2.0))
+    asked = np.random.default_rng(seed).integers(-9, 9, (QUERIES, 4)).astype(float)
+    with Strikes(found) as strikes, ThreadPoolExecutor(1) as pool:
+        events = schedule(load, SLOTS, SECONDS, seed)
+        striking = pool.submit(strikes.play, events, time.monotonic(), threading.Event())
+        for number in range(QUERIES):
+            one.send(f"q{number}", {"x": asked[number]}, within=600)
+            time.sleep(SECONDS / QUERIES)
+        striking.result()
+    one.flush()
+    assert strikes.done[Kind.KILL]
+    until(lambda: found() and (out.poll() or len(out.messages) >= QUERIES), 300.0)
+    out.settle()
+    answers = out.outcomes()
+    told = {told.request_id: outcome for told, outcome in answers}
+    assert len(answers) == len(told) == QUERIES
+    assert {outcome.kind for outcome in told.values()} == {"prediction"}
+    assert all(told[f"q{n}"].outputs == {"total": float((W @ x).sum())} for n, x in enumerate(asked))
+    until(lambda: found() and one.committed("f") == one.ends())
 
 
 LAST = """
@@ -125,7 +171,7 @@ def test_what_was_made_and_then_the_default_wait_for_the_last_moment(stage, unti
         outcome, late = told[number]
         assert outcome.outputs == {"total": float((W @ asked[number]).sum())}
         assert not flags or late > -1, late
-    (parity,) = workers_of(process, "agents.coding.parity:Parity")
+    (parity,) = workers_of(process, PARITY)
     second.suspend()
     parity.suspend()
     told = ask([2, 3, 4])

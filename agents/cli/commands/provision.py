@@ -1,0 +1,167 @@
+"""`spillway provision`: the cheapest hardware, counts and batch limits whose estimated p99 keeps the SLO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from agents.cli.options import choose_option, html_option, json_option, pipeline_argument, positive, seconds
+from agents.cli.summary import writing
+from agents.sim.estimator import Estimator
+from agents.whatif.traffic import read_traffic
+from lineage.errors import UsageError
+from lineage.metric_names import GATE
+from topology.capacity.hardware import options_of, read_catalogue
+from topology.capacity.plan import write_plan
+from topology.capacity.provisioning import Provisioning, first_sizes
+from topology.capacity.search import SEARCHES
+from topology.load import load
+from topology.profiles import read_profile_file
+from topology.quantities import show_duration
+
+if TYPE_CHECKING:
+    from agents.whatif.traffic import Traffic
+    from topology.capacity.plan import Plan
+    from topology.load import Pipeline
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@pipeline_argument
+@click.argument("trace")
+@click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 150ms.")
+@click.option("--hardware", type=_FILE, required=True, metavar="FILE", help="The catalogue: kinds and their prices.")
+@click.option("--profiles", type=_FILE, metavar="FILE", help="What models take.  [default: the pipeline's 'profile']")
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
+@click.option("--search", type=click.Choice(list(SEARCHES)), default="greedy", show_default=True, help="How to look.")
+@click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
+@click.option(
+    "--gate", callback=seconds, metavar="SECONDS", help="From the last stage to the answer.  [default: --hop]"
+)
+@click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and choices.")
+@choose_option
+@html_option
+@json_option
+def provision(
+    pipeline: Path,
+    trace: str,
+    *,
+    slo: float | None,
+    hardware: Path,
+    profiles: Path | None,
+    output: Path | None,
+    search: str,
+    hop: float | None,
+    gate: float | None,
+    duration: float | None,
+    seed: int,
+    choose: dict[str, dict[str, float]],
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Find the cheapest plan for PIPELINE that answers 99 of 100 queries of TRACE within the SLO.
+
+    TRACE is a recording's directory, whose queries go the ways that they went, or a trace or process as `simulate`
+    takes it. Profiles come from `spillway profile`; figures of other hardware stand in the same file. With --html, the
+    cost over the SLO is planned, too.
+
+    \b
+    Example:
+      spillway provision examples/inferline/social.yaml gamma:150,1 --duration 600 --slo 150ms \\
+        --hardware examples/inferline/hardware.yaml --profiles examples/inferline/profiles.yaml -o plan.yaml
+    """  # noqa: D301 - click's own marks
+    loaded = load(pipeline, profiled=profiles is None)
+    traffic = read_traffic(loaded, trace, seed=seed, duration=duration, hop=hop, choices=choose)
+    made = _provisioning(loaded, traffic, hardware, profiles, choose, gate, seed)
+    objective = loaded.spec.slo if slo is None else slo
+    plan = made.plan(objective, search)
+    if output is not None:
+        write_plan(output, plan)
+    if as_json:
+        click.echo(plan.model_dump_json(by_alias=True))
+    else:
+        _tell(plan, output)
+    if html is not None:
+        from agents.pages import plan_page  # noqa: PLC0415 - takes a second to import
+
+        writing(html, lambda file: plan_page.write(file, plan, made, search))
+
+
+def _provisioning(
+    pipeline: Pipeline,
+    traffic: Traffic,
+    hardware: Path,
+    profiles: Path | None,
+    choose: dict[str, dict[str, float]],
+    gate: float | None,
+    seed: int,
+) -> Provisioning:
+    catalogue = read_catalogue(hardware)
+    if profiles is None:
+        named = pipeline.written.profile
+        if named is None:
+            raise UsageError(
+                f"{pipeline.path} refers to no profile file; measure one ('spillway profile') or give --profiles"
+            )
+        profiles = pipeline.path.parent / named
+    options = options_of(pipeline, catalogue, read_profile_file(profiles), str(profiles))
+    stages = [stage.name for stage in pipeline.spec.stages]
+    choosers = [stage.name for stage in pipeline.spec.stages if stage.choose is not None]
+    chosen = (
+        {}
+        if traffic.history is None
+        else {name: [path.get(name) for path in traffic.history.paths] for name in choosers if name not in choose}
+    )
+    estimator = Estimator(
+        pipeline,
+        traffic.due,
+        choices=traffic.choices,
+        chosen=chosen,
+        hops={**dict.fromkeys(stages, traffic.hop), GATE: traffic.hop if gate is None else gate},
+        sizes=first_sizes(options),
+        seed=seed,
+    )
+    remarks = [*traffic.notes, *([] if estimator.remark is None else [estimator.remark])]
+    if any(option.emulated for each in options.values() for option in each):
+        remarks.append("figures of emulated hardware are emulated")
+    return Provisioning(
+        pipeline, catalogue, options, estimator, estimator.shares, estimator.due, traffic.name, tuple(remarks)
+    )
+
+
+def _tell(plan: Plan, output: Path | None) -> None:
+    table = Table("stage", "hardware", "workers", "batch", "price", "share", "queries/s", "load", box=None)
+    for name, stage in plan.stages.items():
+        workers = f"{stage.count} + {stage.parity} parity" if stage.parity else str(stage.count)
+        price = f"{(stage.count + stage.parity) * stage.price:.3f}"
+        throughput = f"{stage.count * stage.throughput:,.0f}"
+        table.add_row(
+            name,
+            stage.hardware,
+            workers,
+            str(stage.batch),
+            price,
+            f"{stage.share:.2f}",
+            throughput,
+            f"{stage.ratio:.0%}",
+        )
+    for name, count in plan.kept.items():
+        table.add_row(name, "as the file says", str(count))
+    console = Console(highlight=False)
+    for number, step in enumerate(plan.steps, start=1):
+        click.echo(f"{number:3}. {step}")
+    console.print(table)
+    click.echo(
+        f"cost {plan.cost:.3f} an hour; p99 {1e3 * plan.p99:.1f} ms for an SLO of {show_duration(plan.slo)}, "
+        f"{100 * plan.misses:.2f} % late of {plan.trace.queries:,} queries at {plan.trace.rate:.1f}/s (estimated)"
+    )
+    for remark in plan.remarks:
+        click.echo(f"note: {remark}")
+    if output is not None:
+        click.echo(f"written to {output}")

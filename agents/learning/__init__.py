@@ -1,0 +1,1 @@
+"""Learning while serving: selection among models by feedback (Clipper)."""

@@ -1,0 +1,321 @@
+"""Which of several models are asked, and how feedback changes that (Clipper; thesis, section 3.5, Listing 3.2).
+
+Pure. A policy's state is a mapping from member to a few numbers, small enough to be published for each context. The
+front draws with `select`; the learner, which alone changes states, follows with `observe`. Rules:
+
+* Weights are kept as logarithms, the largest of them 0, so that no history under- or overflows.
+* A member that is new to a state starts at the mean of the others; one that is gone is dropped by the next observation.
+* Draws are over members that are ready. What is observed has the probability with which each was asked.
+* `forgetting` draws each weight back towards the others, and `floor` is the share of draws that goes to all members
+  alike: so a member that failed and recovered is found again. With both 0 these are the algorithms as printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from random import Random
+
+State = dict[str, list[float]]  # by member; each policy says what its numbers are
+FLOOR: Final = 0.05
+FORGETTING: Final = 0.001
+_LEAST_LOG: Final = -700.0  # exp of it is the smallest number that counts
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What came of asking a member: with which probability it was asked, and its loss in [0, 1].
+
+    A member that was asked and gave no answer has loss 1. Raises UsageError for a probability outside of (0, 1].
+    """
+
+    probability: float
+    loss: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise UsageError(f"a member was asked with a probability in (0, 1], not {self.probability!r}")
+        if not 0 <= self.loss <= 1:
+            raise UsageError(f"a loss is in [0, 1], not {self.loss!r}")
+
+
+class Selection(Protocol):
+    """A policy of selection, as Listing 3.2 has it; `combine` is a function of its own, the same for all."""
+
+    def initial(self, members: Sequence[str]) -> State:
+        """Make the state of a context that nothing is known of."""
+        ...
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
+        """Say which of the members that are ready are asked, at least one, with which probability each."""
+        ...
+
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        """Say how much each member's answer counts; they sum up to 1."""
+        ...
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
+        """Make the state that follows; `state` is left as it is."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Exponential:
+    """What Exp3 and Exp4 share: one number a member, the logarithm of its weight s_i."""
+
+    eta: float = 0.1
+    floor: float = FLOOR
+    forgetting: float = FORGETTING
+
+    def initial(self, members: Sequence[str]) -> State:
+        return {member: [0.0] for member in members}
+
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        known = completed(state, members)
+        return _shares({member: math.exp(max(_LEAST_LOG, known[member][0])) for member in members})
+
+    def _moved(self, state: State, members: Sequence[str], losses: Mapping[str, float]) -> State:
+        known = completed(state, members)
+        kept = 1 - self.forgetting
+        logs = {member: kept * known[member][0] - self.eta * losses.get(member, 0.0) for member in members}
+        highest = max(logs.values())
+        return {member: [max(_LEAST_LOG, value - highest)] for member, value in logs.items()}
+
+
+@dataclass(frozen=True)
+class Exp3(_Exponential):
+    """One member is drawn by its weight: s_i <- s_i exp(-eta L / p_i) of that one (section 3.5, after Auer et al.)."""
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
+        weights = self.weights(state, ready)
+        each = {member: (1 - self.floor) * share + self.floor / len(ready) for member, share in weights.items()}
+        return _drawn(each, draw)
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
+        return self._moved(state, members, {member: one.loss / one.probability for member, one in asked.items()})
+
+
+@dataclass(frozen=True)
+class Exp4(_Exponential):
+    """All members are asked, and each is judged by its own loss (section 3.5, "Ensemble Model Selection Policies")."""
+
+    floor: float = 0.0
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:  # noqa: ARG002 - asks all
+        return dict.fromkeys(ready, 1.0)
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
+        return self._moved(state, members, {member: one.loss for member, one in asked.items()})
+
+
+@dataclass(frozen=True)
+class Static:
+    """One member, the first that is ready of those named, or of all."""
+
+    order: tuple[str, ...] = ()
+
+    def initial(self, members: Sequence[str]) -> State:
+        return {member: [] for member in members}
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:  # noqa: ARG002 - no draw
+        return {next((member for member in self.order if member in ready), ready[0]): 1.0}
+
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:  # noqa: ARG002 - none is learned
+        return dict.fromkeys(members, 1 / len(members))
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:  # noqa: ARG002
+        return state
+
+
+@dataclass(frozen=True)
+class Uniform(Static):
+    """One member, each as likely."""
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:  # noqa: ARG002
+        return _drawn(dict.fromkeys(ready, 1 / len(ready)), draw)
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """The member of the least mean loss, but for a share `epsilon` of the draws, which goes to all alike.
+
+    Numbers of a member: how often it was judged and the sum of its losses, both forgotten by and by.
+    """
+
+    epsilon: float = FLOOR
+    forgetting: float = FORGETTING
+
+    def initial(self, members: Sequence[str]) -> State:
+        return {member: [0.0, 0.0] for member in members}
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
+        known = completed(state, ready)
+        best = min(ready, key=lambda member: _mean(known[member]))
+        rest = self.epsilon / len(ready)
+        return _drawn({member: rest + (1 - self.epsilon) * (member == best) for member in ready}, draw)
+
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        known = completed(state, members)
+        return _shares({member: 1 - _mean(known[member]) for member in members})
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
+        return _tallied(completed(state, members), members, asked, self.forgetting)
+
+
+@dataclass(frozen=True)
+class Thompson(Epsilon):
+    """The member of the least loss that is drawn from what is known of each: a beta distribution by its losses.
+
+    The probability of a member is not known in closed form, so it is estimated from `_DRAWS` draws.
+    """
+
+    epsilon: float = 0.0
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
+        known = completed(state, ready)
+
+        def lowest() -> str:
+            losses = {m: draw.betavariate(1 + known[m][1], 1 + known[m][0] - known[m][1]) for m in ready}
+            return min(losses, key=losses.__getitem__)
+
+        chosen = lowest()
+        often = Counter(lowest() for _ in range(_DRAWS))[chosen]
+        return {chosen: (1 + often) / (1 + _DRAWS)}
+
+
+_DRAWS: Final = 24
+
+
+def completed(state: State, members: Sequence[str]) -> State:
+    """The state of these members; one that it does not know is like the mean of those that it knows."""
+    known = [state[member] for member in members if member in state]
+    mean = [sum(column) / len(known) for column in zip(*known, strict=True)] if known else []
+    return {member: state.get(member, mean or [0.0, 0.0]) for member in members}
+
+
+def _tallied(known: State, members: Sequence[str], asked: Mapping[str, Observed], forgetting: float) -> State:
+    kept = 1 - forgetting
+    return {
+        member: [kept * known[member][0] + 1, kept * known[member][1] + asked[member].loss]
+        if member in asked
+        else [kept * known[member][0], kept * known[member][1]]
+        for member in members
+    }
+
+
+def _mean(tally: Sequence[float]) -> float:
+    """The mean loss, as if one of .5 had been seen before."""
+    judged, lost = tally
+    return (lost + 0.5) / (judged + 1)
+
+
+def _shares(values: Mapping[str, float]) -> dict[str, float]:
+    total = sum(values.values())
+    return {member: value / total if total > 0 else 1 / len(values) for member, value in values.items()}
+
+
+def _drawn(shares: Mapping[str, float], draw: Random) -> dict[str, float]:
+    (member,) = draw.choices(list(shares), list(shares.values()))
+    return {member: shares[member]}
+
+
+POLICIES: Final[dict[str, type[Any]]] = {
+    "exp3": Exp3,
+    "exp4": Exp4,
+    "static": Static,
+    "uniform": Uniform,
+    "epsilon": Epsilon,
+    "thompson": Thompson,
+}
+
+
+# What the members' answers come to ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """What the members' answers come to; `confidence` is the share of the asked members whose own answers agree."""
+
+    answer: Any
+    confidence: float
+
+
+def combine(
+    answers: Mapping[str, Any], weights: Mapping[str, float], asked: int, stand_ins: Mapping[str, Any] | None = None
+) -> Combined:
+    """Combine what has come, by weight (section 3.5): labels vote, scores (arrays and floats) are averaged.
+
+    `stand_ins` count in place of missing answers, and never agree. Raises UsageError where answers cannot be combined.
+    """
+    if not answers:
+        raise UsageError("no member has answered, so there is nothing to combine")
+    voices = {**(stand_ins or {}), **answers}
+    kinds = {_is_score(value) for value in voices.values()}
+    if len(kinds) > 1:
+        raise UsageError(f"some members answer with labels and some with scores: {sorted(voices)}")
+    share = _shares({member: weights.get(member, 0.0) for member in voices})
+    answer = _average(voices, share) if kinds.pop() else _vote(voices, share)
+    agree = sum(_same(own, answer) for own in answers.values())
+    return Combined(answer, agree / asked)
+
+
+def _vote(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
+    """The label of most weight; of two that have the same that of the member that is named first."""
+    votes: dict[Hashable, float] = {}
+    labels: dict[Hashable, Any] = {}
+    for member, value in voices.items():
+        label = _label(value)
+        labels.setdefault(label, value)
+        votes[label] = votes.get(label, 0.0) + share[member]
+    return labels[max(votes, key=votes.__getitem__)]
+
+
+def _average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
+    shapes = {np.shape(value) for value in voices.values()}
+    if len(shapes) > 1:
+        raise UsageError(f"scores of several shapes cannot be averaged: {sorted(shapes)}")
+    total = sum(share[member] * np.asarray(value, np.float64) for member, value in voices.items())
+    first = next(iter(voices.values()))
+    return np.asarray(total, first.dtype) if isinstance(first, np.ndarray) else float(total)
+
+
+def _is_score(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
+
+
+def _label(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.tobytes())
+    return value.item() if isinstance(value, np.generic) else value  # type: ignore[no-any-return]
+
+
+def _same(own: Any, answer: Any) -> bool:
+    """Whether an answer says the same: an equal label, or scores whose highest is the same one."""
+    if not _is_score(own):
+        return bool(_label(own) == _label(answer))
+    if np.ndim(own) == 0:
+        return math.isclose(own, answer, rel_tol=0.05, abs_tol=1e-9)
+    return bool(np.argmax(own) == np.argmax(answer))
+
+
+def zero_one(truth: Any, answer: Any) -> float:
+    """1 unless the answer is the truth; of scores the place of the highest is the answer."""
+    own = int(np.argmax(answer)) if _is_score(answer) and np.ndim(answer) else _label(answer)
+    return float(own != _label(truth))
+
+
+def absolute(truth: Any, answer: Any) -> float:
+    """How far a number is off, at most 1."""
+    return min(1.0, abs(float(truth) - float(answer)))
+
+
+LOSSES: Final[dict[str, Callable[[Any, Any], float]]] = {"zero_one": zero_one, "absolute": absolute}

@@ -1,0 +1,54 @@
+"""A capacity plan as one HTML page: sizes, how they were found, what other SLOs would cost (InferLine, figure 4.9)."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+import matplotlib as mpl
+
+from agents.pages.run_report import LOAD, LOST, STYLE, svg_of
+from topology.capacity.planner import NoPlanError
+from topology.quantities import show_duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from topology.capacity.plan import Plan
+    from topology.capacity.provisioning import Provisioning
+
+FACTORS: Final = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the plan's SLO
+
+
+def costs(plan: Plan, made: Provisioning, search: str) -> tuple[list[tuple[float, float]], list[float]]:
+    """(SLO in seconds, cost an hour) for SLOs about the plan's, and the SLOs that no plan keeps."""
+    found, without = [], []
+    for factor in FACTORS:
+        slo = factor * plan.slo
+        try:
+            found.append((slo, plan.cost if factor == 1 else made.plan(slo, search).cost))
+        except NoPlanError:
+            without.append(slo)
+    return found, without
+
+
+def write(path: Path, plan: Plan, made: Provisioning, search: str) -> None:
+    found, without = costs(plan, made, search)
+
+    def draw(axes: Axes) -> None:
+        axes.plot([1e3 * slo for slo, _ in found], [cost for _, cost in found], marker="o", color=LOAD)
+        axes.axvline(1e3 * plan.slo, color=LOST, linewidth=0.9, linestyle="--", label="the plan's SLO")
+        axes.set(xlabel="SLO, ms", ylabel="cost an hour", xlim=(0, None), ylim=(0, None))
+        axes.legend(frameon=False, fontsize=8)
+
+    with mpl.rc_context(STYLE):
+        chart = svg_of(draw, (8.0, 3.2))
+    template = resources.files("agents.pages").joinpath("plan.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    page = environment.from_string(template).render(
+        plan=plan, chart=chart, without=[show_duration(slo) for slo in without]
+    )
+    path.write_text(page, encoding="utf-8")
