@@ -51,6 +51,7 @@ CASES: Final = {
         Phase(0, 150, 1),
         *(Phase(120, 150, 1), Phase(100, 250, 1), Phase(200, 250, 1), Phase(100, 150, 1), Phase(300, 150, 1)),
     ],
+    "150 to 200/s in 60 s, an hour": [Phase(0, 150, 1), Phase(60, 150, 1), Phase(60, 200, 1), Phase(3480, 200, 1)],
     "cv2 1 to 4 in 60 s": [Phase(0, 150, 1), Phase(120, 150, 1), Phase(60, 150, 4), Phase(600, 150, 4)],
 }
 

@@ -1,10 +1,10 @@
 """How many workers each stage is to have: the records of the table `<p>.sizes`, and which of two counts.
 
 A record's key is `stage/pool`; a stage's own workers are the pool `main`. Its value is JSON: the count of the whole
-stage, who wants it, why, since when, an epoch, the digest of the pipeline file (and plan) that it goes with, and whether
-it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has claimed `claimed_as` in `<p>.owners`, and its
-claim's epoch stands in each of its records (`checkpoint.owners`). So a writer that was slow changes nothing. What is
-held no tuner changes, until somebody writes a size that is not.
+stage, who wants it, why, since when, an epoch, the digest of the pipeline file (and plan) that it goes with, and
+whether it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has claimed `claimed_as` in
+`<p>.owners`, and its claim's epoch stands in each of its records (`checkpoint.owners`). So a writer that was slow
+changes nothing. What is held no tuner changes, until somebody writes a size that is not.
 """
 
 from __future__ import annotations

@@ -186,11 +186,10 @@ class Tuning:
             tuner.count(time.monotonic() - age, total)
         due = time.monotonic()
         while not self._stop.is_set() and not lost.is_set() and self._mine() == mine:
-            total = self._ingress.total()
-            now = time.monotonic()
-            if total is not None:
-                self._metrics.arrived = total
-                tuner.count(now, total)
+            arrived, now = self._ingress.total(), time.monotonic()
+            if arrived is not None:
+                self._metrics.arrived = arrived
+                tuner.count(now, arrived)
             for stage in mine:
                 size = self._newest(stage)
                 if size.epoch > epoch:

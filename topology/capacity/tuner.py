@@ -209,18 +209,24 @@ class Tuner:
     # Up --------------------------------------------------------------------------------------------------------
 
     def _up(self, live: list[_Live]) -> dict[str, Order]:
-        if self.form == "paper":
-            worst = max((each for each in live if each.count > each.most), key=lambda each: each.rate, default=None)
-        else:
-            worst = max((each for each in live if each.ratio > 1.0), key=lambda each: each.ratio, default=None)
         found: dict[str, Order] = {}
         for name, stage in self._stages.items():
+            worst = self._worst(live, below=stage.wanted < self.basis.stages[name].workers)
             needed = self._needed(name, worst) if worst is not None else 0.0
             dead = stage.wanted * (1.0 if self.form == "paper" else 1.0 + BAND)
             count = self._bounded(name, _ceil(needed), found)
             if worst is not None and needed > dead + _EXACT and count > stage.wanted:
                 found[name] = Order(count, worst.text)
         return found
+
+    def _worst(self, live: list[_Live], *, below: bool) -> _Live | None:
+        """The window to size for. A stage that has less than the plan goes back up though the sample had as much."""
+        if self.form == "ratio":
+            return max((each for each in live if below or each.ratio > 1.0), key=lambda each: each.ratio, default=None)
+        excess = [each for each in live if each.count > each.most]
+        if not excess and below:
+            excess = [each for each in live if each.length >= DOWN_WINDOW][:1]
+        return max(excess, key=lambda each: each.rate, default=None)
 
     def _needed(self, name: str, worst: _Live) -> float:
         of = self.basis.stages[name]
@@ -276,9 +282,7 @@ class Tuner:
             least = min(map(self.basis.rho, self.basis.stages))
             return count / DOWN_WINDOW * of.share / (of.throughput * least)
         ratio = max(count / self.basis.fullest(DOWN_WINDOW), *(burst for _, burst in self._bursts))
-        if 1.0 - SLACK <= ratio <= 1.0:
-            return float(of.workers)
-        return of.workers * ratio / (1.0 - SLACK)
+        return of.workers * (max(1.0, ratio) if ratio >= 1.0 - SLACK else ratio / (1.0 - SLACK))
 
 
 def _ceil(needed: float) -> int:

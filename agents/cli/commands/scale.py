@@ -68,8 +68,8 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
             table.write({key: new})
         except OwnedError as error:
             raise UsageError(
-                f"the tuner {error.claim.owner.name} sizes stage {stage!r} of {source.spec.name}: leave it to that one, "
-                "or take the stage from it with --hold"
+                f"tuner {error.claim.owner.name} sizes stage {stage!r} of {source.spec.name}: leave it to that one, or "
+                "take the stage from it with --hold"
             ) from error
         finally:
             owned.leave()
