@@ -29,18 +29,26 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from agents.core.agreement import Agreement
     from agents.core.workers import Batch
 
 _SEEN: Final = 200  # batches whose durations the quantile is of
 _LEAST: Final = 20  # of them, before any batch counts as slow
 VERSION: Final = "version"  # why a code pauses: its parity models are another version's of the deployed model
+FLOOR: Final = "agreement"  # or too few of the answers that it makes agree with the exact ones
+WHY_PAUSED: Final = {
+    VERSION: "its parity models are another version's; make them anew with 'spillway parity train' and restart",
+    FLOOR: "too few made answers agree with the exact ones (coding.floor); it is tried again after a minute. If that "
+    "goes on, train parity models on queries of now: 'spillway parity train'",
+}
+_SAMPLED: Final = 8  # of so many groups that missed nothing one is graded
 _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct workers
 
 
 class Group:
     """Batches whose answers can be made of one another's and of the extras'."""
 
-    __slots__ = ("answered", "batches", "made", "note", "rows")
+    __slots__ = ("answered", "answers", "batches", "made", "note", "rows")
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -48,6 +56,7 @@ class Group:
         self.made: set[int] = set()  # places of the batches that answers were asked for
         self.rows: dict[int, Extra] = {}  # the extras that are answered
         self.note: Any = None  # the driver's
+        self.answers: dict[int, Any] = {}  # what was made, by place; the driver's
 
     @property
     def missing(self) -> list[int]:
@@ -119,12 +128,15 @@ class Dispatch:
         budget: float = 1.0,
         room: int = 64,
         paused: str = "",
+        agreement: Agreement | None = None,
     ) -> None:
         """`width`: batches of a group; `rows`: extras of a group, each with a pool of its own.
 
         `quantile`: a batch is copied only when it takes longer than this quantile of batches' durations; None: at
         once. `budget`: the most extras, as a share of the batches that started. `paused`: why there are no extras.
+        With an `agreement`, of a code, answers that were made are graded.
         """
+        self.agreement = agreement
         self.paused = paused
         self._width = width
         self._wait = wait
@@ -139,12 +151,16 @@ class Dispatch:
         self._durations: deque[float] = deque(maxlen=_SEEN)
         self._run: list[Extra] = []
         self._recoveries: list[Recovery] = []
+        self._gradings: list[Recovery] = []
+        self._complete = 0  # groups that missed nothing when their extras were answered
         self.stats = DispatchStats()
 
     # Batches ----------------------------------------------------------------------------------------------------
 
     def started(self, now: float, batch: Batch) -> None:
         self.stats.batches += 1
+        if self.agreement is not None and self.paused != VERSION:
+            self.paused = FLOOR if self.agreement.paused(now) else ""
         group = self._group_for(batch)
         first = not group.batches
         self._of[batch] = (group, len(group.batches))
@@ -165,6 +181,8 @@ class Dispatch:
         self._durations.append(now - batch.started)
         group, place = self._of.pop(batch)
         group.answered.add(place)
+        if place in group.made and self.agreement is not None:
+            self._gradings.append(Recovery(group, (place,)))
         self._look(group)
 
     def lost(self, batch: Batch) -> None:
@@ -229,6 +247,11 @@ class Dispatch:
         recoveries, self._recoveries = self._recoveries, []
         return recoveries
 
+    def take_gradings(self) -> list[Recovery]:
+        """Give what answers to grade by their batches' own, those that were made or would have been."""
+        gradings, self._gradings = self._gradings, []
+        return gradings
+
     # Inside -----------------------------------------------------------------------------------------------------
 
     def _group_for(self, batch: Batch) -> Group:
@@ -283,3 +306,7 @@ class Dispatch:
         if wanted and len(group.missing) <= len(group.rows):
             group.made.update(wanted)
             self._recoveries.append(Recovery(group, tuple(wanted)))
+        elif self.agreement is not None and group.rows and not group.missing and not group.made:
+            self._complete += 1
+            if self._complete % _SAMPLED == 1:
+                self._gradings.append(Recovery(group, (self._complete // _SAMPLED % len(group.batches),)))

@@ -244,6 +244,13 @@ def dispatch_families(make: Families, dispatch: Dispatch) -> Iterator[Metric]:
         (names.CODING_PAUSED_GROUPS_TOTAL, "Groups of batches without a parity batch, as coding pauses", told.paused),
     ):
         yield make.counter(name, text, value)
+    agreement = dispatch.agreement
+    if agreement is not None:
+        suspended = "Times that coding paused as its answers fell below the floor"
+        yield make.counter(names.CODING_SUSPENDED_TOTAL, suspended, agreement.pauses)
+        yield make.counter(names.CODING_GRADED_TOTAL, "Made answers that were graded by exact ones", agreement.graded)
+        if (share := agreement.share) is not None:
+            yield make.gauge(names.CODING_AGREEMENT, "Share of made answers that agree with exact ones", share)
     yield make.gauges(names.CODING_PAUSED, "Why coding pauses", (names.WHY,), {(paused,): 1.0} if paused else {})
 
 

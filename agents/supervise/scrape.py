@@ -78,6 +78,8 @@ class Figures:
     waits: tuple[int, ...] = ()  # partitions that stand still for other stages' versions
     stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
     uncoded: str = ""  # why coding pauses, where it does
+    agreement: float = math.nan  # the share of made answers that agree with the exact ones
+    graded: int = 0  # made answers
     workers: int = 0  # that are ready; at the gate none
     wanted: int = 0  # by the table of sizes
     order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
@@ -125,6 +127,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         waits=tuple(sorted(now.waits)),
         stopped=now.stopped,
         uncoded=now.uncoded,
+        agreement=now.counters.get(names.CODING_AGREEMENT, math.nan),
+        graded=int(now.value(names.CODING_GRADED_TOTAL)),
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
         order=now.order,

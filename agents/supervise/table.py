@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from agents.core.dispatch import VERSION
+from agents.core.dispatch import WHY_PAUSED
 from agents.live import metrics as told
 from lineage import metric_names as names
 
@@ -134,11 +134,6 @@ def cells(figures: Figures | None) -> tuple[str, ...]:
     )
 
 
-_UNCODED: Final = {
-    VERSION: "its parity models are another version's; make them anew with 'spillway parity train' and restart",
-}
-
-
 def details(figures: Figures) -> list[str]:
     """Outcomes by kind and reason, and dead letters by reason, a line each; nothing where there is none."""
     lines = [
@@ -151,8 +146,11 @@ def details(figures: Figures) -> list[str]:
         f"{figures.name}: partition {partition} is stopped: its log lost what comes at {offset} (see the process's log)"
         for partition, offset in figures.stopped.items()
     ]
+    if not math.isnan(figures.agreement):
+        agreed = f"{100 * figures.agreement:.1f} % of made answers agree with the exact ones"
+        lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
     if figures.uncoded:
-        lines.append(f"{figures.name}: coding pauses: {_UNCODED.get(figures.uncoded, figures.uncoded)}")
+        lines.append(f"{figures.name}: coding pauses: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
     if figures.order:
         ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
         lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")

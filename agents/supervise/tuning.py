@@ -75,9 +75,7 @@ class TunerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         make = Families(self.pipeline, self.stage, self.replica)
         of = (names.OF_STAGE,)
-        yield make.counter(
-            names.RECEIVED_TOTAL, "Queries appended to the ingress", self.arrived
-        )
+        yield make.counter(names.RECEIVED_TOTAL, "Queries appended to the ingress", self.arrived)
         yield make.gauge(
             names.TUNER_EXCESS, "Largest live arrival rate by the plan's sample's, over windows", self.excess
         )

@@ -59,7 +59,7 @@ def plan(pipeline, tmp_path):
     stage |= {"throughput": 25.0, "ratio": 0.8, "takes": {1: 0.04}}
     facts = {"name": "t", "queries": 2000, "seconds": 100.0, "rate": 20.0, "service_time": 0.5}
     told = {"spillway-plan": 1, "pipeline": loaded.spec.name, "digest": loaded.digest, "slo": 1.0, "cost": 0.1}
-    told |= {"p99": 0.5, "misses": 0.0, "trace": facts, "envelope": {"500ms": 14, "1s": 26, "2s": 50, "4s": 90}}
+    told |= {"p99": 0.5, "misses": 0.0, "trace": facts, "envelope": [[0.5, 14], [1.0, 26], [2.0, 50], [4.0, 90]]}
     told |= {"stages": {"a": stage, "b": stage}, "kept": {"c": 2}}
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(told))

@@ -63,4 +63,4 @@ def basis_of(plan: Plan) -> Basis:
     stages = {
         name: Planned(each.count, each.throughput, each.share, each.hardware) for name, each in plan.stages.items()
     }
-    return Basis(plan.trace.rate, dict(sorted(plan.envelope.items())), stages)
+    return Basis(plan.trace.rate, dict(sorted(plan.envelope)), stages, plan.limits)

@@ -59,9 +59,7 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
                 f"{source.spec.name} is served from another version of its file than {source.pipeline.path}: give that "
                 "one, or serve it anew from this one, which then has the sizes that it says"
             )
-        owned = Ownership(
-            source.settings, source.spec.name, [claimed_as(stage)], take_over=hold, say=click.echo
-        )
+        owned = Ownership(source.settings, source.spec.name, [claimed_as(stage)], take_over=hold, say=click.echo)
         try:
             owned.claim(above=old.epoch)
             new = Size(count, writer(), why, time.time(), owned.epoch, old.digest, hold)

@@ -7,19 +7,21 @@ Parameters are not coded: the model must answer by its inputs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agents.coding.deployed import load_code, read_parities
+from agents.core.agreement import Agreement
 from agents.core.dispatch import VERSION, Dispatch
 from agents.live.stage.batch_work import Prepared
 from agents.models.flagged import Flagged
 from agents.models.inputs import Inputs
+from lineage.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from agents.coding.codes import Arrays, Code
@@ -46,7 +48,8 @@ class Coding:
     def dispatch(self) -> Dispatch:
         spec = self.spec
         paused = VERSION if self.parities.outdated else ""
-        return Dispatch(width=spec.k, rows=spec.rows, wait=spec.group_wait, room=spec.room, paused=paused)
+        more: dict[str, Any] = {"paused": paused, "agreement": Agreement(spec.floor)}
+        return Dispatch(width=spec.k, rows=spec.rows, wait=spec.group_wait, room=spec.room, **more)
 
 
 def load_coding(stage: StageSpec, spec: CodingSpec, beside: Path) -> Coding:
@@ -82,21 +85,57 @@ class CodeWork:
     def recover(self, recovery: Recovery) -> Made:
         """Make the answers that are missing; one that comes out infinite or misshapen is none."""
         group = recovery.group
-        queries = self._queries(group)
         made: list[list[Any]] = [[None] * len(batch.requests) for batch in group.batches]
-        for place, coded in enumerate(queries):
+        for place, coded in enumerate(self._queries(group)):
             known = [self._known(group, slot, place, query) for slot, query in enumerate(coded)]
-            rows = {row: extra.outputs[place] for row, extra in group.rows.items() if extra.outputs[place] is not None}
-            if not rows or all(answer is not None for answer in known):
-                continue
-            for slot, answer in (self._coding.code.decode(known, rows) or {}).items():
-                if self._fitting(answer) is not None and place < len(made[slot]):
+            for slot, answer in self._solved(group, place, known).items():
+                if place < len(made[slot]):
                     made[slot][place] = Flagged(answer, **self._flags)
+        group.answers = dict(enumerate(made))
         seconds = max(extra.seconds for extra in group.rows.values())
         return [
             (group.batches[slot], self._work.made(group.batches[slot], made[slot], seconds, PARITY))
             for slot in recovery.places
         ]
+
+    def grade(self, grading: Recovery) -> tuple[int, int]:
+        """How many answers that were made agree with their batches' own, and how many could be graded."""
+        group, grades = grading.group, []
+        for slot in grading.places:
+            outputs = group.batches[slot].outputs or ()
+            made = group.answers.get(slot) or self._would_be(group, slot)
+            for own, answer in zip(map(self._fitting, outputs), made, strict=False):
+                if own is not None and answer is not None:
+                    grades.append(self._agree(own, answer))
+        return sum(grades), len(grades)
+
+    def _would_be(self, group: Group, gone: int) -> list[Arrays | None]:
+        """What would have been made for a batch that is answered."""
+        made: list[Arrays | None] = []
+        for place, coded in enumerate(self._queries(group)[: len(group.batches[gone].requests)]):
+            known = [self._known(group, slot, place, query) for slot, query in enumerate(coded)]
+            if coded[gone] is not None:
+                known[gone] = None
+            made.append(self._solved(group, place, known).get(gone))
+        return made
+
+    def _solved(self, group: Group, place: int, known: list[Arrays | None]) -> dict[int, Arrays]:
+        """The answers of a place that are missing, by the batches' places, as far as they can be made."""
+        rows = {row: extra.outputs[place] for row, extra in group.rows.items() if extra.outputs[place] is not None}
+        if not rows or all(answer is not None for answer in known):
+            return {}
+        solved = self._coding.code.decode(known, rows) or {}
+        return {slot: answer for slot, answer in solved.items() if self._fitting(answer) is not None}
+
+    def _agree(self, own: Arrays, made: Arrays) -> bool:
+        """Whether two answers are the same to the stage: by what `finish` makes of them, else by their arg max."""
+        spec = self._coding.spec
+        if spec.finish is None and not spec.tolerance:
+            return all(np.argmax(value) == np.argmax(made[name]) for name, value in own.items())
+        try:
+            return alike(self._work.finished(own), self._work.finished(made), spec.tolerance)
+        except WireError:  # what cannot be finished agrees with nothing
+            return False
 
     def _queries(self, group: Group) -> list[list[Arrays | None]]:
         """By place, each batch's query as far as it is coded; made once for all rows of a group."""
@@ -132,3 +171,15 @@ class CodeWork:
         arrays = {name: np.asarray(outputs[name]) for name in card if name in outputs}
         fits = len(arrays) == len(card) and all(card[name].fits(value) for name, value in arrays.items())
         return arrays if fits else None
+
+
+def alike(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether two values are equal but for numbers that differ by no more than the tolerance."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(alike(one[name], other[name], tolerance) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other, [tolerance] * len(one)))
+    values = np.asarray(one), np.asarray(other)
+    if all(value.dtype.kind in "biuf" for value in values) and values[0].shape == values[1].shape:
+        return bool((np.abs(values[0].astype(float) - values[1].astype(float)) <= tolerance).all())
+    return type(one) is type(other) and bool(np.array_equal(*values))

@@ -6,10 +6,12 @@ into results off the loop.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agents.core.dispatch import WHY_PAUSED
 from agents.live.stage.batch_work import Prepared
 from agents.models.flagged import answered
 
@@ -24,7 +26,12 @@ if TYPE_CHECKING:
     from agents.live.stage.crew import Crew
 
 
+log = logging.getLogger(__name__)
+
 Made = list[tuple["Batch", list["Result | None"]]]
+
+
+_Result = TypeVar("_Result")
 
 
 class ExtraWork(Protocol):
@@ -36,6 +43,13 @@ class ExtraWork(Protocol):
 
     def recover(self, recovery: Recovery) -> Made:
         """Make the answers that a dispatch asks for; off the loop."""
+        ...
+
+    def grade(self, grading: Recovery) -> tuple[int, int]:
+        """Of the answers that were made how many agree with their batches' own, and how many were graded; off the loop.
+
+        Of copies none are.
+        """
         ...
 
 
@@ -61,6 +75,9 @@ class CopyWork:
         (batch,) = recovery.group.batches
         (extra,) = recovery.group.rows.values()
         return [(batch, self._work.made(batch, extra.outputs, extra.seconds, self._model))]
+
+    def grade(self, grading: Recovery) -> tuple[int, int]:
+        raise NotImplementedError(f"copies are not graded: {grading}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +123,7 @@ class Extras:
         self._loop = loop
         self._recovered = recovered
         self._crashed = crashed
+        self._told = beside.dispatch.paused
 
     def begin(self) -> None:
         for row, crew in enumerate(self._crews):
@@ -116,17 +134,33 @@ class Extras:
         for extra in self._dispatch.take_extras():
             self._crews[extra.row].submit(extra.worker, extra)
         for recovery in self._dispatch.take_recoveries():
-            making = self._loop.run_in_executor(None, self._work.recover, recovery)
-            making.add_done_callback(self._made)
+            self._off(self._work.recover, recovery, self._made)
+        for grading in self._dispatch.take_gradings():
+            self._off(self._work.grade, grading, self._graded)
+        if self._dispatch.paused != self._told:
+            self._told = self._dispatch.paused
+            log.warning("coding %s", "goes on" if not self._told else f"pauses: {WHY_PAUSED[self._told]}")
 
-    def _made(self, making: asyncio.Future[Made]) -> None:
-        if making.cancelled():
-            return
-        if (error := making.exception()) is not None:
-            self._crashed(error)
-            return
-        for batch, results in making.result():
+    def _off(self, work: Callable[[Recovery], _Result], what: Recovery, then: Callable[[_Result], None]) -> None:
+        """Do work off the loop, and then hear on it what came of it."""
+
+        def done(doing: asyncio.Future[_Result]) -> None:
+            if doing.cancelled():
+                return
+            if (error := doing.exception()) is not None:
+                self._crashed(error)
+                return
+            then(doing.result())
+
+        self._loop.run_in_executor(None, work, what).add_done_callback(done)
+
+    def _made(self, made: Made) -> None:
+        for batch, results in made:
             self._recovered(batch, results)
+
+    def _graded(self, grades: tuple[int, int]) -> None:
+        if self._dispatch.agreement is not None:
+            self._dispatch.agreement.hear(*grades)
 
 
 class _Row:

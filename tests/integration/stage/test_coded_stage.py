@@ -11,6 +11,8 @@ import pytest
 from agents.chaos.schedule import Kind, Load, Often, schedule
 from agents.chaos.strikes import Strikes, model_of
 from agents.coding.card import Card, Tensor, digest_of, weights_file, write_card, write_reference
+from agents.live.sizes import Sizes
+from topology.sizes import Size, key_of
 
 PIPELINE = """
 partitions: 4
@@ -127,6 +129,7 @@ def test_whatever_dies_or_stands_still_each_query_is_answered_once_and_exactly(s
     told = {told.request_id: outcome for told, outcome in answers}
     assert len(answers) == len(told) == QUERIES
     assert {outcome.kind for outcome in told.values()} == {"prediction"}
+    assert any(outcome.flags for outcome in told.values())
     assert all(told[f"q{n}"].outputs == {"total": float((W @ x).sum())} for n, x in enumerate(asked))
     until(lambda: found() and one.committed("f") == one.ends())
 
@@ -185,4 +188,10 @@ def test_what_was_made_and_then_the_default_wait_for_the_last_moment(stage, unti
     assert all(not told[n][0].flags for n in (5, 6, 7))
     assert len(out.settle()) == 8
     until(lambda: one.committed("f") == one.ends())
-    assert one.metrics("f")["spillway_defaults_total"] == 3
+    counted = one.metrics("f")
+    assert (counted["spillway_defaults_total"], counted["spillway_recovered_total"]) == (3, 1)
+    assert counted["spillway_coding_graded_total"] >= 1  # by what came when its worker went on
+    for count, parities in ((5, 3), (2, 1)):
+        with Sizes(one.settings, one.name) as table:
+            table.write({key_of("f"): Size(count, "test", "", time.time(), 9, "")})
+        until(lambda parities=parities: len(workers_of(process, "agents.coding.parity:Parity")) == parities)

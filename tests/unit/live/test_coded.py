@@ -26,7 +26,7 @@ from agents.core.dispatch import Extra, Group, Recovery
 from agents.core.workers import Batch
 from agents.live.metrics import StageMetrics
 from agents.live.stage.batch_work import Prepared
-from agents.live.stage.coded import CodeWork, Coding, load_coding
+from agents.live.stage.coded import CodeWork, Coding, alike, load_coding
 from agents.live.stage.extras import Beside
 from agents.models.inputs import Inputs
 from agents.supervise.registry import Entry
@@ -90,7 +90,7 @@ def odd(draw, value):
 
 
 def test_whatever_is_missing_or_odd_what_is_made_is_exact():
-    made = uncoded = 0
+    made = uncoded = graded = 0
     for seed in range(200):
         draw = random.Random(seed)
         k = draw.randint(2, 4)
@@ -124,8 +124,58 @@ def test_whatever_is_missing_or_odd_what_is_made_is_exact():
                     assert np.array_equal(result["y"], model(query["x"])["y"]), seed
                     assert result.flags == {"reconstructed": True, "expected": 0.5}
                     made += 1
+        graded += grade_late(draw, work, group, missing)
     assert made > 200
+    assert graded == made
     assert uncoded > 20
+
+
+def grade_late(draw, work, group, missing):
+    """Give the missing batches their own answers, some other than they were made, and have them graded."""
+    agreed = graded = 0
+    for slot in missing:
+        batch, wrong = group.batches[slot], draw.random() < 0.5
+        batch.outputs = [model(q["x"]) if q["x"].shape == (4,) else None for q in batch.requests]
+        codable = sum(answer is not None for answer in group.answers.get(slot, []))
+        if wrong:
+            batch.outputs = [o and {"y": o["y"] + np.eye(3)[(np.argmax(o["y"]) + 1) % 3] * 999} for o in batch.outputs]
+        told = work.grade(Recovery(group, (slot,)))
+        assert told == (0 if wrong else codable, codable)
+        agreed, graded = agreed + told[0], graded + told[1]
+    return graded
+
+
+def test_answers_that_came_first_grade_what_would_have_been_made():
+    work, group = work_of(3, 1), Group()
+    for slot in range(3):
+        batch = Batch(slot, [{"x": np.arange(4.0) + slot}, {"x": np.ones(4 + slot % 2)}], 0.0, 0.0)
+        batch.outputs = [model(batch.requests[0]["x"]), model(np.ones(4))]
+        group.batches.append(batch)
+    extra = Extra(group, 0)
+    prepared = work.prepare(extra)
+    for place, inputs in enumerate(prepared.inputs):
+        work.result(prepared, place, {"outputs": model(inputs["x"])}, 0.1)
+    group.rows[0] = extra
+    assert work.grade(Recovery(group, (0, 1, 2))) == (5, 5)  # one is not coded
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same", "near"),
+    [
+        ({"label": 3}, {"label": 3}, True, True),
+        ({"label": 3}, {"label": 4}, False, False),
+        ({"label": "a"}, {"label": "b"}, False, False),
+        ({"boxes": [np.zeros(4), 0.5]}, {"boxes": [np.full(4, 0.05), 0.55]}, False, True),
+        ({"boxes": [1.0]}, {"boxes": [1.0, 1.0]}, False, False),
+        ({"y": np.zeros(3)}, {"y": np.zeros(4)}, False, False),
+        ({"y": np.array([np.nan])}, {"y": np.array([np.nan])}, False, False),
+        ({"y": 1.0}, {"z": 1.0}, False, False),
+        ({"y": None}, {"y": None}, True, True),
+        ({"y": True}, {"y": False}, False, False),
+    ],
+)
+def test_answers_are_alike_but_for_small_numbers(one, other, same, near):
+    assert (alike(one, other, 0.0), alike(one, other, 0.1)) == (same, near)
 
 
 def test_what_comes_out_infinite_is_none():
