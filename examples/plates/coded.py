@@ -77,11 +77,11 @@ def finish(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def training() -> dict[str, NDArray[Any]]:
-    return plates(800, "train", SEED + 2)
+    return plates(600, "train", SEED + 2)
 
 
 def test() -> dict[str, NDArray[Any]]:
-    return plates(200, "test", SEED + 3)
+    return plates(100, "test", SEED + 3)
 
 
 def plates(count: int, split: str, seed: int) -> dict[str, NDArray[Any]]:
