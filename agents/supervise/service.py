@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -22,6 +23,7 @@ from agents.live.registry import Address, MetricsServer
 from agents.live.sizes import announce
 from agents.live.states.beats import Reporter
 from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
+from agents.supervise.companions import Companions, port_after
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.ownership import Ownership
@@ -218,7 +220,10 @@ class PlaceMetrics(Collector):
 
 
 class Service:
-    """Serves one pipeline from `run` until it is told to stop. See `Supervisor` for `say`, `show` and `keep`."""
+    """Serves one pipeline, and its learners beside it, from `run` until it is told to stop.
+
+    See `Supervisor` for `say`, `show` and `keep`; only the pipeline's own processes are shown.
+    """
 
     def __init__(
         self,
@@ -260,11 +265,32 @@ class Service:
             say=say,
             show=show,
             keep=self._keep,
-            on_ready=self._tell_ready,
+            on_ready=self._now_ready,
         )
+        self._all_ready = False  # of its own processes
+        self._learners = Companions(list(self._of_learners()))
+
+    def _of_learners(self) -> Iterator[Service]:
+        settings, count = self._settings, len(self.supervisor.children)
+        for learner in settings.pipeline.learners:
+            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=())
+            settings = replace(alone, metrics=port_after(settings.metrics, count))
+            service = Service(settings, say=partial(self._say_of, learner.spec.name))
+            count = len(service.supervisor.children)
+            yield service
+
+    def _say_of(self, learner: str, text: str) -> None:
+        self._say(f"{learner}: {text}")
+
+    def hurry(self) -> None:
+        """Have processes end at once that were asked to."""
+        self.supervisor.hurry()
+        self._learners.hurry()
 
     def _keep(self, now: float) -> None:
         self._targets.keep(now)
+        if self._all_ready and self._learners.ready and not self.ready.is_set():
+            self._tell_ready()
         self._also_keep(now)
 
     def run(self, stop: threading.Event) -> int:
@@ -273,6 +299,14 @@ class Service:
         Raises OwnedError where somebody else serves the pipeline, TakenOverError when somebody else does so from then
         on and the processes have ended.
         """
+        self._learners.start(stop.set)
+        try:
+            code = self._run(stop)
+        finally:
+            learners = self._learners.end()
+        return code or learners
+
+    def _run(self, stop: threading.Event) -> int:
         settings = self._settings
         self._say(self._entry.policies)
         plan = topic_plan(settings.pipeline.spec)
@@ -322,6 +356,10 @@ class Service:
         spec = self._settings.pipeline.spec
         replicated = any(stage.replicated and stage.required_state.backups for stage in spec.stages)
         return Reporter(self._settings.cluster, spec.name) if replicated else None
+
+    def _now_ready(self) -> None:
+        self._all_ready = True
+        self._keep(time.monotonic())
 
     def _tell_ready(self) -> None:
         entry = replace(self._entry, ready=True)
@@ -381,7 +419,7 @@ def served(
         if service.ready.is_set():
             yield service
     except BaseException:
-        service.supervisor.hurry()
+        service.hurry()
         raise
     finally:
         stop.set()

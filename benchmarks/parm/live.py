@@ -38,16 +38,19 @@ def live(repeats: int, queries: int) -> Table:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-parm-")))
         broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
         settings = ClientSettings(bootstrap=broker.bootstrap)
-        contest.train(work, _say)
+        contest.train(contest.FOLDER, _say)
         for seed in range(repeats):
             due = np.cumsum(np.random.default_rng(seed).exponential(1 / RATE, queries))
             events = schedule(SLOW, contest.SLOTS, float(due[-1]), seed)
             for strategy in order if seed % 2 == 0 else order[::-1]:  # a machine that is busy for a while hits all
-                _say(f"{strategy}, repeat {seed + 1} of {repeats}")
-                run = contest.run(strategy, f"live-{strategy}-{seed}", settings, due, events, work, lambda _: None)
+                run = contest.run(
+                    strategy, f"live-{strategy}-{seed}", settings, due, events, contest.FOLDER, lambda _: None
+                )
                 if run.lost or run.result.duplicates:
                     raise SpillwayError(f"{strategy}: {run.lost} queries lost, {run.result.duplicates} answered twice")
                 runs[strategy].append(run)
+                tail = ", ".join(f"{name} {ms:.0f} ms" for name, ms in run.tail.items())
+                _say(f"{strategy}, repeat {seed + 1} of {repeats}: {tail}")
     columns = (
         "strategy",
         "p50 ms",

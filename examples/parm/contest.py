@@ -7,14 +7,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import psutil
 
 from agents.chaos.strikes import Strikes, workers_of
-from agents.coding.card import check_card, read_card
 from agents.coding.data import read_data
+from agents.coding.deployed import read_parities
 from agents.coding.making import Maker
 from agents.supervise.registry import entries
 from agents.supervise.service import ServiceSettings, served
@@ -28,7 +29,6 @@ from topology.load import load
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from producers.connection import ClientSettings
     from producers.load.tally import LoadResult
 
+FOLDER: Final = Path(__file__).parents[2] / ".spillway" / "demo" / "parm"
 K: Final = 2
 WORKERS: Final = 4
 SLOTS: Final = WORKERS + WORKERS // K  # of every strategy but `none`
@@ -114,15 +115,20 @@ def train(folder: Path, say: Callable[[str], None]) -> None:
     """Train the LeNet and its parity model, where they were not yet; `folder` keeps the latter."""
     pipeline = load(write(folder, "coded", "coded"), profiled=False)
     spec = pipeline.written.stage("lenet")
-    place = folder / _PARITY
+    assert spec.coding is not None
     try:
-        check_card(read_card(place, 0), place, str(spec.model), spec.arguments, K, "sum")
+        fits = not read_parities(spec, spec.coding, folder).outdated
     except ModelError:
+        fits = False
+    if not fits:
         say("training the LeNet and its parity model")
-        from agents.coding.training import Effort  # noqa: PLC0415 - torch, only where there is something to train
+        import torch  # noqa: PLC0415 - only where there is something to train
 
+        from agents.coding.training import Effort  # noqa: PLC0415
+
+        torch.set_num_threads(1)  # small networks: threads that wait for one another where processors are taken
         given = [read_data(f"examples.parm.data:{name}", spec) for name in ("training", "test")]
-        made = Maker(spec, place, given[0], given[1], k=K, encoder="sum").make(
+        made = Maker(spec, folder / _PARITY, given[0], given[1], k=K, encoder="sum").make(
             0, Effort(epochs=EPOCHS, seed=0), architecture="examples.parm.networks:LeNet"
         )
         say(f"parity model trained in {made.seconds:.1f} s")

@@ -20,6 +20,7 @@ from agents.chaos.schedule import Load, Often, schedule
 from agents.cli.options import cache_dir
 from agents.pages.run_report import svg_of
 from examples.parm import contest
+from examples.parm.contest import FOLDER
 from lineage.errors import SpillwayError
 from producers.connection import ClientSettings
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 RATE, SECONDS = 80.0, 35.0
 LOAD: Final = Load(slow=Often(0.5, 0.3))
 SEED: Final = 0
-FOLDER: Final = Path(__file__).parents[2] / ".spillway" / "demo" / "parm"
 PAGE: Final = FOLDER / "report.html"
 NAMES: Final = {"equal-resources": "6 workers, no code", "coded": "4 workers and 2 parity workers"}
 

@@ -312,7 +312,7 @@ def _supervise(
 
         def interrupt(*_: object) -> None:
             if stop.is_set():
-                service.supervisor.hurry()
+                service.hurry()
             interrupted.set()
             stop.set()
 

@@ -129,6 +129,7 @@ def test_whatever_dies_or_stands_still_each_query_is_answered_once_and_exactly(s
     told = {told.request_id: outcome for told, outcome in answers}
     assert len(answers) == len(told) == QUERIES
     assert {outcome.kind for outcome in told.values()} == {"prediction"}
+    assert any(outcome.flags for outcome in told.values())
     assert all(told[f"q{n}"].outputs == {"total": float((W @ x).sum())} for n, x in enumerate(asked))
     until(lambda: found() and one.committed("f") == one.ends())
 

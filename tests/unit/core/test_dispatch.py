@@ -275,6 +275,7 @@ def test_any_mix_up_shows(wrong, monkeypatch):
         play_all(wrong if issubclass(wrong, World) else World)
 
 
+EARLY = 0.009  # seconds by which a last moment may come before the deadline
 LAST = [
     {"default": True, "patience": 0.3},
     {"default": True, "patience": 0.3, "policy": "pard"},
@@ -299,10 +300,10 @@ def test_at_its_last_moment_a_query_gets_what_there_is(kind):
             at, deadline = world.emitted[n], world.deadlines[n]
             if answer == "default":
                 assert kind.get("default")
-                assert kind.get("policy") or at >= deadline, (seed, n)
+                assert kind.get("policy") or at >= deadline - EARLY, (seed, n)
                 defaults += 1
             elif answer == ("made", model(n + 1)):
-                assert kind.get("policy") or at >= deadline, (seed, n)
+                assert kind.get("policy") or at >= deadline - EARLY, (seed, n)
                 made += 1
             else:
                 assert answer == model(n + 1), (seed, n)
@@ -328,7 +329,7 @@ def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
     core.advance(wake)
     ((work, value),) = core.take_hits()
     assert (work.request_id, value) == ("1", DEFAULT)
-    assert wake == pytest.approx(NOW + 1 - 0.05)
+    assert wake == pytest.approx(NOW + 1 - 0.05 - 0.005)
 
 
 def test_what_was_lost_after_its_last_moment_is_not_run_again():
