@@ -341,6 +341,7 @@ class StageProcess(Serving):
             if self._config.workers != self._metrics.wanted:
                 log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
             self._metrics.wanted = self._config.workers
+            self._metrics.order = asked
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
             if self._beside is not None:

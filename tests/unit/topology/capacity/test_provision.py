@@ -14,7 +14,14 @@ from topology.capacity.hardware import options_of, read_catalogue
 from topology.capacity.plan import read_plan
 from topology.capacity.planner import Sizing
 from topology.load import load
-from topology.profiles import read_profile_file, read_profiles, write_profiles
+from topology.profiles import (
+    Conditions,
+    Measured,
+    StageProfile,
+    read_profile_file,
+    read_profiles,
+    write_profiles,
+)
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "inferline"
 GIVEN = ("--hardware", "hw.yaml", "--profiles", "prof.yaml")
@@ -155,3 +162,28 @@ def test_the_committed_catalogue_and_profiles_fit_their_pipelines():
 def test_a_catalogue_that_is_not_there(tmp_path):
     with pytest.raises(SpecError, match="cannot read the hardware catalogue"):
         read_catalogue(tmp_path / "none.yaml")
+
+
+def test_what_was_measured_here_speaks_of_a_core_or_a_gpu(files):
+    Path("p.yaml").write_text("name: p\nslo: 1s\nstages:\n  - {name: a, model: 'm:M', batching: {max: 3}}\n")
+    Path("hw.yaml").write_text(
+        "spillway-hardware: 1\nkinds:\n  gpu: {price: 2, runs: cuda}\n  cpu: {price: 1, memory: 1MiB, runs: core}\n"
+    )
+    pipeline, catalogue = load("p.yaml", profiled=False), read_catalogue(Path("hw.yaml"))
+    for device, kind, memory in (("cpu", "cpu", 1 << 19), ("cuda:0", "gpu", 1 << 40), ("cpu", None, 2 << 20)):
+        batches = {size: Measured(p50=0.01 * size, p95=1, memory=memory, runs=3) for size in (1, 4)}
+        conditions = Conditions(
+            model="m:M", source=None, arguments="", weights=None, version=None, where="thread", device=device,
+            device_name=None, torch=None, threads=1,
+        )  # fmt: skip
+        write_profiles(Path("prof.yaml"), {"a": StageProfile(measured=conditions, load=3.5, batches=batches)})
+        profiles = read_profile_file(Path("prof.yaml"))
+        if kind is None:
+            with pytest.raises(
+                SpecError, match="'a' can run on no kind of gpu, cpu: it needs 2 MiB, and cpu has 1 MiB"
+            ):
+                options_of(pipeline, catalogue, profiles, "prof.yaml")
+        else:
+            (option,) = options_of(pipeline, catalogue, profiles, "prof.yaml")["a"]
+            assert (option.kind, option.load) == (kind, 3.5)
+            assert option.durations == pytest.approx((0.01, 0.02, 0.03))
