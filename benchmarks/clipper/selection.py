@@ -94,22 +94,18 @@ def agreement(repeats: int) -> Table:
                 told = (float(wrong[some].mean()), float(some.mean()))
                 columns.setdefault(f"Exp4, {how}: {agree}-agree", []).append(told)
             less[how].append(done.error() / min(errors.values()) - 1)
-    lines = [
-        [
-            name,
-            spread([error for error, _ in runs]),
-            "" if ":" not in name else spread([1 - share for _, share in runs], 1),
-        ]
-        for name, runs in columns.items()
-    ]
+    lines = []
+    for name, runs in columns.items():
+        declined = spread([1 - share for _, share in runs], 1) if ":" in name else ""
+        lines.append([name, spread([error for error, _ in runs]), declined])
     told = [f"{how} {median_spread([100 * each for each in found], '{:+.1f}')} %" for how, found in less.items()]
     return Table(
         "Five models, their ensemble, and the answers that most of them agree with (Figure 3.7)",
         ("who answers", "error %", "declined %"),
         lines,
         (
-            f"The ensemble's error beside the best model's: {', '.join(told)}; the thesis, on ImageNet: {PAPER_LESS} %.",
-            f"Digits with noise stand for CIFAR and ImageNet; each model was trained on {_FEW} digits; "
+            f"The ensemble's error beside the best model's: {', '.join(told)}; the thesis (ImageNet): {PAPER_LESS} %.",
+            f"Digits with noise stand for CIFAR and ImageNet; each model was trained on {_FEW} of them.",
             f"{repeats} streams of {QUERIES:,} queries, the truth after each.",
         ),
     )
@@ -150,8 +146,8 @@ def failing(seeds: int = 20) -> Table:
         (
             "The thesis shows curves: Exp3 and Exp4 end below every static choice.",
             f"Exp3 and Exp4 have the default settings; the bare forms no floor and no forgetting. {seeds} seeds.",
-            f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINING:,} digits, the others on {_FEW}; "
-            "while it fails it sees its inputs inverted.",
+            f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINING:,} of them, the others on {_FEW}.",
+            "While it fails it sees its inputs inverted.",
         ),
     )
 
@@ -176,7 +172,8 @@ class Style:
 
 
 STYLES: Final = {
-    "upright": Style(), "left": Style(35.0), "right": Style(-35.0), "noisy": Style(noise=0.3), "light": Style(inverted=True),
+    "upright": Style(), "left": Style(35.0), "right": Style(-35.0), "noisy": Style(noise=0.3),
+    "light": Style(inverted=True),
 }  # fmt: skip
 _PARTS: Final = ((0, 4), (4, 16), (16, 64), (64, _TRUTHS))  # truths that were there before
 
@@ -194,18 +191,20 @@ def personal(repeats: int) -> Table:
         wrong = _of_users(seed, models, oblivious, Exp4(eta=1.0))
         for name, users in wrong.items():
             found.setdefault(name, []).append([float(users[:, first:last].mean()) for first, last in _PARTS])
-    heads = [f"{first} to {last - 1}" for first, last in _PARTS]
+    heads = [f"error % after {first} to {last - 1} truths" for first, last in _PARTS]
+    lines = [
+        [name, *(spread([run[place] for run in runs], 1) for place in range(len(_PARTS)))]
+        for name, runs in found.items()
+    ]
     return Table(
         "One choice for all, the reported style's model, and weights of each user's own (Figure 3.10)",
-        ("who answers", *(f"error % after {head} truths" for head in heads)),
-        [
-            [name, *(spread([run[place] for run in runs], 1) for place in range(len(_PARTS)))]
-            for name, runs in found.items()
-        ],
+        ("who answers", *heads),
+        lines,
         (
             "The thesis shows bars: the dialect's model is better than the one for all, the ensemble better than both.",
-            f"Styles of distortion stand for TIMIT's dialects: {', '.join(STYLES)}; a user turns digits by an angle of "
-            f"their own (10 degrees about the style's). {repeats} times {_USERS} users of {_TRUTHS} queries.",
+            f"Styles of distortion stand for TIMIT's dialects: {', '.join(STYLES)}; a network for each.",
+            "A user turns digits by an angle of their own, 10 degrees about the style's.",
+            f"{repeats} times {_USERS} users of {_TRUTHS} queries.",
             "All users' weights: what one state learns from 2,000 of all users' truths.",
         ),
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from examples.selection.training import TRAINING, fitted, inverted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Digits:
