@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agents.core.dispatch import Dispatch
+    from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from checkpoint.durability import Durability
     from checkpoint.logs import Logs
@@ -94,7 +95,13 @@ def known_of_hello(hello: Mapping[str, Any]) -> Known:
 
 
 def build_work(
-    pipeline: Pipeline, spec: StageSpec, models: Mapping[int, Model], known: Known, limits: Limits, guard: Guard
+    pipeline: Pipeline,
+    spec: StageSpec,
+    models: Mapping[int, Model],
+    known: Known,
+    limits: Limits,
+    guard: Guard,
+    lookups: Lookups | None = None,
 ) -> BatchWork:
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
@@ -112,6 +119,7 @@ def build_work(
         caches=spec.cache is not None,
         keeps=spec.coding is not None,
         default=spec.default_outputs,
+        lookups=lookups,
     )
 
 
