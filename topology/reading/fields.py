@@ -13,7 +13,17 @@ from pydantic import BaseModel, ValidationError
 from topology import names
 from topology.problems import Problem
 from topology.quantities import shown
-from topology.sections import BatchingSpec, CacheSpec, CodingSpec, CopiesSpec, StateSpec, WorkersSpec, kind_alone
+from topology.sections import (
+    BatchingSpec,
+    CacheSpec,
+    CodingSpec,
+    CopiesSpec,
+    EnsembleSpec,
+    MemberSpec,
+    StateSpec,
+    WorkersSpec,
+    kind_alone,
+)
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
@@ -34,6 +44,7 @@ _MISSING = {
     ("stages", "cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
     ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
+    ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
     (
         "stages",
         "state",
@@ -60,6 +71,7 @@ _BELOW: dict[str, type[BaseModel]] = {
     "join": JoinSpec,
     "limits": LimitsSpec,
     "inputs": InputSpec,
+    "members": MemberSpec,
 }
 _SECTIONS: dict[str, type[BaseModel]] = {
     "workers": WorkersSpec,
@@ -67,12 +79,14 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "cache": CacheSpec,
     "copies": CopiesSpec,
     "coding": CodingSpec,
+    "ensemble": EnsembleSpec,
     "state": StateSpec,
 }
 _STAND_INS: dict[str, dict[str, Any]] = {
     "state": {"kind": "shared"},
     "cache": {"bytes": 1},
     "coding": {"k": 2, "parity": "parity"},
+    "ensemble": {"members": {_UNNAMED: {"model": "models:Model"}}},
 }  # for what a section cannot do without
 _MOVED = {
     "replicas": "workers: {{fronts: {0}}}",
