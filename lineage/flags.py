@@ -16,6 +16,8 @@ it; they differ where it ran twice, or was cut on one way. Then each name has it
     variant         text: the variant of the model that answered         the least
     members         by member of an ensemble: its answer, and how sure   by member, the least
     versions        by table: the version that was looked up             by table, the newest
+    keys            by learner or stage: the key that was looked up      by name, the least
+    request         text: the query's id, which feedback names           the least
     any other       the model's own                                      the least
 
 The least of equal values is that value. Else it is the first in the order null, false, true, numbers, texts, lists,
@@ -43,6 +45,9 @@ DEFAULT: Final = "default"
 RECONSTRUCTED: Final = "reconstructed"
 STALE: Final = "stale"
 CUT: Final = "flags_cut"
+VERSIONS: Final = "versions"
+KEYS: Final = "keys"
+REQUEST: Final = "request"
 MAX_BYTES: Final = 4_096
 MAX_NAMES: Final = 16
 MAX_NAME: Final = 64
@@ -93,7 +98,9 @@ RULES: Final[Mapping[str, tuple[type | tuple[type, ...], Callable[[Any, Any], An
     "confidence": ((int, float), _least),
     "variant": (str, _least),
     "members": (dict, _each(_least)),
-    "versions": (dict, _each(_most)),
+    VERSIONS: (dict, _each(_most)),
+    KEYS: (dict, _each(_least)),
+    REQUEST: (str, _least),
 }
 _OTHER: Final = (object, _least)
 

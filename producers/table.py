@@ -16,7 +16,7 @@ from lineage.errors import BrokerError, SpillwayError
 from producers.cluster import Reader, idempotent_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
     from producers.connection import ClientSettings
@@ -45,10 +45,13 @@ class Table:
         settings: ClientSettings,
         topic: str,
         changed: Callable[[bytes, bytes | None], None] = lambda _key, _value: None,
+        partitions: Collection[int] | None = None,
     ) -> None:
+        """`partitions`: those that are read; None: all."""
         self._settings = settings
         self._topic = topic
         self._changed = changed
+        self._partitions = partitions
         self._rows: dict[bytes, bytes] = {}
         self._read = threading.Event()  # to the end
         self._met = threading.Event()  # read to the end, or failed to, once
@@ -74,6 +77,14 @@ class Table:
     def stale(self) -> bool:
         """Whether the table was not read to the end that the topic had when reading last began."""
         return not self._read.is_set()
+
+    def get(self, key: bytes) -> bytes | None:
+        """A key's newest value, as far as it is known."""
+        return self._rows.get(key)
+
+    def wait(self, timeout: float = READ_SECONDS) -> None:
+        """Wait until the table is read to its end, at most `timeout` seconds, whatever fails meanwhile."""
+        self._read.wait(timeout)
 
     def rows(self, timeout: float = READ_SECONDS) -> dict[bytes, bytes]:
         """A copy of the table, once it is read to its end; as far as it is known, and `stale`, where it cannot be read.
@@ -117,8 +128,10 @@ class Table:
         )
         try:
             count = reader.partitions(self._topic, _CONNECT)
-            unread = {end.partition: end.offset for end in reader.ends(self._topic, count, _CONNECT) if end.offset}
-            reader.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in range(count)])
+            wanted = [number for number in range(count) if self._partitions is None or number in self._partitions]
+            ends = {end.partition: end.offset for end in reader.ends(self._topic, count, _CONNECT)}
+            unread = {number: ends[number] for number in wanted if ends[number]}
+            reader.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in wanted])
             present = set[bytes]()
             while not self._stop.is_set():
                 for message in reader.read(_POLL, _AT_ONCE):

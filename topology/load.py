@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lineage.errors import SpecError
+from topology import names
 from topology.problems import InvalidPipelineError, Problem
 from topology.quantities import show_duration
 from topology.reading.document import MAX_BYTES, Document
@@ -15,6 +16,7 @@ from topology.reading.fields import read_fields
 from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.structure import check_structure
+from topology.rules.tables import check_learners
 from topology.sizing import durations_of, least_time, planned, profiles_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Pipeline:
     durations: Mapping[str, Callable[[int], float]] = field(repr=False, compare=False)
     """By stage, seconds of a batch of n, emulated or measured; without those that have neither."""
     _document: Document = field(repr=False, compare=False)
+    _root: FieldPath = ()  # of a learner: where in the file it stands
 
     @staticmethod
     def load(path: Path | str) -> Pipeline:
@@ -62,17 +65,41 @@ class Pipeline:
             raise SpecError(problems[0].text)
         return replace(self, spec=spec)
 
+    @property
+    def learners(self) -> tuple[Pipeline, ...]:
+        """The pipelines of the file's learners, each with its one stage; `load` gives one as FILE#LEARNER."""
+        return tuple(self.learner(learner.name) for learner in self.written.learners)
+
+    def learner(self, name: str, *, profiled: bool = True) -> Pipeline:
+        """The pipeline of the learner called `name`. Raises SpecError that says which there are."""
+        known = [learner.name for learner in self.written.learners]
+        if name not in known:
+            raise SpecError(f"{self.path} has no learner {name!r:.80}; {names.meant(name, known)}")
+        number = known.index(name)
+        stage = self.written.learners[number].model_copy(update={"policy": "naive"})
+        alone: dict[str, Any] = {"learners": (), "profile": None, "policy": None, "sinks": None}
+        alone |= {"name": names.learner(self.written.name, name), "stages": (stage,)}
+        path = self.path.with_name(f"{self.path.name}#{name}")
+        learner = _pipeline(self.written.model_copy(update=alone), path, self._document, profiled=profiled)
+        return replace(learner, _root=("learners", number))
+
     def finding(self, path: FieldPath, text: str) -> Finding:
         """What a later check found at `path`, as ("stages", 0, "model"), with its place in the file."""
+        if self._root and path[:2] == ("stages", 0):
+            path = (*self._root, *path[2:])
         return self._document.finding(Problem(path, text))
 
 
 def load(path: Path | str, *, profiled: bool = True) -> Pipeline:
     """Read a pipeline file. Raises SpecError with all problems, each with file, line, column, path and fix.
 
-    Not `profiled`, it is read as if it referred to no profile files, which may be yet to make.
+    FILE#LEARNER is the pipeline of a learner of FILE. Not `profiled`, it is read as if it referred to no profile files,
+    which may be yet to make.
     """
     file = Path(path)
+    whole, _, learner = str(file).rpartition("#")
+    if whole and not file.exists():
+        return load(whole, profiled=profiled).learner(learner, profiled=profiled)
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -102,10 +129,18 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
     problems: list[Problem] = []
     fields = read_fields(value, problems)
     check_structure(fields, problems)
+    check_learners(fields, problems)
+    for learner in fields.learners:
+        check_structure(fields.of_learner(learner), problems)
     findings += map(document.finding, problems)
     if findings:
         raise InvalidPipelineError(document.file, findings)
-    written = fields.spec()
+    return _pipeline(fields.spec(), file, document, profiled=profiled)
+
+
+def _pipeline(written: PipelineSpec, file: Path, document: Document, *, profiled: bool) -> Pipeline:
+    """Raises InvalidPipelineError where its profiles do not fit."""
+    problems: list[Problem] = []
     digest = _digest(written)
     profiles = profiles_of(written, file.parent, problems) if profiled else {}
     durations = durations_of(written, profiles)

@@ -13,9 +13,9 @@ MAX_TOPIC: Final = 249  # characters, Kafka's limit
 # Topics of the pipeline itself, and the gate: what a stage's topic `<p>.<stage>` or its metrics must not be taken for.
 RESERVED: Final = (
     *("ingress", "outcomes", "egress", "dead", "control", "beat", "schemas", "plan", "owners", "feedback", "gate"),
-    *("state", "versions", "work", "done", "sizes"),
+    *("state", "versions", "work", "done", "sizes", "table"),
 )
-STAGE_SUFFIXES: Final = ("state", "versions", "work", "done")  # further topics that a stage may have
+STAGE_SUFFIXES: Final = ("state", "versions", "work", "done", "table")  # further topics that a stage may have
 _PIPELINE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _STAGE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -50,6 +50,11 @@ def stage_name(name: str) -> str:
             "begin with a letter, a digit or '_'"
         )
     return name
+
+
+def learner(pipeline: str, name: str) -> str:
+    """The pipeline of a learner."""
+    return f"{pipeline}-{name}"
 
 
 def reference(name: str) -> str:

@@ -187,6 +187,15 @@ class EnsembleSpec(Section):
     """The least confidence; below it the stage's `default` is the answer."""
 
 
+class TableSpec(Section):
+    """Published state that the queries of a stage are given, looked up by a key when their batch starts."""
+
+    of: str
+    """A learner of the pipeline, or one of its own stages that publishes."""
+    key: str | None = None
+    """The input that has the key, a text; None: the key of the query's message."""
+
+
 class StateSpec(Section):
     """What the model keeps from one query to the next, and how that outlives its process."""
 

@@ -32,6 +32,7 @@ from topology.sections import (
     Section,
     Size,
     StateSpec,
+    TableSpec,
     WorkersSpec,
     kind_alone,
 )
@@ -194,6 +195,10 @@ class StageSpec(Section):
     """None for a stage with one model."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
+    publish: StrictBool = False
+    """Of a keyed state: whether what the model's `publish(state)` returns is written to the stage's table."""
+    tables: dict[str, TableSpec] | None = None
+    """By the name of the input that a query is given of it."""
 
     @property
     def default_outputs(self) -> dict[str, Any]:
@@ -276,6 +281,8 @@ class PipelineSpec(Section):
     policy: Annotated[str | None, BeforeValidator(_policy)] = None
     """Of the stages that name none; read from a file, they have it as theirs."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
+    learners: tuple[StageSpec, ...] = ()
+    """Each the one stage of a pipeline of its own, which is served beside this one (`topology.load.Pipeline`)."""
 
     @property
     def places(self) -> tuple[tuple[str, int], ...]:

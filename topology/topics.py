@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from topology import names
 from topology.quantities import show_duration
 
 if TYPE_CHECKING:
@@ -149,6 +150,17 @@ def state(pipeline: str, stage: str) -> str:
     return f"{pipeline}.{stage}.state"
 
 
+def table(pipeline: str, stage: str) -> str:
+    """The topic of what a keyed stage publishes: a key's row is in the key's partition."""
+    return f"{pipeline}.{stage}.table"
+
+
+def table_of(spec: PipelineSpec, of: str) -> str:
+    """Where the learner, or the stage of this pipeline, that is called `of` publishes."""
+    learns = any(learner.name == of for learner in spec.learners)
+    return table(names.learner(spec.name, of) if learns else spec.name, of)
+
+
 def control(pipeline: str) -> str:
     return f"{pipeline}.control"
 
@@ -197,6 +209,16 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             "poison messages, with the reason",
         ),
         *_state_topics(spec),
+        *(
+            TopicRequirement(
+                table(spec.name, stage.name),
+                spec.partitions,
+                {**_COMPACT, "max.message.bytes": str(room)},
+                f"what stage {stage.name} publishes, by key",
+            )
+            for stage in spec.stages
+            if stage.publish
+        ),
         TopicRequirement(
             schemas(spec.name),
             1,

@@ -51,6 +51,7 @@ COMMANDS = {
     "state": "List, compare, export, import and rewind the states of stages.",
     "failover": "Have a backup of a stateful stage take over, as planned.",
     "predict": "Send one query and print its outcome.",
+    "feedback": "Send one of a pipeline's learners a truth.",
     "dead": "List, show and retry the queries that could not be served.",
     "record": "Record what goes in and out of a running pipeline.",
     "replay": "Drive a pipeline with a trace or a recording and report.",

@@ -103,13 +103,26 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
+class _PipelineFile(click.ParamType):
+    """A file that is there, or a learner of one."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        file = Path(value)
+        if not file.exists() and "#" in file.name:
+            file = file.with_name(file.name.rpartition("#")[0])
+        _FILE.convert(str(file), param, ctx)
+        return Path(value)
+
+
 def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spillway"
 
 
 def pipeline_argument(command: _Command) -> _Command:
-    """PIPELINE: a pipeline file; models are found in the working directory, then beside the file."""
-    return click.argument("pipeline", type=_FILE, callback=_look_beside)(command)
+    """PIPELINE: a pipeline file, or FILE#LEARNER; models are found in the working directory, then beside the file."""
+    return click.argument("pipeline", type=_PipelineFile(), callback=_look_beside)(command)
 
 
 def bootstrap_option(command: _Command) -> _Command:

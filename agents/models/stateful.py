@@ -13,6 +13,8 @@ And where they apply:
   be answered from the state alone, whatever else its batch holds. A batch of nothing else makes no new version.
 - `key(query) -> str`: a keyed model has a state per stream, user or the like. `initialize` makes that of a new key;
   `compute` and `update` take a mapping of their queries' keys to states, and `update` returns one of the same keys.
+- `publish(state) -> value`: what others may look up of a key's state, where the stage has `publish: true`: anything
+  that a message can hold. It only reads, and may be called beside `compute`.
 
 And it may promise, by `fixed_state = True`, that the arrays which `initialize` makes stay in its states as they are in
 name, dtype and shape. A state in the log that another model has made is then refused before anything is served. Of a
@@ -27,7 +29,7 @@ been there. `agents.models.rehearsal` tries that; `agents.models.state` says wha
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -72,6 +74,7 @@ _SHAPES = {
     "update": ("self", "state", "batch", "outputs"),
     "reads": ("self", "query"),
     "key": ("self", "query"),
+    "publish": ("self", "state"),
 }
 _NEEDED = ("initialize", "compute", "update")
 
@@ -196,6 +199,13 @@ class Machine:
     def discard(self) -> None:
         """Forget the batch that was computed: it never was."""
         self._pending = None
+
+    def published(self, keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """What the model publishes of those of the keys that there are. While no update runs, on any thread."""
+        publish = self._model.publish  # type: ignore[attr-defined]
+        for key in keys:
+            if key in self.state:
+                yield key, publish(self.state[key])
 
     def rehearse(self, batch: Batch) -> BaseException | None:
         """Compute and update a batch on copies of the states that it touches; gives what the update raised.

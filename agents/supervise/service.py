@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,7 +22,8 @@ from agents.live.groups import group_id, member_label, member_of, standby_label
 from agents.live.registry import Address, MetricsServer
 from agents.live.sizes import announce
 from agents.live.states.beats import Reporter
-from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
+from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
+from agents.supervise.companions import Companions, port_after
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.ownership import Ownership
@@ -62,6 +64,8 @@ class ServiceSettings:
     environment: Mapping[str, str] | None = None
     ready_file: Path | None = None
     take_over: bool = False  # from whoever serves the pipeline now
+    tune: bool = False  # have a tuner beside them, which goes by the plan in `sizes`
+    sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
@@ -77,7 +81,7 @@ class ServiceSettings:
 # Which processes a pipeline needs on this machine, and how each is started.
 #
 # A stateless stage has its replicas, and standbys that wait to take a dead one's place; a stateful stage has a process
-# for each member of each shard; and there is the gate.
+# for each member of each shard; there is the gate; and the tuner, where sizes follow the load.
 
 
 def join_holds(pipeline: Pipeline) -> dict[str, float]:
@@ -94,6 +98,8 @@ def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
     plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
     gate = _command(settings, ["--gate", *period])
     plans.append(ChildPlan(GATE, 0, GATE, gate, settings.environment))
+    if settings.tune:
+        plans.append(ChildPlan(TUNER, 0, TUNER, _command(settings, ["--tuner"]), settings.environment, TUNER))
     host, base = settings.metrics
     listen = ["--metrics-host", host] if settings.metrics != Address() else []
     ports = (["--metrics-port", str(base + 1 + place)] if base else [] for place in range(len(plans)))
@@ -134,7 +140,7 @@ def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
     where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
     if settings.client_config is not None:
         where += ["--client-config", str(settings.client_config)]
-    return [*python, *what, *where, "--parent", str(os.getpid())]
+    return [*python, *what, *where, *settings.sizes, "--parent", str(os.getpid())]
 
 
 EVERY_SECONDS: Final = 2.0
@@ -218,7 +224,10 @@ class PlaceMetrics(Collector):
 
 
 class Service:
-    """Serves one pipeline from `run` until it is told to stop. See `Supervisor` for `say`, `show` and `keep`."""
+    """Serves one pipeline, and its learners beside it, from `run` until it is told to stop.
+
+    See `Supervisor` for `say`, `show` and `keep`; only the pipeline's own processes are shown.
+    """
 
     def __init__(
         self,
@@ -260,11 +269,32 @@ class Service:
             say=say,
             show=show,
             keep=self._keep,
-            on_ready=self._tell_ready,
+            on_ready=self._now_ready,
         )
+        self._all_ready = False  # of its own processes
+        self._learners = Companions(list(self._of_learners()))
+
+    def _of_learners(self) -> Iterator[Service]:
+        settings, count = self._settings, len(self.supervisor.children)
+        for learner in settings.pipeline.learners:
+            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=(), tune=False, sizes=())
+            settings = replace(alone, metrics=port_after(settings.metrics, count))
+            service = Service(settings, say=partial(self._say_of, learner.spec.name))
+            count = len(service.supervisor.children)
+            yield service
+
+    def _say_of(self, learner: str, text: str) -> None:
+        self._say(f"{learner}: {text}")
+
+    def hurry(self) -> None:
+        """Have processes end at once that were asked to."""
+        self.supervisor.hurry()
+        self._learners.hurry()
 
     def _keep(self, now: float) -> None:
         self._targets.keep(now)
+        if self._all_ready and self._learners.ready and not self.ready.is_set():
+            self._tell_ready()
         self._also_keep(now)
 
     def run(self, stop: threading.Event) -> int:
@@ -273,6 +303,14 @@ class Service:
         Raises OwnedError where somebody else serves the pipeline, TakenOverError when somebody else does so from then
         on and the processes have ended.
         """
+        self._learners.start(stop.set)
+        try:
+            code = self._run(stop)
+        finally:
+            learners = self._learners.end()
+        return code or learners
+
+    def _run(self, stop: threading.Event) -> int:
         settings = self._settings
         self._say(self._entry.policies)
         plan = topic_plan(settings.pipeline.spec)
@@ -286,14 +324,14 @@ class Service:
             self._say(f"created {len(created)} topics for {self._name}")
         elif live_topics.written(settings.cluster, egress(self._name), settings.pipeline.spec.partitions):
             self.supervisor.served_before()
-        plans = [child.plan for child in self.supervisor.children if child.plan.role != STANDBY]
+        plans = [child.plan for child in self.supervisor.children if child.plan.role not in NO_GROUP]
         names = [f"{plan.stage}.{plan.replica}" for plan in plans]
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
         try:
             if not owned.claim(stop.is_set):
                 return 0
             owned.keep(stop.set, stop.is_set)
-            announce(settings.cluster, settings.pipeline)
+            announce(settings.cluster, settings.pipeline, owned.epoch)
             code = self._serve(stop, owned)
         finally:
             owned.leave()
@@ -322,6 +360,10 @@ class Service:
         spec = self._settings.pipeline.spec
         replicated = any(stage.replicated and stage.required_state.backups for stage in spec.stages)
         return Reporter(self._settings.cluster, spec.name) if replicated else None
+
+    def _now_ready(self) -> None:
+        self._all_ready = True
+        self._keep(time.monotonic())
 
     def _tell_ready(self) -> None:
         entry = replace(self._entry, ready=True)
@@ -381,7 +423,7 @@ def served(
         if service.ready.is_set():
             yield service
     except BaseException:
-        service.supervisor.hurry()
+        service.hurry()
         raise
     finally:
         stop.set()

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
+from producers.client.feedback import Learners
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
     from lineage.trace import TraceContext
+    from producers.client.feedback import Feedback
     from producers.connection import ClientSettings
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
@@ -50,6 +52,8 @@ class AsyncClient:
             Exchange, settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
         )
         self._exchange: Exchange | None = None
+        own = self._queries.spec or self._queries.pipeline
+        self._learners = Learners(own, settings, grace=grace, timeout=timeout)
 
     async def predict(
         self,
@@ -107,8 +111,22 @@ class AsyncClient:
             for task in running:
                 task.cancel()
 
+    async def feedback(
+        self,
+        learner: str,
+        of: Outcome | str,
+        truth: Value,
+        *,
+        inputs: Mapping[str, Value] | None = None,
+        feedback_id: str | None = None,
+    ) -> Feedback:
+        """Send a learner a truth; see `Client.feedback`."""
+        send = functools.partial(self._learners.send, learner, of, truth, inputs=inputs, feedback_id=feedback_id)
+        return await asyncio.to_thread(send)
+
     async def close(self) -> None:
         """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice is fine."""
+        await asyncio.to_thread(self._learners.close)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             await asyncio.to_thread(exchange.close)

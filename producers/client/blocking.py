@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from producers.client.asynchronous import AsyncClient
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, OutcomeTimeoutError, TooManyInFlightError
+from producers.client.feedback import Feedback, Learners
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
-__all__ = ["AsyncClient", "Client", "ClientClosedError", "OutcomeTimeoutError", "TooManyInFlightError"]
+__all__ = ["AsyncClient", "Client", "ClientClosedError", "Feedback", "OutcomeTimeoutError", "TooManyInFlightError"]
 
 
 class Client:
@@ -60,6 +61,8 @@ class Client:
         self._exchange = Exchange(
             settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
         )
+        own = self._queries.spec or self._queries.pipeline
+        self._learners = Learners(own, settings, grace=grace, timeout=timeout)
 
     def predict(
         self,
@@ -135,8 +138,28 @@ class Client:
             ended, result = done.get()
             yield ended, result.result()
 
+    def feedback(
+        self,
+        learner: str,
+        of: Outcome | str,
+        truth: Value,
+        *,
+        inputs: Mapping[str, Value] | None = None,
+        feedback_id: str | None = None,
+    ) -> Feedback:
+        """Send one of the pipeline's learners a truth, `of` an outcome or of a key; returns when the broker has it.
+
+        The learner's model is given the inputs `truth` and, of an outcome, its `outputs` and `flags`; and `inputs`, if
+        there are more. The id is by default `<request id>/<learner>`, so that one outcome counts once; another id is
+        another observation. A repeat changes nothing and is not acknowledged anew.
+
+        Raises `UsageError` for an outcome that does not rest on the learner, `BrokerError` where it could not be sent.
+        """
+        return self._learners.send(learner, of, truth, inputs=inputs, feedback_id=feedback_id)
+
     def close(self) -> None:
         """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice is fine."""
+        self._learners.close()
         self._exchange.close()
 
     def __enter__(self) -> Self:

@@ -71,6 +71,16 @@ class Waiter(Protocol):
         """Hear that no outcome will be given to this waiter, and why."""
 
 
+class Reported(Waiter, Protocol):
+    """A waiter who hears more."""
+
+    def stored(self) -> None:
+        """Hear that the broker has the query."""
+
+    def released(self, message: Any) -> None:
+        """Hear of the record of the outcome, before `answered`."""
+
+
 class Exchange:
     """A pipeline's ingress and egress, as one client of it uses them. Safe for several threads.
 
@@ -86,7 +96,10 @@ class Exchange:
         linger: float = 0.0,
         timeout: float = 30.0,
         limits: Limits = DEFAULT_LIMITS,
+        reports: bool = False,
     ) -> None:
+        """`reports`: waiters are `Reported`: they hear when the broker has their query, and of the outcome's record."""
+        self._reports = reports
         self.limits = limits
         self._broken: SpillwayError | None = None
         self._ingress = ingress(pipeline)
@@ -110,7 +123,7 @@ class Exchange:
         return {
             "partitioner": "murmur2",  # as Java's clients, and lineage.keys
             "linger.ms": linger * 1000,
-            "delivery.report.only.error": True,
+            "delivery.report.only.error": not self._reports,
             "message.max.bytes": self.limits.max_message_bytes + _ENVELOPE_BYTES,
             "queue.buffering.max.messages": _QUEUED_QUERIES,
             "queue.buffering.max.kbytes": _QUEUED_KBYTES,
@@ -161,6 +174,15 @@ class Exchange:
         self._closing.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+    def serve(self, seconds: float) -> None:
+        """Serve what the broker said of queries, waiting so long for the first word; for a thread that waits for it."""
+        self._producer.poll(seconds)
+
+    def delivered(self, request_id: bytes) -> None:
+        waiter: Any = self.flying(request_id)
+        if waiter is not None:
+            waiter.stored()
 
     def undelivered(self, request_id: bytes, error: KafkaError) -> None:
         self._fail(request_id, BrokerError(f"{self._ingress} did not take query {request_id.decode()}: {error.str()}"))
@@ -246,6 +268,9 @@ class Exchange:
         except WireError as unreadable:
             self._fail(request_id, unreadable)
             return
+        if self._reports:
+            reported: Any = waiter
+            reported.released(message)
         if waiter.stays or self._forget(request_id) is not None:
             waiter.answered(outcome, at)
 
@@ -306,6 +331,8 @@ class _Query:
             self.exchange.produce(self)
         elif error is not None:
             self.exchange.undelivered(self.request_id, error)
+        else:
+            self.exchange.delivered(self.request_id)
 
 
 def _reply_reader(settings: ClientSettings, topic: str, timeout: float) -> Reader:

@@ -47,12 +47,16 @@ class Prepared:
 class QueryMaker:
     """Prepares one pipeline's queries. `pipeline` and `slo` as of `Client`; safe for several threads."""
 
+    spec: PipelineSpec | None
+
     def __init__(self, pipeline: str | Pipeline | PipelineSpec, *, slo: float | None, grace: float) -> None:
         if isinstance(pipeline, str):
             self.pipeline, self.limits = pipeline, DEFAULT_LIMITS
+            self.spec = None
         else:
             spec = pipeline if isinstance(pipeline, PipelineSpec) else pipeline.spec
             self.pipeline, self.limits = spec.name, spec.limits.merged()
+            self.spec = spec
             slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)

@@ -17,6 +17,7 @@
       detect: {hardware: k80, runs: emulated, count: 5, batch: 8, price: 0.634, load: 5.0, share: 1.0,
                throughput: 41.2, ratio: 0.73, takes: {1: 0.05, 8: 0.194}}
     kept: {track: 2}                # workers of the stages that keep what the pipeline's file says
+    limits: {k80: 128}              # units that there are
     steps: [...]
 
 `share` is s_m, `throughput` mu_m of one worker at this batch limit, `ratio` rho_m = lambda s_m / (count mu_m); `takes`
@@ -99,6 +100,8 @@ class Plan(Section):
     stages: dict[str, PlannedStage]
     kept: dict[str, Count] = Field(default_factory=dict)
     """By stage that is not planned, the workers that the pipeline's file gives it."""
+    limits: dict[str, Count] = Field(default_factory=dict)
+    """By hardware of which there is not any number, its units."""
     steps: tuple[str, ...] = ()
     """How it was found."""
     remarks: tuple[str, ...] = ()

@@ -81,6 +81,7 @@ class Provisioning:
             envelope=tuple(zip(widths, envelope(self.arrivals, widths), strict=True)),
             stages={lane.name: self._stage(lane, found.config[lane.name], rate) for lane in planner.lanes},
             kept={stage.name: stage.worker_count for stage in spec.stages if stage.name not in self.options},
+            limits={name: kind.count for name, kind in self.catalogue.kinds.items() if kind.count is not None},
             steps=tuple(
                 f"{step.text}; cost {step.cost:.4g}, p99 {show_duration(float(f'{step.p99:.3g}'))}"
                 for step in found.steps

@@ -5,7 +5,7 @@ A field that is not as it must be is a problem; it is then left out, so that wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -21,6 +21,7 @@ from topology.sections import (
     EnsembleSpec,
     MemberSpec,
     StateSpec,
+    TableSpec,
     WorkersSpec,
     kind_alone,
 )
@@ -72,6 +73,7 @@ _BELOW: dict[str, type[BaseModel]] = {
     "limits": LimitsSpec,
     "inputs": InputSpec,
     "members": MemberSpec,
+    "tables": TableSpec,
 }
 _SECTIONS: dict[str, type[BaseModel]] = {
     "workers": WorkersSpec,
@@ -116,6 +118,8 @@ class StageFields:
     bad: set[str]
     given: frozenset[str]
     """The fields that the file gives; one of a section as "batching.max"."""
+    listed: str = "stages"
+    """The list in the file that it stands in: stages or learners."""
 
     @property
     def name(self) -> str | None:
@@ -124,7 +128,7 @@ class StageFields:
     def path(self, *steps: str | int) -> Path:
         """The path of a field; one of a section may be told as "batching.max"."""
         parts = (part for step in steps for part in (step.split(".") if isinstance(step, str) else (step,)))
-        return ("stages", self.number, *parts)
+        return (self.listed, self.number, *parts)
 
     def usable(self, *fields: str) -> bool:
         return self.bad.isdisjoint({*fields, *(each.partition(".")[0] for each in fields)})
@@ -141,6 +145,7 @@ class PipelineFields:
     head: PipelineSpec
     bad: set[str]
     stages: list[StageFields] = field(default_factory=list)
+    learners: list[StageFields] = field(default_factory=list)
 
     def usable(self, *fields: str) -> bool:
         """Whether all these fields of the pipeline itself could be read (or were not given)."""
@@ -153,7 +158,15 @@ class PipelineFields:
             stage.spec if stage.spec.policy is not None else stage.spec.model_copy(update=whole)
             for stage in self.stages
         )
-        return self.head.model_copy(update={"stages": stages})
+        learners = tuple(learner.spec for learner in self.learners)
+        return self.head.model_copy(update={"stages": stages, "learners": learners})
+
+    def of_learner(self, learner: StageFields) -> PipelineFields:
+        """The fields of a learner's pipeline; what is this one's as well is checked here alone."""
+        name = names.learner(self.head.name, learner.spec.name)
+        head = self.head.model_copy(update={"name": name, "profile": None, "policy": None})
+        alone = replace(learner, spec=learner.spec.model_copy(update={"after": ()}))
+        return PipelineFields(head, self.bad | {"limits"}, [alone])
 
 
 def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
@@ -163,7 +176,7 @@ def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
         return PipelineFields(
             PipelineSpec(name=_UNNAMED, slo=1.0, stages=(_ANY_STAGE,)), set(PipelineSpec.model_fields)
         )
-    head = {key: part for key, part in value.items() if key != "stages"}
+    head = {key: part for key, part in value.items() if key not in {"stages", "learners"}}
     stand_ins = {"name": _UNNAMED, "slo": 1.0, "stages": (_ANY_STAGE,)}
     spec, bad = _validated(PipelineSpec, head | {"stages": (_ANY_STAGE,)}, (), problems, stand_ins)
     fields = PipelineFields(spec, bad)
@@ -175,14 +188,19 @@ def read_fields(value: Any, problems: list[Problem]) -> PipelineFields:
     else:
         what = "is empty; a pipeline has at least one stage" if stages == [] else f"must be a list, not {shown(stages)}"
         problems.append(Problem(("stages",), what))
+    learners = value.get("learners", [])
+    if isinstance(learners, list):
+        fields.learners = [_stage(number, raw, problems, "learners") for number, raw in enumerate(learners)]
+    else:
+        problems.append(Problem(("learners",), f"must be a list, not {shown(learners)}"))
     return fields
 
 
-def _stage(number: int, raw: Any, problems: list[Problem]) -> StageFields:
-    path: Path = ("stages", number)
+def _stage(number: int, raw: Any, problems: list[Problem], listed: str = "stages") -> StageFields:
+    path: Path = (listed, number)
     if not isinstance(raw, dict):
         problems.append(Problem(path, f"a stage must be a mapping with a name and a model, not {shown(raw)}"))
-        return StageFields(number, _ANY_STAGE, set(StageSpec.model_fields), frozenset())
+        return StageFields(number, _ANY_STAGE, set(StageSpec.model_fields), frozenset(), listed)
     given = {key for key in raw if isinstance(key, str)}
     read, wrong = dict(raw), set()
     for name, model in _SECTIONS.items():
@@ -192,7 +210,7 @@ def _stage(number: int, raw: Any, problems: list[Problem]) -> StageFields:
             wrong |= {f"{name}.{field}" for field in bad}
             given |= {f"{name}.{field}" for field in part if isinstance(field, str)}
     spec, bad = _validated(StageSpec, read, path, problems, {"name": _UNNAMED})
-    return StageFields(number, spec, bad | wrong, frozenset(given))
+    return StageFields(number, spec, bad | wrong, frozenset(given), listed)
 
 
 def _validated(
@@ -228,7 +246,7 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
     if kind == "invalid_key":
         return Problem(path, f"a field's name must be text, not {shown(given)}", on_key=True)
     if kind == "missing":
-        fields = tuple(step for step in path if isinstance(step, str))
+        fields = tuple("stages" if step == "learners" else step for step in path if isinstance(step, str))
         return Problem(path, _MISSING.get(fields, "is missing; add it"))
     if on_key:
         return Problem(path, f"a name here must be text, not {shown(given)}; put it in quotes", on_key=True)

@@ -13,6 +13,7 @@ from topology.rules.copies import check_copies
 from topology.rules.default import check_default
 from topology.rules.ensemble import check_ensemble
 from topology.rules.state import check_state
+from topology.rules.tables import check_tables
 from topology.rules.workers import check_workers
 from topology.spec import LimitsSpec
 
@@ -32,6 +33,7 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
     check_default(fields, stage, problems)
     check_ensemble(fields, stage, problems)
     check_state(fields, stage, problems)
+    check_tables(fields, stage, problems)
 
 
 def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:

@@ -60,8 +60,8 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
             *policy_findings(loaded),
             *ensemble_findings(loaded, imports=imports),
             *_codings(loaded, imports=imports),
-            *(_imports(loaded) if imports else ()),
-            *(_trials(loaded) if tries else ()),
+            *(found for each in (loaded, *loaded.learners) if imports for found in _imports(each)),
+            *(found for each in (loaded, *loaded.learners) if tries for found in _trials(each)),
         ]
         if findings:
             raise InvalidPipelineError(str(pipeline), findings)
@@ -71,11 +71,17 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
         click.echo(json.dumps({"valid": False, "problems": _problems(error)}, ensure_ascii=False))
         return BAD_INPUT
     if as_json:
-        click.echo(json.dumps(_described(loaded), ensure_ascii=False))
+        told = _described(loaded)
+        if loaded.learners:
+            told["learners"] = [_described(learner) for learner in loaded.learners]
+        click.echo(json.dumps(told, ensure_ascii=False))
     elif as_dot:
         click.echo(dot(loaded))
     else:
         _tell(loaded)
+        for learner in loaded.learners:
+            click.echo()
+            _tell(learner)
     return 0
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.core.request import Request
     from agents.live.stage.intake import Signature
+    from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from lineage.flags import Flags
     from lineage.limits import Limits
@@ -163,14 +164,16 @@ class BatchWork:
         caches: bool = False,
         keeps: bool = False,
         default: Mapping[str, Any] | None = None,
+        lookups: Lookups | None = None,
     ) -> None:
         """`caches`: whether answers are remembered; then a model sees no request's id or key.
 
         `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
 
-        `default`: the outputs for a query that is not answered in time.
+        `default`: the outputs for a query that is not answered in time. `lookups`: the tables that the stage is given.
         """
         self._default = default or {}
+        self._lookups = lookups
         self._caches = caches
         self._keeps = keeps
         self.guard = guard or Guard()
@@ -218,12 +221,14 @@ class BatchWork:
         identity, key = request.request_id, (parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
         if self._caches:
             identity = key = ""
-        if not self._joins:
-            return Inputs(first.inputs, first.parameters, identity, key)
-        joined = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
-        if self._signature is not None:
-            self._signature.check(joined)
-        return Inputs(joined, first.parameters, identity, key)
+        inputs = first.inputs
+        if self._joins:
+            inputs = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
+            if self._signature is not None:
+                self._signature.check(inputs)
+        if self._lookups is not None:
+            inputs, parts[0].payload.looked = self._lookups.add(inputs, key, identity)
+        return Inputs(inputs, first.parameters, identity, key)
 
     def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
         guard = self.guard
@@ -327,6 +332,8 @@ class BatchWork:
         def result() -> Ok:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
+            if self._lookups is not None:
+                own = {**(request.parts[0].payload.looked or {}), **(own or {})}
             ok = self._routed(request, self.finished(output), timing, own)
             if not self._caches:
                 return ok

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from agents.core.dispatch import Dispatch
     from agents.core.routes.ensemble import Ensemble
+    from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from checkpoint.durability import Durability
     from checkpoint.logs import Logs
@@ -97,7 +98,13 @@ def known_of_hello(hello: Mapping[str, Any]) -> Known:
 
 
 def build_work(
-    pipeline: Pipeline, spec: StageSpec, models: Mapping[int, Model], known: Known, limits: Limits, guard: Guard
+    pipeline: Pipeline,
+    spec: StageSpec,
+    models: Mapping[int, Model],
+    known: Known,
+    limits: Limits,
+    guard: Guard,
+    lookups: Lookups | None = None,
 ) -> BatchWork:
     graph = pipeline.graph
     joins = graph.is_join(spec.name)
@@ -115,6 +122,7 @@ def build_work(
         caches=spec.cache is not None,
         keeps=spec.coding is not None,
         default=spec.default_outputs,
+        lookups=lookups,
     )
 
 

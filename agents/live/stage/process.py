@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -39,6 +40,7 @@ from agents.live.stage.emission import Emission
 from agents.live.stage.extras import Extras
 from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
+from agents.live.stage.lookups import Lookups
 from agents.live.stage.members import Members, route_of
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
@@ -131,15 +133,20 @@ def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
-        with Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)) as sizes:
-            no_threads = config.processes or config.spec.ensemble is not None
-            models = [] if no_threads else load_models(config.spec, 1, config.torch_threads)
+        with ExitStack() as stack:
+            sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
+            lookups = None
+            if config.spec.tables:
+                lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
+            models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
             schemas.open()
             config = config.sized(sizes.newest())  # it was read while the first copy was loaded
             if models:
                 models += load_models(config.spec, config.workers - 1, config.torch_threads)
-            return asyncio.run(_serve(config, models, schemas, sizes))
+            if lookups is not None:
+                lookups.read()
+            return asyncio.run(_serve(config, models, schemas, sizes, lookups))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
@@ -150,7 +157,9 @@ def kept_by(config: StageProcessConfig) -> bytes:
     return b"" if config.standby or config.replica else key_of(config.stage)
 
 
-async def _serve(config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes) -> int:
+async def _serve(
+    config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes, lookups: Lookups | None
+) -> int:
     crew: Crew | Members | None = None
     beside: Beside | None = None
     known = known_of(models[0] if models else None)
@@ -171,7 +180,7 @@ async def _serve(config: StageProcessConfig, models: list[Model], schemas: Schem
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
             models = models[: config.workers]
-        return await StageProcess(config, models, known, schemas, sizes, crew, beside).serve()
+        return await StageProcess(config, models, known, schemas, sizes, crew, beside, lookups).serve()
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
@@ -205,11 +214,12 @@ class StageProcess(Serving):
         sizes: Sizes,
         crew: Crew | Members | None,
         beside: Beside | None,
+        lookups: Lookups | None,
     ) -> None:
         """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
         `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads. `beside`:
-        its dispatch.
+        its dispatch. `lookups`: the tables that its queries are given.
         """
         super().__init__(config)
         self._schemas = schemas
@@ -218,6 +228,7 @@ class StageProcess(Serving):
         self._known = known
         self._crew = crew
         self._beside = beside
+        self._lookups = lookups
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
@@ -256,7 +267,7 @@ class StageProcess(Serving):
         )
         guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
-        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard)
+        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, self._lookups)
         workers: Workers = self._crew or Threads(
             f"stage {config.stage!r}",
             self._models,
@@ -334,6 +345,7 @@ class StageProcess(Serving):
             if self._config.workers != self._metrics.wanted:
                 log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
             self._metrics.wanted = self._config.workers
+            self._metrics.order = asked
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
             if self._beside is not None:

@@ -324,6 +324,8 @@ class Built:
     async def prepare(self) -> None:
         """Read what is durable: where the input begins, and the state for a backup; find where outputs go."""
         onward = topics.onward(self._pipeline, self._config.pipeline.graph.successors[self._config.stage])
+        if self._config.spec.publish:
+            onward = (*onward, topics.table(self._pipeline, self._config.stage))
         await self._means.output.know(onward)
         await self._copies.begin(self._logs.newest_durable(self._place))
         if self._copies.entries:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from agents.core.stateful_stage import StatefulCore
     from agents.live.stage.emission import Carried, Outgoing
     from agents.live.stateful.means import Means, ReignWriter
+    from agents.live.stateful.publishing import Publishing
     from agents.live.stateful.work import Computed, Updated
     from agents.models.stateful import Machine
     from checkpoint.capture import Capture, Captured
@@ -110,6 +111,7 @@ class Primary:
         writer: ReignWriter,
         means: Means,
         read_again: Callable[[int, int], ConsumerRecord | None] = lambda _partition, _offset: None,
+        publishing: Publishing | None = None,
     ) -> None:
         """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`.
 
@@ -123,6 +125,7 @@ class Primary:
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._wake)
         self._touched: set[str] | None = None  # keys updated since the last copy; None: all
+        self._publishing = publishing
         self._read_again = read_again
         self._fetches: deque[Fetch] = deque()  # payloads that joins have dropped and want again
         self._unsent: list[Emit] = []  # while the right to emit has lapsed
@@ -170,6 +173,8 @@ class Primary:
         if self.core.reign.durable_n > self._base_n:
             self._writer.durable(Version(self.core.epoch, self.core.reign.durable_n))
             self._trial.durable(self.core.reign.durable_n)
+            if self._publishing is not None:
+                self._publishing.durable(self.core.reign.durable_n)
         self.pump()
         return self.core.durable_places
 
@@ -186,6 +191,8 @@ class Primary:
         self.feed.stop()
         self._means.excuse(0)
         self._writer.close()
+        if self._publishing is not None:
+            self._publishing.close()
         self._alarm.cancel()
 
     # What the core asks for ------------------------------------------------------------------------------------
@@ -272,6 +279,8 @@ class Primary:
             return
         if self._touched is not None:
             self._touched.update(done.touched)
+        if self._publishing is not None:
+            self._publishing.touched(done.touched)
         self.core.updated(self._means.clock(), done.seconds)
         self.pump()
 
@@ -290,22 +299,25 @@ class Primary:
         state = self._machine.state
         touched, self._touched = self._touched, set()
 
-        figures = self._means.metrics.state
+        figures, publishing = self._means.metrics.state, self._publishing
+        changed = set() if publishing is None else publishing.due()
 
-        def take() -> Captured:
+        def take() -> tuple[Captured, dict[bytes, bytes]]:
             crash_points.at("before-capture")
             began = time.monotonic()
             captured = self._capture.take({}, state, touched) if self._keyed else self._capture.take(state)
             if figures is not None:
                 figures.captures.observe(time.monotonic() - began)
             crash_points.at("after-capture")
-            return captured
+            return captured, {} if publishing is None else publishing.rows(changed, version.n)
 
-        self._means.copies.submit(take, lambda captured: self._copied(version, captured))
+        self._means.copies.submit(take, lambda taken: self._copied(version, *taken))
 
-    def _copied(self, version: Version, captured: Captured) -> None:
+    def _copied(self, version: Version, captured: Captured, rows: dict[bytes, bytes]) -> None:
         if self._closed:
             return
+        if self._publishing is not None:
+            self._publishing.taken(rows, version.n)
         self.core.copied(self._means.clock(), version, captured)
         self.pump()
 
@@ -319,6 +331,8 @@ class Primary:
     def may_emit_again(self) -> None:
         unsent, self._unsent = self._unsent, []
         self._send(unsent)
+        if self._publishing is not None:
+            self._publishing.publish()
 
     def _send(self, emits: list[Emit]) -> None:
         if not emits:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.live.stage.parts import build_stateful_core
 from agents.live.stateful.primary import Primary
+from agents.live.stateful.publishing import Publishing, Where
 from agents.live.stateful.replaying import read_taken, replay
 from agents.live.stateful.transactions import TransactingWriter
 from agents.live.states.state_writer import StateWriter
@@ -22,6 +23,7 @@ from checkpoint.pages import Pages
 from checkpoint.reign import Reign
 from lineage.errors import BrokerError, ModelError
 from lineage.replication import Manifest
+from topology.topics import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -293,11 +295,23 @@ class Reigns:
         )
         if self._means.metrics.state is not None:
             self._means.metrics.state.sent = lambda: writer.acked_bytes
-        primary = Primary(core, machine, capture, writer, self._means, shard_input.at)
+        publishing = self._publishing(epoch, core, machine)
+        primary = Primary(core, machine, capture, writer, self._means, shard_input.at, publishing)
         primary.resend(contents.outputs)
         primary.feed.add(shard_input.since(_remember(core, contents, shard_input)))
         self._show(core)
+        if publishing is not None:
+            publishing.begin()
         return primary
+
+    def _publishing(self, epoch: int, core: StatefulCore, machine: Machine) -> Publishing | None:
+        spec, pipeline = self._config.spec, self._config.pipeline.spec
+        if not spec.publish:
+            return None
+        topic, shard = table(pipeline.name, spec.name), self._place[1]
+        where = Where(topic, pipeline.partitions, shard, spec.shards, pipeline.limits.merged())
+        settings, reign = self._config.settings, core.reign
+        return Publishing(settings, where, epoch, reign.durable_n, lambda: reign.recorded, machine, self._means)
 
     def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
         config, spec = self._config, self._config.spec

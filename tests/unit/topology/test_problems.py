@@ -216,7 +216,7 @@ ENSEMBLES = {
     "ensemble: {threshold: .5, members: {a: {model: 'm:A'}}}": ".ensemble.threshold: says when the default is better",
     "ensemble: {wait: 9s, members: {a: {model: 'm:A'}}}": ".ensemble.wait: is not shorter than the SLO, ",
     "ensemble: {selection: {eta: 1}, members: {a: {model: 'm:A'}}}": ".ensemble.selection: needs a name, as in ",
-    "ensemble: {members: {a: {model: 'm:A', workers: {fronts: 2}}}}": ".members.a.workers.fronts: is the stage's; write",
+    "ensemble: {members: {a: {model: 'm:A', workers: {fronts: 2}}}}": ".a.workers.fronts: is the stage's; write",
     "workers: {fronts: 2}, ensemble: {members: {a: {model: 'm:A', workers: {count: 1}}}}": (
         ".ensemble.members.a.workers.count: each of the stage's 2 fronts needs one; write 'count: 2' or more"
     ),

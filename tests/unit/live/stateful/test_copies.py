@@ -102,7 +102,7 @@ def primary(device, state):
         work=Work(), models=InLine(), copies=InLine(), clock=lambda: 0.0, metrics=SimpleNamespace(state=None)
     )
     made._touched, made._keyed, made._closed, made.core = None, False, False, Core()
-    made.pump = lambda: None
+    made.pump, made._publishing = lambda: None, None
     return made
 
 

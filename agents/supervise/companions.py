@@ -1,0 +1,72 @@
+"""The services of a pipeline's learners, beside that of the pipeline itself: ready before it, and stopped after it."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from agents.live.registry import Address
+from lineage.errors import SpillwayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class Companion(Protocol):
+    """A service as it is run here."""
+
+    ready: threading.Event
+
+    def run(self, stop: threading.Event, /) -> int: ...
+
+    def hurry(self) -> None: ...
+
+
+class Companions:
+    """Runs services, each in a thread of its own, from `start` to `end`."""
+
+    def __init__(self, services: Sequence[Companion]) -> None:
+        self._services = services
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._ends: list[int | SpillwayError] = []
+
+    @property
+    def ready(self) -> bool:
+        return all(service.ready.is_set() for service in self._services)
+
+    def start(self, ended: Callable[[], object]) -> None:
+        """Begin to serve; `ended` is called where one ends before it was told to."""
+        for service in self._services:
+            thread = threading.Thread(target=partial(self._run, service, ended), name="learner")
+            thread.start()
+            self._threads.append(thread)
+
+    def hurry(self) -> None:
+        for service in self._services:
+            service.hurry()
+
+    def end(self) -> int:
+        """Stop all and wait for them: the exit code. Raises SpillwayError as one of them has."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        for end in self._ends:
+            if isinstance(end, SpillwayError):
+                raise end
+        return max((end for end in self._ends if isinstance(end, int)), default=0)
+
+    def _run(self, service: Companion, ended: Callable[[], object]) -> None:
+        try:
+            self._ends.append(service.run(self._stop))
+        except SpillwayError as error:
+            self._ends.append(error)
+        finally:
+            if not self._stop.is_set():
+                ended()
+
+
+def port_after(address: Address, count: int) -> Address:
+    """Where the next of several supervisors listens, after one and its processes."""
+    return address if not address.port else Address(address.host, address.port + 1 + count)

@@ -1,0 +1,108 @@
+"""Published state: the rows that a keyed stage writes to its table for keys that changed, and who looks them up.
+
+A record's key is the state's key; its value is a `spillway.Query` with the input `value`, which is what the model's
+`publish` returned, and the parameters `epoch` and `n`: the version of the shard's state that it is of. What a shard's
+keys share has a key that no text has. A record whose version is lower than the one before it is from an owner that was
+replaced, and is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from lineage.errors import WireError
+from lineage.keys import partition_for
+from lineage.limits import DEFAULT_LIMITS
+from lineage.message import Query
+from lineage.values.codec import Decoder, encode_query
+from producers.table import READ_SECONDS, Table
+
+if TYPE_CHECKING:
+    from lineage.limits import Limits
+    from producers.connection import ClientSettings
+
+log = logging.getLogger(__name__)
+
+_SHARED: Final = b"\xffshared/%d"  # begins with what no UTF-8 does
+
+
+class Row(NamedTuple):
+    """One key's published state, and the version of its shard that it is of."""
+
+    value: Any
+    epoch: int
+    n: int
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return self.epoch, self.n
+
+
+def key_of_shared(shard: int) -> bytes:
+    """The key of the row that a shard's keys share."""
+    return _SHARED % shard
+
+
+def encode_row(row: Row, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """A row as a record's value. Raises WireError for what cannot travel."""
+    return encode_query(Query({"value": row.value}, {"epoch": row.epoch, "n": row.n}), limits)
+
+
+def decode_row(value: bytes, decoder: Decoder) -> Row:
+    """The row in a record's value. Raises WireError (CORRUPT among others) for what is none."""
+    said = decoder.query(value)
+    epoch, n = said.parameters.get("epoch"), said.parameters.get("n")
+    if "value" not in said.inputs or type(epoch) is not int or type(n) is not int:
+        raise WireError("corrupt", "the record is no row of a table of published state")
+    return Row(said.inputs["value"], epoch, n)
+
+
+class Published:
+    """Follows one table of published state. A context, which reads from its start to its end."""
+
+    def __init__(
+        self, settings: ClientSettings, topic: str, *, partitions: int, shards: int, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        """`partitions` and `shards` are those of the stage that publishes."""
+        self._topic = topic
+        self._partitions, self._shards = partitions, shards
+        self._decoder = Decoder(limits)
+        self._rows: dict[bytes, Row] = {}
+        self._table = Table(settings, topic, self._changed)
+
+    def __enter__(self) -> Self:
+        self._table.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._table.close()
+
+    def read(self, timeout: float = READ_SECONDS) -> None:
+        """Wait until the table is read to its end, at most `timeout` seconds; it is `stale` where it is not."""
+        self._table.wait(timeout)
+
+    @property
+    def stale(self) -> bool:
+        return self._table.stale
+
+    def find(self, key: str) -> Row | None:
+        """A key's row; else the one that its shard's keys share; else None."""
+        name = key.encode("utf-8", "surrogateescape")
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows.get(key_of_shared(partition_for(name, self._partitions) % self._shards))
+        return row
+
+    def _changed(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._rows.pop(key, None)
+            return
+        try:
+            row = decode_row(value, self._decoder)
+        except WireError as error:
+            log.warning("%s: the row of key %r is passed over: %s", self._topic, key[:80], error)
+            return
+        known = self._rows.get(key)
+        if known is None or row.version >= known.version:
+            self._rows[key] = row
