@@ -19,6 +19,8 @@ from benchmarks.output import Table
 from topology.load import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agents.coding.evaluation import Grades
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "parm"
@@ -62,12 +64,12 @@ def graded(task: Task, k: int, rows: int = 1, encoder: str = "sum", seed: int = 
         return evaluate(parities, code_of(encoder, k), k, test, expected, metric=task.metric, seed=seed)
 
 
-def accuracy(_repeats: int, _queries: int) -> list[Table]:
-    """Tables of sections 4.2.1 to 4.2.3."""
+def accuracy(_repeats: int, _queries: int) -> Iterator[Table]:
+    """Give tables of sections 4.2.1 to 4.2.3, as they are done."""
     import torch  # noqa: PLC0415 - here alone
 
     torch.set_num_threads(1)  # networks this small gain little from more
-    return [_tasks(), _rows(), _concatenated()]
+    yield from (section() for section in (_tasks, _rows, _concatenated))
 
 
 def _tasks() -> Table:

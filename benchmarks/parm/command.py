@@ -18,12 +18,12 @@ from benchmarks.parm.live import live
 from benchmarks.parm.simulated import Setting, latencies, sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 AT: Final = Setting(270)
 BASE: Final = "equal-resources"
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
-SECTIONS: Final[dict[str, Callable[[int, int], Table | list[Table]]]] = {}
+SECTIONS: Final[dict[str, Callable[[int, int], Table | Iterator[Table]]]] = {}
 LONG: Final = {"accuracy", "live"}  # shown when asked for: minutes, or a machine that does nothing else
 
 
@@ -146,7 +146,9 @@ def _tails(repeats: int, queries: int) -> Table:
         tails = np.array([np.percentile(ms, shares) for ms in runs]).T
         rows.append([name, *(median_spread(each.tolist(), "{:.1f}") for each in tails)])
     columns = ("strategy", *(f"p{share:g} ms" for share in shares))
-    note = "Paper: the gap at p99 and p99.5 is smaller, too. r = 2 has m/k more workers than r = 1, and solves for two."
+    note = (
+        "k = 3 and 4 have fewer workers than k = 2, and r = 2 has m/k more; it solves for two answers that are missing."
+    )
     return Table("Other percentiles at 270/s (Figure 12), and two parity models", columns, rows, (note, EMULATED))
 
 
@@ -169,7 +171,9 @@ def _loses(repeats: int, queries: int) -> Table:
     strategies = (BASE, "coded", "replicate")
     cells = [(f"{n} shuffles at 270/s", replace(AT, shuffles=n), strategies) for n in (4, 16, 48)]
     cells.append(("450/s, saturated", Setting(450), strategies))
-    note = "The more workers are slow together, or the fuller they are, the less a code has to make answers of."
+    note = (
+        "The more workers are slow together, the less a code has to make answers of; where they are full it does harm."
+    )
     return _table("Where it loses: m = 12, k = 2", "at", _cells(cells, repeats, queries), note)
 
 

@@ -10,6 +10,8 @@ import pytest
 from agents.cli.main import run
 from agents.sim.estimator import Estimator
 from lineage.errors import SpecError
+from lineage.message import StageTiming
+from tests.unit.whatif.recordings import Taken
 from topology.capacity.hardware import options_of, read_catalogue
 from topology.capacity.plan import read_plan
 from topology.capacity.planner import Sizing
@@ -125,7 +127,9 @@ def test_without_numba_it_says_so_and_the_simulator_gives_the_same(files, capsys
     plan = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else 1)
     assert run([*arguments]) == 0
-    slow = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    slow = json.loads(out)
+    assert err.startswith("note: numba is not installed, so estimates take")
     assert any("pip install 'spillway[capacity]'" in remark for remark in slow["remarks"])
     assert slow["stages"] == plan["stages"]
 
@@ -187,3 +191,20 @@ def test_what_was_measured_here_speaks_of_a_core_or_a_gpu(files):
             (option,) = options_of(pipeline, catalogue, profiles, "prof.yaml")["a"]
             assert (option.kind, option.load) == (kind, 3.5)
             assert option.durations == pytest.approx((0.01, 0.02, 0.03))
+
+
+def test_queries_of_a_recording_go_the_ways_that_they_went(files, capsys):
+    text = PIPELINE.replace("name: p\n", "name: small\n")
+    Path("p.yaml").write_text(text)
+    with Taken(files / "taken", text) as taken:
+        for number in range(300):
+            chosen = ("b", "c") if number % 10 == 0 else ("c",)
+            taken.query(f"q{number}", number / 100, budget=1)
+            timings = [StageTiming(stage, 0, 0, 0.005, 1) for stage in ("a", *chosen)]
+            taken.outcome(f"q{number}", number / 100 + 0.02, timings, path={"a": chosen})
+    assert run(["provision", "p.yaml", "taken", *GIVEN, "--json", "--html", "plan.html"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["stages"]["b"]["share"] == 0.1  # to the query, not about as often
+    page = Path("plan.html").read_text()
+    assert "Cost over the SLO" in page
+    assert page.count("<svg") == 1
