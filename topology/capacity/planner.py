@@ -259,22 +259,20 @@ class Planner:
     def cheapest(self) -> Found:
         """The thesis' greedy search. Raises NoPlanError."""
         config, steps = self.initial()
-        best = config
+        best, told = config, len(steps)
         while True:
-            lower = min(self.savings(config), key=lambda new: self.cost(new[1]), default=None)
-            if lower is not None:
-                text, config = lower
-                best = config
-            else:
-                larger = min(self.larger(config), key=lambda new: self.kept(new[1]), default=None)
-                if larger is None:
-                    break
-                text, config = larger
-                if self.kept(config) < self.kept(best):
-                    best = config
+            step = min(self.savings(config), key=lambda new: self.cost(new[1]), default=None)
+            saves = step is not None
+            if step is None:
+                step = min(self.larger(config), key=lambda new: self.kept(new[1]), default=None)
+            if step is None:
+                break
+            text, config = step
             steps.append(self.step(text, config))
-        if best != config:
-            steps.append(self.step("took back what doubled without a saving behind it", best))
+            if saves or self.kept(config) < self.kept(best):
+                best, told = config, len(steps)
+        if told < len(steps):
+            steps[told:] = [self.step(f"IncreaseBatch {len(steps) - told} times more made no saving: taken back", best)]
         return self.found(best, steps)
 
     def found(self, config: Config, steps: list[Step]) -> Found:

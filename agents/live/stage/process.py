@@ -42,6 +42,7 @@ from agents.live.stage.extras import Extras
 from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
 from agents.live.stage.lookups import Lookups
+from agents.live.stage.members import Members, route_of
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
     build_cache,
@@ -162,12 +163,15 @@ def kept_by(config: StageProcessConfig) -> bytes:
 async def _serve(
     config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes, lookups: Lookups | None
 ) -> int:
-    crew: Crew | None = None
+    crew: Crew | Members | None = None
     beside: Beside | None = None
     known = known_of(models[0] if models else None)
     try:
         beside = beside_of(config)
-        if config.processes:
+        if config.spec.ensemble is not None:
+            crew = Members(config)
+            known = await crew.first()
+        elif config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
             crew = _crew(config)
@@ -211,7 +215,7 @@ class StageProcess(Serving):
         known: Known,
         schemas: SchemaLog,
         sizes: Sizes,
-        crew: Crew | None,
+        crew: Crew | Members | None,
         beside: Beside | None,
         lookups: Lookups | None,
     ) -> None:
@@ -387,6 +391,8 @@ class StageProcess(Serving):
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
+        if config.spec.ensemble is not None:
+            more["route"] = route_of(config.spec, config.replica)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults

@@ -10,11 +10,20 @@ import pytest
 from agents.cli.main import run
 from agents.sim.estimator import Estimator
 from lineage.errors import SpecError
+from lineage.message import StageTiming
+from tests.unit.whatif.recordings import Taken
 from topology.capacity.hardware import options_of, read_catalogue
 from topology.capacity.plan import read_plan
 from topology.capacity.planner import Sizing
 from topology.load import load
-from topology.profiles import read_profile_file, read_profiles, write_profiles
+from topology.profiles import (
+    Conditions,
+    Measured,
+    StageProfile,
+    read_profile_file,
+    read_profiles,
+    write_profiles,
+)
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "inferline"
 GIVEN = ("--hardware", "hw.yaml", "--profiles", "prof.yaml")
@@ -118,12 +127,15 @@ def test_without_numba_it_says_so_and_the_simulator_gives_the_same(files, capsys
     plan = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else 1)
     assert run([*arguments]) == 0
-    slow = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    slow = json.loads(out)
+    assert err.startswith("note: numba is not installed, so estimates take")
     assert any("pip install 'spillway[capacity]'" in remark for remark in slow["remarks"])
     assert slow["stages"] == plan["stages"]
 
 
 def test_the_simulator_estimates_what_the_kernel_cannot(files):
+    pytest.importorskip("numba")
     text = PIPELINE.partition("  - {name: b")[0].replace("sinks: all\n", "")
     Path("p.yaml").write_text(text.replace(', choose: "m:f"', ", batching: {delay: 4ms}"))
     estimator = Estimator(load("p.yaml"), np.array([0.0, 1.0]))
@@ -155,3 +167,45 @@ def test_the_committed_catalogue_and_profiles_fit_their_pipelines():
 def test_a_catalogue_that_is_not_there(tmp_path):
     with pytest.raises(SpecError, match="cannot read the hardware catalogue"):
         read_catalogue(tmp_path / "none.yaml")
+
+
+def test_what_was_measured_here_speaks_of_a_core_or_a_gpu(files):
+    Path("p.yaml").write_text("name: p\nslo: 1s\nstages:\n  - {name: a, model: 'm:M', batching: {max: 3}}\n")
+    Path("hw.yaml").write_text(
+        "spillway-hardware: 1\nkinds:\n  gpu: {price: 2, runs: cuda}\n  cpu: {price: 1, memory: 1MiB, runs: core}\n"
+    )
+    pipeline, catalogue = load("p.yaml", profiled=False), read_catalogue(Path("hw.yaml"))
+    for device, kind, memory in (("cpu", "cpu", 1 << 19), ("cuda:0", "gpu", 1 << 40), ("cpu", None, 2 << 20)):
+        batches = {size: Measured(p50=0.01 * size, p95=1, memory=memory, runs=3) for size in (1, 4)}
+        conditions = Conditions(
+            model="m:M", source=None, arguments="", weights=None, version=None, where="thread", device=device,
+            device_name=None, torch=None, threads=1,
+        )  # fmt: skip
+        write_profiles(Path("prof.yaml"), {"a": StageProfile(measured=conditions, load=3.5, batches=batches)})
+        profiles = read_profile_file(Path("prof.yaml"))
+        if kind is None:
+            with pytest.raises(
+                SpecError, match="'a' can run on no kind of gpu, cpu: it needs 2 MiB, and cpu has 1 MiB"
+            ):
+                options_of(pipeline, catalogue, profiles, "prof.yaml")
+        else:
+            (option,) = options_of(pipeline, catalogue, profiles, "prof.yaml")["a"]
+            assert (option.kind, option.load) == (kind, 3.5)
+            assert option.durations == pytest.approx((0.01, 0.02, 0.03))
+
+
+def test_queries_of_a_recording_go_the_ways_that_they_went(files, capsys):
+    text = PIPELINE.replace("name: p\n", "name: small\n")
+    Path("p.yaml").write_text(text)
+    with Taken(files / "taken", text) as taken:
+        for number in range(300):
+            chosen = ("b", "c") if number % 10 == 0 else ("c",)
+            taken.query(f"q{number}", number / 100, budget=1)
+            timings = [StageTiming(stage, 0, 0, 0.005, 1) for stage in ("a", *chosen)]
+            taken.outcome(f"q{number}", number / 100 + 0.02, timings, path={"a": chosen})
+    assert run(["provision", "p.yaml", "taken", *GIVEN, "--json", "--html", "plan.html"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["stages"]["b"]["share"] == 0.1  # to the query, not about as often
+    page = Path("plan.html").read_text()
+    assert "Cost over the SLO" in page
+    assert page.count("<svg") == 1

@@ -41,6 +41,7 @@ def test_it_has_the_plans_workers_batches_and_emulated_hardware_and_keeps_the_re
         ({"pipeline": "q"}, "the plan is of pipeline 'q', not of 'p'"),
         ({"digest": "d"}, "another version of pipeline.yaml: make one of this file with 'spillway provision'"),
         ({"stages": {"aa": STAGE}}, "the plan has a stage 'aa'"),
+        ({"stages": {"c": STAGE}}, "stage 'c' keeps the file's size: it has a state, copies, or several fronts"),
         ({"stages": {"b": STAGE}}, "stage 'b' has a model, and its hardware in the plan, k80, is emulated"),
     ],
 )
