@@ -12,7 +12,7 @@ much:
   more than `BAND` above what there is. Down: by the largest such ratio of the last 30 s in windows of up to 5 s, over
   1 - `SLACK`; to the plan where that ratio is at most 1.
 
-`ratio` is the default. `python -m benchmarks tuner`: an hour of gamma traffic like the sample's (10 minutes) gets 28
+`ratio` is the default. `python -m benchmarks tuner`: an hour of gamma traffic like the sample's (10 minutes) gets 27
 to 76 orders from `paper`, up to 5 times the plan, and at most 2 from `ratio`; where 150/s become 250/s in 100 s, misses
 are 77 % as planned, .04 % by `paper` (2.2 times the plan's cost) and .27 % by `ratio` (1.4 times). A burstier load (cv2
 from 1 to 4) gets 1,100 orders an hour and .2 % misses, or 28 and 1.4 %, at 2.3 and 1.3 times the cost; the plan 10 %.
