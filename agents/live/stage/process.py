@@ -382,6 +382,7 @@ class StageProcess(Serving):
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
+        more["awaits"] = None if self._lookups is None else self._lookups.behind
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults
