@@ -162,6 +162,7 @@ class Candidate:
         self.owners = Owners()
         self.won: Claim | None = None
         self.refused: Claim | None = None
+        self.above = 0  # claims in a higher epoch than this, too: what it will write may know of epochs of its own
         self._me, self._names, self._gone, self._take_over = me, tuple(sorted(names)), gone, take_over
         self._claimed = 0  # the epoch of a claim that is on its way
         self._asked = False  # a question is
@@ -191,7 +192,7 @@ class Candidate:
             return None
         others = self.in_the_way(now)
         if not others:
-            self._claimed = self.owners.epoch + 1
+            self._claimed = max(self.owners.epoch, self.above) + 1
             return Claim(self._claimed, self._me, self._names, at)
         for claim in others:
             answer = self._answers.get(claim.epoch)

@@ -16,7 +16,8 @@ OF_STAGE: Final = "of_stage"  # whose word it was, where one process tells of an
 OF_REPLICA: Final = "of_replica"
 ROLE: Final = "role"  # of a member of a stateful shard: checkpoint.promotion.Role
 PLACE: Final = "place"  # a process that the supervisor keeps, by its name
-WHY: Final = "why"  # coding pauses: agents.core.dispatch
+WHY: Final = "why"  # coding pauses (agents.core.dispatch), or workers were ordered
+WHO: Final = "who"  # has ordered a stage's workers
 WHAT: Final = "what"  # of a replica's word: agents.live.metrics
 LABELS: Final = (PIPELINE, STAGE, REPLICA)  # of every metric; the gate's stage is GATE
 GATE: Final = "gate"
@@ -41,6 +42,7 @@ COMMITTED_OFFSET: Final = "spillway_committed_offset"  # by partition
 CLOCK_SKEW_TOTAL: Final = "spillway_clock_skew_total"
 MODEL_INSTANCES: Final = "spillway_model_instances"
 MODEL_INSTANCES_WANTED: Final = "spillway_model_instances_wanted"  # by the table of sizes, or the pipeline file
+MODEL_INSTANCES_ORDER: Final = "spillway_model_instances_order"  # by who and why: when they were wanted, unix seconds
 BATCH_LIMIT: Final = "spillway_batch_limit"
 CACHE_HITS_TOTAL: Final = "spillway_cache_hits_total"
 CACHE_SHARED_TOTAL: Final = "spillway_cache_shared_total"
@@ -89,6 +91,12 @@ OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
 # The supervisor's, by place.
 PLACE_RESTARTS_TOTAL: Final = "spillway_place_restarts_total"
 PLACE_FLAPPING: Final = "spillway_place_flapping"  # 1 where it dies again and again, or is given up
+
+# The tuner's; those that have a stage, by of_stage.
+TUNER_EXCESS: Final = "spillway_tuner_excess_ratio"  # the largest live arrival rate by the plan's sample's
+TUNER_TUNES: Final = "spillway_tuner_tunes"  # 1 where it has the stage's sizes
+TUNER_ORDERS_TOTAL: Final = "spillway_tuner_orders_total"
+TUNER_SHORT: Final = "spillway_tuner_short"  # 1 where the stage needs more workers than there can be
 
 # The gate's.
 GOOD_TOTAL: Final = "spillway_good_total"

@@ -156,6 +156,10 @@ def _digest(spec: PipelineSpec) -> str:
 
 
 _ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
+_CHOICE = (
+    "'choose' sees defaults and answers that are made, so a query that runs again after a crash may go another way; a "
+    "join behind it then ends as join-timeout"
+)
 _KEYS = "send every query with its key, so that all of a key reach the same shard"
 
 
@@ -182,6 +186,8 @@ def remarks(pipeline: Pipeline) -> list[str]:
             found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
         elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
+        if stage.choose is not None and (stage.default is not None or stage.coding is not None):
+            found.append(f"stage {stage.name!r}: {_CHOICE}")
         if stage.state is not None and stage.state.kind == "keyed" and stage.shards > 1:
             found.append(f"stage {stage.name!r}: {_KEYS}")
     return found

@@ -1,8 +1,10 @@
 """How many workers each stage is to have: the records of the table `<p>.sizes`, and which of two counts.
 
 A record's key is `stage/pool`; a stage's own workers are the pool `main`. Its value is JSON: the count of the whole
-stage, who wants it, why, since when, an epoch, and the digest of the pipeline file that it goes with. Whoever writes
-takes the next epoch, so a writer that was slow changes nothing; of two that took the same one the later record counts.
+stage, who wants it, why, since when, an epoch, the digest of the pipeline file (and plan) that it goes with, and
+whether it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has claimed `claimed_as` in
+`<p>.owners`, and its claim's epoch stands in each of its records (`checkpoint.owners`). So a writer that was slow
+changes nothing. What is held no tuner changes, until somebody writes a size that is not.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from topology.spec import PipelineSpec
 
 MAIN: Final = "main"
+FROM_FILE: Final = "the pipeline file"  # why a size is that of the file
 _LARGEST: Final = 1_000_000  # as a pipeline file may say
 _MOST_TEXT: Final = 1_000  # characters of `who` and of `why`
 _KINDS: Final[dict[str, type[Any]]] = {"count": int, "who": str, "why": str, "at": float, "epoch": int, "digest": str}
@@ -34,12 +37,19 @@ class Size:
     at: float
     epoch: int
     digest: str
+    held: bool = False
 
     @property
     def text(self) -> str:
         since = datetime.fromtimestamp(self.at).astimezone()
         why = f": {self.why}" if self.why else ""
-        return f"{self.count} (epoch {self.epoch}, {self.who}, {since:%Y-%m-%d %H:%M:%S %z}{why})"
+        held = ", held" if self.held else ""
+        return f"{self.count} (epoch {self.epoch}, {self.who}, {since:%Y-%m-%d %H:%M:%S %z}{held}{why})"
+
+
+def claimed_as(stage: str) -> str:
+    """What the owner of a stage's sizes claims; no process has such a name."""
+    return f"sizes/{stage}"
 
 
 def key_of(stage: str, pool: str = MAIN) -> bytes:
@@ -66,7 +76,10 @@ def decode(value: bytes) -> Size:
         if type(given) is not kind:
             raise CheckpointError(f"{name!r} must be {kind.__name__}, not {given!r:.80}")
         told[name] = given[:_MOST_TEXT] if isinstance(given, str) else given
-    size = Size(**told)
+    held = fields.get("held", False)
+    if type(held) is not bool:
+        raise CheckpointError(f"'held' must be bool, not {held!r:.80}")
+    size = Size(**told, held=held)
     if not 1 <= size.count <= _LARGEST or size.epoch < 1 or not 0 <= size.at < float(1 << 33):
         raise CheckpointError(
             f"count {size.count}, epoch {size.epoch}, at {size.at}: a count is 1 to {_LARGEST}, an epoch at least 1, "
@@ -80,13 +93,17 @@ def takes_over(old: Size | None, new: Size) -> bool:
     return old is None or new.epoch >= old.epoch
 
 
-def from_file(pipeline: Pipeline, there: dict[bytes, Size], who: str, now: float, stage: str = "") -> dict[bytes, Size]:
+def from_file(
+    pipeline: Pipeline, there: dict[bytes, Size], who: str, now: float, epoch: int, stage: str = ""
+) -> dict[bytes, Size]:
     """What is to be written when `pipeline` begins to be served: its file's sizes, unless the table's are of it.
+
+    `epoch` is that of the claim of whoever serves.
 
     With a `stage` of this one alone. Stages with a state have none: each of their shards has one worker.
     """
     return {
-        key: Size(each.worker_count, who, "the pipeline file", now, old.epoch + 1 if old else 1, pipeline.digest)
+        key: Size(each.worker_count, who, FROM_FILE, now, max(epoch, old.epoch + 1 if old else 1), pipeline.digest)
         for each in pipeline.spec.stages
         if each.state is None and stage in {"", each.name}
         for key in [key_of(each.name)]

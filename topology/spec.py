@@ -24,6 +24,7 @@ from topology.sections import (
     CodingSpec,
     CopiesSpec,
     Count,
+    EnsembleSpec,
     ModelReference,
     Positive,
     Reference,
@@ -190,6 +191,8 @@ class StageSpec(Section):
     copies: CopiesSpec | None = None
     """None: one worker gets a batch."""
     coding: CodingSpec | None = None
+    ensemble: EnsembleSpec | None = None
+    """None for a stage with one model."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
     publish: StrictBool = False
@@ -240,6 +243,21 @@ class StageSpec(Section):
 
     def shard_of(self, partition: int) -> int:
         return partition % self.shards
+
+    def member(self, name: str) -> StageSpec:
+        """A member of its ensemble as a stage by itself, dealt out to as many fronts."""
+        assert self.ensemble is not None  # it has members
+        spec = self.ensemble.members[name]
+        return self.model_copy(
+            update={
+                "model": spec.model,
+                "arguments": spec.arguments,
+                "version": spec.version,
+                "workers": spec.workers.model_copy(update={"fronts": self.fronts}),
+                "batching": spec.batching or self.batching,
+                "ensemble": None,
+            }
+        )
 
     def with_batching(self, **changes: Any) -> StageSpec:
         return self.model_copy(update={"batching": self.batching.model_copy(update=changes)})

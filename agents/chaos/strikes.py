@@ -92,7 +92,10 @@ class Strikes:
         self._guard.wait()
 
     def play(self, events: Sequence[Event], began: float, stop: threading.Event) -> None:
-        """Strike at each event's time after `began` (monotonic), and return when the last has passed, or at `stop`."""
+        """Strike at each event's time after `began` (monotonic); returns when the last has passed, or at `stop`.
+
+        Raises SpillwayError where a worker is another user's.
+        """
         waiting = deque(events)
         while (waiting or self._stopped) and not stop.is_set():
             due = min([waiting[0].at + began if waiting else float("inf"), *self._stopped.values()])
@@ -121,6 +124,8 @@ class Strikes:
                 self._crowd(process, event.seconds)
         except psutil.NoSuchProcess:
             return
+        except psutil.AccessDenied as error:
+            raise SpillwayError(f"process {process.pid} is another user's: serve the pipeline as this one") from error
         self.done[event.kind] += 1
 
     def _continue(self, slot: int) -> None:
@@ -147,7 +152,7 @@ class Strikes:
         return process if _runs(process) else None
 
     def _replace(self) -> None:
-        """Give the slots of those that are gone to who came since, a worker of the same model where there is one."""
+        """Give the slots of those that are gone to who came since, of the same model."""
         known = {process for process, _ in self._slots}
         came = [(each, model_of(each)) for each in self._find() if each not in known]
         for slot, (process, model) in enumerate(self._slots):

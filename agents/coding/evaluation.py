@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from agents.coding.data import answers, encoded, groups, rows_of
+from agents.models.loading import find_function
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +80,12 @@ def evaluate(
 
 
 def grade(metric: str, given: NDArray[Any], truth: NDArray[Any]) -> float:
-    """The mean grade: whether the true class is among the top 1 or 5, or the intersection over the union of boxes."""
+    """The mean grade: whether the true class is among the top 1 or 5, or the intersection over the union of boxes.
+
+    A metric of a user's own is `module:function`, and gives the grades of answers and their truth.
+    """
+    if metric not in METRICS:
+        return float(np.mean(find_function(f"metric {metric!r}", metric)(given, truth)))
     if metric in _TOP:
         own = given[np.arange(len(given)), truth][:, None]
         above = (given > own).sum(axis=1) + (given == own).sum(axis=1) - 1  # what is as good comes before: no favours
@@ -90,11 +96,22 @@ def grade(metric: str, given: NDArray[Any], truth: NDArray[Any]) -> float:
     return float((both / np.maximum(areas - both, np.finfo(np.float64).tiny)).mean())
 
 
+def check_metric(metric: str) -> str:
+    """The metric. Raises UsageError or ModelError where there is none of that name."""
+    if metric not in METRICS and ":" not in metric:
+        raise UsageError(f"there is no metric {metric!r}; take {', '.join(METRICS)}, or write module:function")
+    if metric not in METRICS:
+        find_function(f"metric {metric!r}", metric)
+    return metric
+
+
 def _own(metric: str, given: NDArray[Any]) -> NDArray[Any]:
     return given.argmax(axis=-1) if metric in _TOP else given
 
 
 def _check(metric: str, name: str, given: NDArray[Any], truth: NDArray[Any]) -> None:
+    if metric not in METRICS:
+        return
     if metric in _TOP:
         fits = given.ndim == 2 and truth.ndim == 1 and truth.dtype.kind in "iu"  # noqa: PLR2004 - queries, classes
         fits = fits and 0 <= truth.min() <= truth.max() < given.shape[1]

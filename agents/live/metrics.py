@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agents.core.cache import PredictionCache
     from agents.core.dispatch import Dispatch
     from agents.core.policy import StageFacts
+    from topology.sizes import Size
 
 
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -99,6 +100,7 @@ PROFILE, DURATION, LOAD, HBF, AGE = "profile", "duration", "load", "hbf", "age"
 ARRIVALS, COMPLETIONS, DROPS, BACKLOG, TRANSFER = "arrivals", "completions", "drops", "backlog", "transfer"
 
 _REPLICA = (names.OF_STAGE, names.OF_REPLICA)
+_ORDER = (names.WHO, names.WHY)
 
 
 def plan_families(make: Families, board: Board, facts: Mapping[str, StageFacts], now: float) -> Iterator[Metric]:
@@ -298,6 +300,7 @@ class StageMetrics(Collector):
         self.queue_limit = queue_limit
         self.instances = instances
         self.wanted = instances
+        self.order: Size | None = None  # of the whole stage, by the table of sizes
         self.received: Callable[[], int] = int
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
@@ -352,6 +355,11 @@ class StageMetrics(Collector):
         yield make.gauge(names.QUEUE_LIMIT, "Queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
         yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process is to have", self.wanted)
+        if self.order is not None:
+            who = (f"{self.order.who}, held" if self.order.held else self.order.who, self.order.why)
+            yield make.gauges(
+                names.MODEL_INSTANCES_ORDER, "When they were ordered, unix seconds", _ORDER, {who: self.order.at}
+            )
         if self.cache is not None:
             yield make.counter(names.CACHE_HITS_TOTAL, "Queries answered from the prediction cache", self.cache.hits)
             yield make.counter(

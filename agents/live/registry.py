@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -17,11 +17,10 @@ from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from prometheus_client import Metric
     from prometheus_client.registry import Collector
-
-    from agents.live.metrics import GateMetrics, StageMetrics
 
 
 # A process's HTTP port: metrics for Prometheus, and two questions of an orchestrator.
@@ -46,12 +45,40 @@ class Address(NamedTuple):
         return LOOPBACK if self.host in _EVERYWHERE else self.host
 
 
+class ProcessMetrics(Protocol):
+    """A process's collector, which knows whose it is."""
+
+    @property
+    def pipeline(self) -> str: ...
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def replica(self) -> int: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def label(self) -> str:
+        """Its name, where that is not stage and replica."""
+        ...
+
+    @property
+    def stopped(self) -> Mapping[int, int]:
+        """By partition whose log lost what comes next: the position."""
+        ...
+
+    def collect(self) -> Iterable[Metric]: ...
+
+
 class MetricsServer:
     """Serves until it is closed, in threads of its own. `healthy` and `ready` give what is wrong, or nothing."""
 
     def __init__(
         self,
-        metrics: Collector,
+        metrics: Collector | ProcessMetrics,
         address: Address,
         *,
         healthy: Callable[[], str] = str,
@@ -165,9 +192,7 @@ class Entry:
 class Registration:
     """A process's entry in the run directory, together with the server behind its port."""
 
-    def __init__(
-        self, run_dir: Path, metrics: StageMetrics | GateMetrics, address: Address, healthy: Callable[[], str]
-    ) -> None:
+    def __init__(self, run_dir: Path, metrics: ProcessMetrics, address: Address, healthy: Callable[[], str]) -> None:
         """Serve the metrics, then write the entry. Raises UsageError where the port cannot be had."""
         self._ready = False
         self._metrics = metrics
@@ -199,7 +224,7 @@ class Registration:
 
 def serve_metrics(
     run_dir: Path,
-    metrics: StageMetrics | GateMetrics,
+    metrics: ProcessMetrics,
     address: Address = Address(),  # noqa: B008 - immutable
     healthy: Callable[[], str] = str,
 ) -> Registration:

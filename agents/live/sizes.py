@@ -100,13 +100,15 @@ def writer() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-def announce(settings: ClientSettings, pipeline: Pipeline, stage: str = "") -> None:
+def announce(settings: ClientSettings, pipeline: Pipeline, epoch: int, stage: str = "") -> None:
     """Write the pipeline file's sizes, as it begins to be served, unless the table's come from the same file.
 
-    With a `stage` of this one alone. Raises BrokerError where the table cannot be read or written.
+    `epoch`: of the claim under which it is served. With a `stage` of this one alone.
+
+    Raises BrokerError where the table cannot be read or written.
     """
     with Sizes(settings, pipeline.spec.name) as table:
         there = table.require(_ANNOUNCE_SECONDS, patient=True)
-        missing = sizes.from_file(pipeline, there, writer(), time.time(), stage)
+        missing = sizes.from_file(pipeline, there, writer(), time.time(), epoch, stage)
         if missing:
             table.write(missing)

@@ -82,7 +82,11 @@ def load_stateful_model(stage: str, name: str, arguments: Mapping[str, Any], dev
 
 def load_function(stage: str, role: str, name: str) -> Callable[..., Any]:
     """Find the function `module:function` that a stage names as its split, choose or join."""
-    place = f"stage {stage!r}: {role} {name!r}"
+    return find_function(f"stage {stage!r}: {role} {name!r}", name)
+
+
+def find_function(place: str, name: str) -> Callable[..., Any]:
+    """Find the function `module:function`. Raises ModelError that begins with `place`."""
     function = _find(place, name)
     if not callable(function):
         raise ModelError(f"{place}: {type(function).__name__} is no function")

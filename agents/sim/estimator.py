@@ -189,7 +189,7 @@ class Estimator:
 def _uncompiled(plan: Plan) -> str | None:
     """Why the kernel cannot run a plan; None where it can."""
     if importlib.util.find_spec("numba") is None:
-        return "numba is not installed, so estimates take some hundred times as long: pip install 'spillway[capacity]'"
+        return "numba is not installed, so estimates take some thirty times as long: pip install 'spillway[capacity]'"
     for stage in plan.stages:
         if stage.delay:
             return f"stage {stage.name!r} has a batching delay, which only the slow simulator knows"

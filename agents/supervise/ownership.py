@@ -39,7 +39,11 @@ _LEAVE_SECONDS: Final = 5.0
 
 
 class OwnedError(UsageError):
-    """Somebody else runs a process that was to be started here."""
+    """Somebody else, by this claim, runs a process that was to be started here."""
+
+    def __init__(self, text: str, claim: Claim) -> None:
+        super().__init__(text)
+        self.claim = claim
 
 
 class TakenOverError(SpillwayError):
@@ -80,12 +84,22 @@ class Ownership:
         self._sending = Sending(self._settings, self._slot[0])
         self._reading = PartitionReading(self._settings, [self._slot], {"client.id": "owners"})
 
-    def claim(self, stopping: Callable[[], bool] = bool) -> bool:
-        """Own the processes; False if `stopping()` came first.
+    @property
+    def epoch(self) -> int:
+        """Of the claim that was won; 0 before."""
+        return 0 if self._tenure is None else self._tenure.claim.epoch
+
+    @property
+    def me(self) -> str:
+        return self._me.name
+
+    def claim(self, stopping: Callable[[], bool] = bool, above: int = 0) -> bool:
+        """Own the processes, in a higher epoch than `above`; False if `stopping()` came first.
 
         Raises OwnedError where another one owns any of them and is there, BrokerError where the log is not.
         """
         candidate = Candidate(self._me, self._names, _gone, take_over=self._take_over)
+        candidate.above = above
         end: int | None = None
         begun, told = time.monotonic(), ""
         while candidate.won is None:
@@ -99,7 +113,7 @@ class Ownership:
                 self._append(word)
                 end = self._position + 1  # at least: it is read back
             if candidate.refused is not None:
-                raise OwnedError(self._refusal(candidate.refused))
+                raise OwnedError(self._refusal(candidate.refused), candidate.refused)
             if self._take_over or now - begun > _PATIENT:
                 told = self._tell(candidate.in_the_way(now), told)
             for read in self._read():

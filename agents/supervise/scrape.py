@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,6 +16,7 @@ from agents.supervise.registry import entries
 from lineage import metric_names as names
 from lineage.message import DROPPED
 from lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
+from topology.sizes import FROM_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,6 +82,8 @@ class Figures:
     graded: int = 0  # made answers
     workers: int = 0  # that are ready; at the gate none
     wanted: int = 0  # by the table of sizes
+    order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
+    tuning: Mapping[str, str] = field(default_factory=dict)  # of a tuner: by stage, what it does about it
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
@@ -127,6 +131,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         graded=int(now.value(names.CODING_GRADED_TOTAL)),
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
+        order=now.order,
+        tuning=now.tuning,
     )
 
 
@@ -220,6 +226,8 @@ class Snapshot:
     waits: frozenset[int] = frozenset()  # partitions that stand still for other stages' versions
     uncoded: str = ""  # why coding pauses, where it does
     flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
+    order: str = ""
+    tuning: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> float:
         return self.counters.get(name, 0.0)
@@ -250,7 +258,10 @@ def shortened(text: str, without: tuple[str, ...]) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith((*without, *comments)))
 
 
-def parse(text: str, at: float) -> Snapshot:
+_TUNING = {names.TUNER_TUNES: ("not tuned", "tuned")}
+
+
+def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of kinds
     counters: dict[str, float] = {}
     outcomes: defaultdict[tuple[str, str], float] = defaultdict(float)
     dead: defaultdict[str, float] = defaultdict(float)
@@ -260,6 +271,8 @@ def parse(text: str, at: float) -> Snapshot:
     silent: dict[tuple[str, int], bool] = {}
     words = dict.fromkeys(_WORD_IN, "")
     flapping: set[str] = set()
+    order = ""
+    tuning: dict[str, str] = {}
     waits: set[int] = set()
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
@@ -280,6 +293,10 @@ def parse(text: str, at: float) -> Snapshot:
                 waits |= {int(sample.labels[names.PARTITION])} if sample.value else set()
             elif sample.name == names.PLACE_FLAPPING:
                 flapping |= {sample.labels[names.PLACE]} if sample.value else set()
+            elif sample.name == names.MODEL_INSTANCES_ORDER:
+                order = _order(sample.labels, sample.value)
+            elif sample.name in _TUNING:
+                tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
             elif sample.name in offsets:
                 offsets[sample.name][int(sample.labels[names.PARTITION])] = int(sample.value)
             else:
@@ -291,7 +308,17 @@ def parse(text: str, at: float) -> Snapshot:
         waits=frozenset(waits),
         uncoded=words[names.CODING_PAUSED],
         flapping=frozenset(flapping),
+        order=order,
+        tuning=tuning,
     )
+
+
+def _order(labels: Mapping[str, str], at: float) -> str:
+    """Who ordered workers, when and why; nothing of what the pipeline file says."""
+    if labels[names.WHY] == FROM_FILE:
+        return ""
+    why = f": {labels[names.WHY]}" if labels[names.WHY] else ""
+    return f"{labels[names.WHO]}, {datetime.fromtimestamp(at).astimezone():%H:%M:%S}{why}"
 
 
 def _whose(labels: Mapping[str, str]) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from agents.live.groups import group_id, member_label, member_of, standby_label
 from agents.live.registry import Address, MetricsServer
 from agents.live.sizes import announce
 from agents.live.states.beats import Reporter
-from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, ChildPlan
+from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
 from agents.supervise.companions import Companions, port_after
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.lifecycle import RestartPolicy, State
@@ -64,6 +64,8 @@ class ServiceSettings:
     environment: Mapping[str, str] | None = None
     ready_file: Path | None = None
     take_over: bool = False  # from whoever serves the pipeline now
+    tune: bool = False  # have a tuner beside them, which goes by the plan in `sizes`
+    sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
@@ -79,7 +81,7 @@ class ServiceSettings:
 # Which processes a pipeline needs on this machine, and how each is started.
 #
 # A stateless stage has its replicas, and standbys that wait to take a dead one's place; a stateful stage has a process
-# for each member of each shard; and there is the gate.
+# for each member of each shard; there is the gate; and the tuner, where sizes follow the load.
 
 
 def join_holds(pipeline: Pipeline) -> dict[str, float]:
@@ -96,6 +98,8 @@ def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
     plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
     gate = _command(settings, ["--gate", *period])
     plans.append(ChildPlan(GATE, 0, GATE, gate, settings.environment))
+    if settings.tune:
+        plans.append(ChildPlan(TUNER, 0, TUNER, _command(settings, ["--tuner"]), settings.environment, TUNER))
     host, base = settings.metrics
     listen = ["--metrics-host", host] if settings.metrics != Address() else []
     ports = (["--metrics-port", str(base + 1 + place)] if base else [] for place in range(len(plans)))
@@ -136,7 +140,7 @@ def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
     where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
     if settings.client_config is not None:
         where += ["--client-config", str(settings.client_config)]
-    return [*python, *what, *where, "--parent", str(os.getpid())]
+    return [*python, *what, *where, *settings.sizes, "--parent", str(os.getpid())]
 
 
 EVERY_SECONDS: Final = 2.0
@@ -273,7 +277,7 @@ class Service:
     def _of_learners(self) -> Iterator[Service]:
         settings, count = self._settings, len(self.supervisor.children)
         for learner in settings.pipeline.learners:
-            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=())
+            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=(), tune=False, sizes=())
             settings = replace(alone, metrics=port_after(settings.metrics, count))
             service = Service(settings, say=partial(self._say_of, learner.spec.name))
             count = len(service.supervisor.children)
@@ -320,14 +324,14 @@ class Service:
             self._say(f"created {len(created)} topics for {self._name}")
         elif live_topics.written(settings.cluster, egress(self._name), settings.pipeline.spec.partitions):
             self.supervisor.served_before()
-        plans = [child.plan for child in self.supervisor.children if child.plan.role != STANDBY]
+        plans = [child.plan for child in self.supervisor.children if child.plan.role not in NO_GROUP]
         names = [f"{plan.stage}.{plan.replica}" for plan in plans]
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
         try:
             if not owned.claim(stop.is_set):
                 return 0
             owned.keep(stop.set, stop.is_set)
-            announce(settings.cluster, settings.pipeline)
+            announce(settings.cluster, settings.pipeline, owned.epoch)
             code = self._serve(stop, owned)
         finally:
             owned.leave()

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agents.models.slow import SLOW, SLOW_SECONDS
-from agents.supervise.child import GATE, MEMBER, STAGE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
+from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
 from agents.supervise.groups import Groups, MetricsReader, Observer
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.registry import entries
@@ -145,7 +145,7 @@ class Supervisor:
         self.children = [
             Child(plan, _emptied(logs / f"{plan.name}.log"), self._settings.restart, now) for plan in plans
         ]
-        watched = {plan.group: self._settings.patience(plan.stage) for plan in plans if plan.role != STANDBY}
+        watched = {plan.group: self._settings.patience(plan.stage) for plan in plans if plan.role not in NO_GROUP}
         every = self._settings.stall / _LOOKS_PER_STALL
         self._watchdogs = {
             group: Watchdog(patience, longest_gap=self._settings.stall) for group, patience in watched.items()
@@ -289,7 +289,7 @@ class Supervisor:
         return (
             child
             for child in self.children
-            if child.plan.group == group and child.plan.role != STANDBY and child.life.state is State.RUNNING
+            if child.plan.group == group and child.plan.role not in NO_GROUP and child.life.state is State.RUNNING
         )
 
     def _tell(self, child: Child, now: float) -> None:

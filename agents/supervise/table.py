@@ -151,6 +151,10 @@ def details(figures: Figures) -> list[str]:
         lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
     if figures.uncoded:
         lines.append(f"{figures.name}: coding pauses: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
+    if figures.order:
+        ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
+        lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")
+    lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
     if not math.isnan(figures.hold):

@@ -49,6 +49,7 @@ class Setting:
     batch: int = 1
     shuffles: int = 4
     tenants: bool = False
+    rows: int = 1
     queries: int = 100_000
 
 
@@ -84,10 +85,18 @@ def latencies(strategy: str, setting: Setting, seed: int) -> NDArray[np.float64]
     return _Run(strategy, setting, seed).play()
 
 
+def sent(strategy: str, setting: Setting, seed: int) -> float:
+    """How many queries' inputs go from the front to workers, for each query that comes."""
+    run = _Run(strategy, setting, seed)
+    run.play()
+    return run.sent / setting.queries
+
+
 class _Run:
     def __init__(self, strategy: str, setting: Setting, seed: int) -> None:
         self._setting = setting
-        more = -(-setting.instances // setting.k)
+        self._more = -(-setting.instances // setting.k)
+        more = self._more * setting.rows
         self._beside = {"none": 0, "equal-resources": 0}.get(strategy, more)
         self._own = setting.instances + (more if strategy == "equal-resources" else 0)
         self._cluster = Cluster(setting, setting.instances + more, seed)
@@ -95,8 +104,9 @@ class _Run:
         self._speed = FAST if strategy == "approximate" else 1.0
         self._coded = strategy == "coded"
         self._dispatch = _dispatch(strategy, setting)
+        self.sent = 0
         for worker in range(self._beside):
-            self._dispatch.attach(0, worker)
+            self._dispatch.attach(worker // self._more, worker)
         self._events: list[tuple[float, int, Callable[..., None], Any]] = []
         self._numbers = count()
         self._answered: dict[str, float] = {}
@@ -124,10 +134,12 @@ class _Run:
     def _pump(self, now: float) -> None:
         for batch in self._batcher.starts:
             self._dispatch.started(now, batch)
+            self.sent += len(batch.requests)
             self._later(now + self._cluster.seconds(batch.worker, now, len(batch.requests)), self._complete, batch)
         self._batcher.starts.clear()
         for extra in self._dispatch.take_extras():
             size = max(len(batch.requests) for batch in extra.group.batches)
+            self.sent += size
             began = now + (ENCODE if self._coded else 0.0)
             instance = self._setting.instances + extra.worker
             self._later(began + self._cluster.seconds(instance, now, size, self._speed), self._done, extra)
@@ -153,7 +165,7 @@ class _Run:
 
 def _dispatch(strategy: str, setting: Setting) -> Dispatch:
     if strategy == "coded":
-        return Dispatch(width=setting.k, wait=0.05, room=1_000)
+        return Dispatch(width=setting.k, rows=setting.rows, wait=0.05, room=1_000)
     if strategy == "hedged":
         return Dispatch(quantile=0.95, budget=0.1, room=1_000)
     if strategy in {"replicate", "approximate"}:

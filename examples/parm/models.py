@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from examples.parm import data, networks
 
 EPOCHS = 40
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Mlp(networks.Mlp):
@@ -33,13 +35,30 @@ class ResNet(networks.ResNet):
         load(self, networks.ResNet)
 
 
-def load(model: nn.Module, network: type[nn.Module]) -> None:
+class Pairs(networks.Pairs):
+    def __init__(self) -> None:
+        super().__init__()
+        load(self, networks.Pairs, data.pairs_training)
+
+
+class Boxes(networks.Boxes):
+    def __init__(self) -> None:
+        super().__init__()
+        load(self, networks.Boxes, data.boxes_training, nn.functional.mse_loss)
+
+
+def load(
+    model: nn.Module,
+    network: type[nn.Module],
+    given: Callable[[], data.Arrays] = data.training,
+    loss: Loss = nn.functional.cross_entropy,
+) -> None:
     """Give a model the weights of its network, which is trained now if this version of it never was."""
     path = weights_path(network.__name__)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            torch.save(train(network).state_dict(), file)
+            torch.save(train(network, given(), loss).state_dict(), file)
         Path(file.name).replace(path)
     model.load_state_dict(torch.load(path, weights_only=True))
 
@@ -52,9 +71,8 @@ def weights_path(name: str) -> Path:
     return cache / "spillway" / "parm" / f"{name}-{digest}.pt"
 
 
-def train(network: type[nn.Module]) -> nn.Module:
-    """Adam on the cross entropy."""
-    given = data.training()
+def train(network: type[nn.Module], given: data.Arrays, loss: Loss) -> nn.Module:
+    """Adam on the loss."""
     images, labels = torch.from_numpy(given["image"]), torch.from_numpy(given["label"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -63,6 +81,6 @@ def train(network: type[nn.Module]) -> nn.Module:
         for _ in range(EPOCHS):
             for some in torch.randperm(len(labels)).split(32):
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(model(images[some]), labels[some]).backward()
+                loss(model(images[some]), labels[some]).backward()
                 optimizer.step()
     return model

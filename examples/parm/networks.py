@@ -1,4 +1,4 @@
-"""Three of the paper's architectures, sized for digits of 8 by 8; each gives a number for each class (logits).
+"""The paper's architectures, sized for digits of 8 by 8; each gives a number for each class (logits), or a box.
 
 The deployed models (`models.py`) and their parity models share them.
 """
@@ -63,6 +63,34 @@ class ResNet(nn.Module):
             nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
             Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2),
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, CLASSES),
+        )  # fmt: skip
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.layers(image)
+
+
+class Pairs(nn.Module):
+    """Scenes of two digits, 8 by 16 -> a number for each of 100 classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(128, 400), nn.ReLU(), nn.Linear(400, 200), nn.ReLU(), nn.Linear(200, CLASSES**2)
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.layers(image)
+
+
+class Boxes(nn.Module):
+    """16 by 16 -> the box x0, y0, x1, y1 of the digit in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 4),
         )  # fmt: skip
 
     def forward(self, image: Tensor) -> Tensor:

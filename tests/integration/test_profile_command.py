@@ -120,6 +120,7 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
     assert list(profiles["second"].batches) == [1, 2]  # measured on what `first` made of its samples
     assert profiles["first"].batches[4].runs == 5
     assert profiles["first"].measured.torch is None
+    assert 0 < profiles["first"].load < 60
 
     code, out, err = spillway("check", "p.yaml")
     assert (code, err) == (0, "")

@@ -34,9 +34,5 @@ def envelope(arrivals: ArrayLike, widths: Sequence[float]) -> tuple[int, ...]:
     """The most queries in any window of each width, for sorted arrivals in seconds; q_i of the thesis."""
     times = np.asarray(arrivals, np.float64)
     first = np.arange(len(times))
-    return tuple(
-        int(
-            (np.searchsorted(times, times + (width - _ROUNDING)) - first).max(initial=0)
-        )  # a fullest window begins with a query
-        for width in widths
-    )
+    ends = (np.searchsorted(times, times + (width - _ROUNDING)) for width in widths)
+    return tuple(int((end - first).max(initial=0)) for end in ends)  # a fullest window begins with a query

@@ -10,11 +10,14 @@
     p99: 0.142                      # estimated, of the trace
     misses: 0.0071                  # the share of the trace's queries that took longer than the SLO
     trace: {name: trace.csv, queries: 90000, seconds: 600.0, rate: 150.0, service_time: 0.061}
-    envelope: {0.061: 24, 0.122: 41, ...}    # window in seconds: the most queries in one (InferLine, section 4.5)
+    envelope:                       # a window's seconds, and the most queries in one (InferLine, section 4.5)
+    - [0.061, 24]
+    - [0.122, 41]
     stages:
       detect: {hardware: k80, runs: emulated, count: 5, batch: 8, price: 0.634, load: 5.0, share: 1.0,
                throughput: 41.2, ratio: 0.73, takes: {1: 0.05, 8: 0.194}}
     kept: {track: 2}                # workers of the stages that keep what the pipeline's file says
+    limits: {k80: 128}              # units that there are
     steps: [...]
 
 `share` is s_m, `throughput` mu_m of one worker at this batch limit, `ratio` rho_m = lambda s_m / (count mu_m); `takes`
@@ -92,11 +95,13 @@ class Plan(Section):
     p99: Positive
     misses: Share
     trace: TraceFacts
-    envelope: dict[Positive, Annotated[int, Field(ge=0)]]
-    """By the window's length in seconds, the most queries of the trace in one."""
+    envelope: tuple[tuple[Positive, Annotated[int, Field(ge=0)]], ...]
+    """(seconds, queries): a window, and the most queries of the trace that fell into one."""
     stages: dict[str, PlannedStage]
     kept: dict[str, Count] = Field(default_factory=dict)
     """By stage that is not planned, the workers that the pipeline's file gives it."""
+    limits: dict[str, Count] = Field(default_factory=dict)
+    """By hardware of which there is not any number, its units."""
     steps: tuple[str, ...] = ()
     """How it was found."""
     remarks: tuple[str, ...] = ()
@@ -119,6 +124,10 @@ class _Dumper(yaml.SafeDumper):
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:  # noqa: FBT001, ARG002 - PyYAML's signature
         flat = all(isinstance(each, (int, float)) for each in mapping.values())
         return super().represent_mapping(tag, mapping, flow_style=flat)
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:  # noqa: FBT001, ARG002 - likewise
+        flat = all(isinstance(each, (int, float)) for each in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=flat)
 
 
 def _rounded(told: Any) -> Any:

@@ -218,16 +218,22 @@ class Planner:
         ]
 
     def _check_service_time(self, config: Config) -> None:
-        most = self.most_workers
+        p99 = self.service_time(config)
+        if p99 > self.slo:
+            raise NoPlanError(
+                f"p99 is {show_duration(float(f'{p99:.3g}'))} with the fastest hardware and a worker for every query, "
+                f"and the SLO is {show_duration(self.slo)}; give it a longer SLO, faster hardware, or "
+                "more workers to the stages that keep the file's sizes"
+            )
+
+    def service_time(self, config: Config) -> float:
+        """The p99, in seconds, of a query that waits for nothing at the stages that are planned."""
+        window = self.slo + sum(each.option.durations[0] for each in config.values())
+        most = max(1, envelope(self.arrivals, [window])[0])
         sizes = {name: Sizing(most, 1, each.option.duration) for name, each in config.items()}
         latencies = self.estimate(sizes, self.slo, len(self.arrivals))
         assert latencies is not None  # any number may be late
-        if p99_of(latencies) > self.slo:
-            raise NoPlanError(
-                f"p99 is {show_duration(float(f'{p99_of(latencies):.3g}'))} with the fastest hardware and a worker for "
-                f"every query, and the SLO is {show_duration(self.slo)}; give it a longer SLO, faster hardware, or "
-                "more workers to the stages that keep the file's sizes"
-            )
+        return p99_of(latencies)
 
     def _grow(self, config: Config, lanes: Iterable[Lane]) -> None:
         """Give the bottleneck one more worker, or larger batches. Raises NoPlanError where nothing can grow."""
@@ -242,30 +248,31 @@ class Planner:
             if choice.batch < choice.option.largest and choice.workers < self.most_workers:
                 config[lane.name] = choice.doubled
                 return
-        kinds = ", ".join(dict.fromkeys(config[lane.name].option.kind for lane in slowest))
-        raise NoPlanError(f"all units of {kinds} together are too slow for this trace; let the catalogue have more")
+        kind = config[slowest[0].name].option.kind
+        raise NoPlanError(
+            f"stage {slowest[0].name!r} is too slow for this trace with all units of {kind} that others leave it; let "
+            "the catalogue have more, or give it a longer SLO"
+        )
 
     # Algorithm 2 -------------------------------------------------------------------------------------------------
 
     def cheapest(self) -> Found:
         """The thesis' greedy search. Raises NoPlanError."""
         config, steps = self.initial()
-        best = config
+        best, told = config, len(steps)
         while True:
-            lower = min(self.savings(config), key=lambda new: self.cost(new[1]), default=None)
-            if lower is not None:
-                text, config = lower
-                best = config
-            else:
-                larger = min(self.larger(config), key=lambda new: self.kept(new[1]), default=None)
-                if larger is None:
-                    break
-                text, config = larger
-                if self.kept(config) < self.kept(best):
-                    best = config
+            step = min(self.savings(config), key=lambda new: self.cost(new[1]), default=None)
+            saves = step is not None
+            if step is None:
+                step = min(self.larger(config), key=lambda new: self.kept(new[1]), default=None)
+            if step is None:
+                break
+            text, config = step
             steps.append(self.step(text, config))
-        if best != config:
-            steps.append(self.step("took back what doubled without a saving behind it", best))
+            if saves or self.kept(config) < self.kept(best):
+                best, told = config, len(steps)
+        if told < len(steps):
+            steps[told:] = [self.step(f"IncreaseBatch {len(steps) - told} times more made no saving: taken back", best)]
         return self.found(best, steps)
 
     def found(self, config: Config, steps: list[Step]) -> Found:
@@ -273,16 +280,23 @@ class Planner:
         assert latencies is not None  # it keeps the SLO
         return Found(config, self.cost(config), latencies, steps, self.estimates)
 
-    def savings(self, config: Config) -> Iterator[tuple[str, Config]]:
-        """The plans that one RemoveReplica or DowngradeHW makes of a plan: cheaper, and within the SLO."""
+    def savings(self, config: Config, *, every: bool = False) -> Iterator[tuple[str, Config]]:
+        """The plans that one RemoveReplica or DowngradeHW makes of a plan: cheaper, and within the SLO.
+
+        With `every`, DowngradeHW tries all cheaper hardware, and not only the next cheaper.
+        """
         for lane in self.lanes:
             choice = config[lane.name]
             fewer = {**config, lane.name: choice._replace(workers=choice.workers - 1)}
             if choice.workers > 1 and self.p99(fewer) is not None:
                 yield f"RemoveReplica {lane.name}: {choice.workers} to {choice.workers - 1}", fewer
-            lesser = self._downgraded(lane, config)
-            if lesser is not None:
-                yield f"DowngradeHW {lane.name}: {choice.text} to {lesser[lane.name].text}", lesser
+            cheaper = [option for option in lane.options if option.price < choice.option.price]
+            others = {name: each for name, each in config.items() if name != lane.name}
+            able = [option for option in cheaper if self.left(others, option.kind) >= lane.units(1)]
+            for option in able if every else able[:1]:
+                lesser = self._downgraded(lane, option, config)
+                if lesser is not None:
+                    yield f"DowngradeHW {lane.name}: {choice.text} to {lesser[lane.name].text}", lesser
 
     def larger(self, config: Config) -> Iterator[tuple[str, Config]]:
         """The plans that one IncreaseBatch makes of a plan, within the SLO."""
@@ -292,26 +306,16 @@ class Planner:
             if choice.batch < choice.option.largest and self.p99(new) is not None:
                 yield f"IncreaseBatch {lane.name}: {choice.batch} to {choice.doubled.batch}", new
 
-    def _downgraded(self, lane: Lane, config: Config) -> Config | None:
-        before = config[lane.name]
-        others = {name: choice for name, choice in config.items() if name != lane.name}
-        able = (
-            option
-            for option in lane.options
-            if option.price < before.option.price and self.left(others, option.kind) >= lane.units(1)
-        )
-        option = next(able, None)
-        if option is None:
-            return None
-        most, price = self.most_workers, self._price(lane, before)
+    def _downgraded(self, lane: Lane, option: Option, config: Config) -> Config | None:
+        most, price = self.most_workers, self._price(lane, config[lane.name])
         if lane.units(self.least(lane, option, option.largest)) * option.price >= price:
             return None  # even its largest batches would need too many
         new = {**config, lane.name: Choice(option, most, 1)}
         if self.p99(new) is None:
             return None  # it is too slow for this SLO however many there are
-        able_to = self.left(others, option.kind)
+        others = {name: each for name, each in config.items() if name != lane.name}
         count = min(self.least(lane, option, 1), most)
-        while lane.units(count) > able_to:
+        while lane.units(count) > self.left(others, option.kind):
             count -= 1
         new[lane.name] = Choice(option, count, 1)
         try:

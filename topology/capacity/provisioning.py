@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from topology.capacity.hardware import Catalogue, Option
-    from topology.capacity.planner import Choice, Config, Estimate, Found
+    from topology.capacity.planner import Choice, Estimate, Found
     from topology.load import Pipeline
 
 
@@ -63,7 +63,7 @@ class Provisioning:
         return self._written(SEARCHES[search](planner), planner)
 
     def _written(self, found: Found, planner: Planner) -> Plan:
-        service_time = self._service_time(found.config, planner)
+        service_time = planner.service_time(found.config)
         widths = windows(min(service_time, LONGEST))
         seconds = max(float(self.arrivals[-1] - self.arrivals[0]), 1e-9)
         rate = len(self.arrivals) / seconds
@@ -78,21 +78,16 @@ class Provisioning:
             trace=TraceFacts(
                 name=self.trace, queries=len(self.arrivals), seconds=seconds, rate=rate, service_time=service_time
             ),
-            envelope=dict(zip(widths, envelope(self.arrivals, widths), strict=True)),
+            envelope=tuple(zip(widths, envelope(self.arrivals, widths), strict=True)),
             stages={lane.name: self._stage(lane, found.config[lane.name], rate) for lane in planner.lanes},
             kept={stage.name: stage.worker_count for stage in spec.stages if stage.name not in self.options},
+            limits={name: kind.count for name, kind in self.catalogue.kinds.items() if kind.count is not None},
             steps=tuple(
                 f"{step.text}; cost {step.cost:.4g}, p99 {show_duration(float(f'{step.p99:.3g}'))}"
                 for step in found.steps
             ),
             remarks=self.remarks + self._kept(),
         )
-
-    def _service_time(self, config: Config, planner: Planner) -> float:
-        sizes = {name: Sizing(planner.most_workers, 1, each.option.duration) for name, each in config.items()}
-        latencies = self.estimate(sizes, planner.slo, len(self.arrivals))
-        assert latencies is not None  # any number may be late
-        return p99_of(latencies)
 
     def _stage(self, lane: Lane, choice: Choice, rate: float) -> PlannedStage:
         option, throughput = choice.option, choice.option.throughput(choice.batch)

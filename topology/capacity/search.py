@@ -22,7 +22,7 @@ def greedy(planner: Planner) -> Found:
 def beam(planner: Planner) -> Found:
     """Follow the best `WIDTH` plans at once, by cost and then p99, over all actions; greedy's plan stands beside them.
 
-    Never dearer than greedy. Raises NoPlanError.
+    DowngradeHW tries all cheaper hardware here, and not only the next. Never dearer than greedy. Raises NoPlanError.
     """
     best = planner.cheapest()
     start, steps = planner.initial()
@@ -31,7 +31,7 @@ def beam(planner: Planner) -> Found:
     while held:
         made = []
         for config, before in held:
-            for text, new in (*planner.savings(config), *planner.larger(config)):
+            for text, new in (*planner.savings(config, every=True), *planner.larger(config)):
                 key = planner.key(new)
                 if key not in seen:
                     seen.add(key)

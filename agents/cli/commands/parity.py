@@ -15,7 +15,7 @@ from agents.cli.summary import progress_bar
 from agents.coding.card import check_card, outdated, read_card
 from agents.coding.codes import CODES, MOST, code_of
 from agents.coding.data import read_data
-from agents.coding.evaluation import METRICS, evaluate
+from agents.coding.evaluation import METRICS, check_metric, evaluate
 from agents.coding.making import Maker, deployed_answers
 from agents.coding.parity import Parity
 from lineage.errors import ModelError, UsageError
@@ -37,7 +37,9 @@ _stage = click.argument("stage")
 _data = click.option(
     "--data", required=True, metavar="WHAT", help="Queries: an .npz of arrays, or a module:function that returns them."
 )
-_metric = click.option("--metric", type=click.Choice(METRICS), help="What a grade is.  [default: accuracy]")
+_metric = click.option(
+    "--metric", metavar="NAME", help=f"What a grade is: {', '.join(METRICS)} or module:function.  [default: accuracy]"
+)
 _seed = click.option("--seed", type=int, default=0, show_default=True, help="Of weights and groups.")
 _folder = click.option(
     "--folder",
@@ -104,6 +106,7 @@ def train(
     chosen = {name: _chosen(spec, name, coding[name]) for name in _DEFAULTS}
     if chosen["encoder"] == "concatenation" and (chosen["rows"] > 1 or row):
         raise UsageError("encoder 'concatenation' has one row; say --rows 1, or --encoder sum")
+    graded_by = check_metric(metric or METRICS[0])
     given = read_data(data, spec)
     train_on, grade_on = given.split(_HELD, seed) if test is None else (given, read_data(test, spec))
     place = folder or _place(loaded.path, spec)
@@ -116,7 +119,7 @@ def train(
         for n, each in enumerate(rows):
             told = _after(progress, n * epochs)
             effort = Effort(epochs=epochs, seed=seed)
-            done.append(maker.make(each, effort, architecture=architecture, metric=metric or METRICS[0], progress=told))
+            done.append(maker.make(each, effort, architecture=architecture, metric=graded_by, progress=told))
     _tell_made(place, done, as_json=as_json)
 
 
@@ -168,7 +171,7 @@ def evaluate_(
     parities = {each.row: Parity(str(place), each.row) for each in cards}
     outputs = deployed_answers(spec, given)
     code = code_of(card.encoder, card.k)
-    grades = evaluate(parities, code, card.k, given, outputs, metric=metric or card.metric, seed=seed)
+    grades = evaluate(parities, code, card.k, given, outputs, metric=check_metric(metric or card.metric), seed=seed)
     _tell_grades(card, grades, unavailable or _UNAVAILABLE, as_json=as_json)
 
 

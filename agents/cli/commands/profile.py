@@ -188,10 +188,10 @@ def _tell(pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, P
         for size, measured in profile.batches.items():
             table.add_row(name if size == 1 else "", *_row(size, measured))
     Console(highlight=False).print(table)
+    loads = ", ".join(f"{name} {profile.load:.1f} s" for name, profile in found.items() if profile.load is not None)
+    click.echo(f"a new process is ready after: {loads}")
     for file in dict.fromkeys(files.values()):
         click.echo(f"written to {file}")
-    loads = ", ".join(f"{name} {profile.load:.1f} s" for name, profile in found.items() if profile.load is not None)
-    click.echo(f"ready after: {loads}")
     unnamed = [name for name in found if profile_file(pipeline.written, pipeline.written.stage(name)) is None]
     if unnamed:
         named = os.path.relpath(files[unnamed[0]], pipeline.path.parent)

@@ -127,6 +127,8 @@ def _provisioning(
         sizes=first_sizes(options),
         seed=seed,
     )
+    if estimator.remark is not None:
+        click.echo(f"note: {estimator.remark}", err=True)  # before minutes of silence
     remarks = [*traffic.notes, *([] if estimator.remark is None else [estimator.remark])]
     if any(option.emulated for each in options.values() for option in each):
         remarks.append("figures of emulated hardware are emulated")

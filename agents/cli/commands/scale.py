@@ -10,11 +10,13 @@ import click
 from agents.cli.cluster import Source, from_source
 from agents.cli.options import pipeline_argument, seconds
 from agents.live.sizes import Sizes, writer
+from agents.supervise.ownership import OwnedError, Ownership
 from agents.supervise.registry import entries
 from agents.supervise.scrape import scrape
 from lineage import metric_names as names
 from lineage.errors import SpillwayError, UsageError
-from topology.sizes import Size, key_of
+from topology.capacity.served import file_digest
+from topology.sizes import Size, claimed_as, key_of
 
 if TYPE_CHECKING:
     from agents.supervise.scrape import Snapshot
@@ -28,15 +30,19 @@ _POLL: Final = 0.2
 @click.argument("stage")
 @click.argument("count", metavar="N", type=click.IntRange(1, 1_000_000))
 @click.option("--why", default="", metavar="TEXT", help="Noted beside the count.")
+@click.option("--hold", is_flag=True, help="Take the stage's sizes from a tuner, which leaves them alone from then on.")
 @click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source
-def scale(source: Source, stage: str, count: int, why: str, timeout: float) -> int:
+def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, hold: bool) -> int:
     """Have N workers of a stage, over all its fronts, while the pipeline is served.
 
     Workers are copies of the model: threads or processes, as the pipeline file says. New ones get batches once they are
     loaded; those that are over finish their batch first. The count outlives the stage's processes, and the next `serve`
     of the same file; a changed file brings its own. Where the processes run on this machine it is waited for; the exit
     code is 1 if that takes longer than --timeout.
+
+    A stage that a tuner sizes (`serve --tune`) is refused, unless with --hold: then the tuner leaves that stage alone,
+    whoever dies, until it is scaled again without --hold.
 
     \b
     Example: spillway scale pipeline.yaml detect 4 --why "the evening's load"
@@ -48,13 +54,23 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float) -> i
         old = table.require().get(key)
         if old is None:
             raise UsageError(f"{source.spec.name} was never served with a stage {stage!r}: serve it first")
-        if old.digest != source.pipeline.digest:
+        if file_digest(old.digest) != source.pipeline.digest:
             raise UsageError(
                 f"{source.spec.name} is served from another version of its file than {source.pipeline.path}: give that "
                 "one, or serve it anew from this one, which then has the sizes that it says"
             )
-        new = Size(count, writer(), why, time.time(), old.epoch + 1, old.digest)
-        table.write({key: new})
+        owned = Ownership(source.settings, source.spec.name, [claimed_as(stage)], take_over=hold, say=click.echo)
+        try:
+            owned.claim(above=old.epoch)
+            new = Size(count, writer(), why, time.time(), owned.epoch, old.digest, hold)
+            table.write({key: new})
+        except OwnedError as error:
+            raise UsageError(
+                f"tuner {error.claim.owner.name} sizes stage {stage!r} of {source.spec.name}: leave it to that one, or "
+                "take the stage from it with --hold"
+            ) from error
+        finally:
+            owned.leave()
         click.echo(f"{stage}: was {old.text}")
         click.echo(f"{stage}: is to be {new.text}")
         return _await(source, spec, table, new, timeout)

@@ -47,6 +47,22 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @broker_dir_option("--broker-dir")
 @run_dir_option
 @click.option("--policy", help="Of every stage, in place of the file's; also as pard:quantile=.2.")
+@click.option(
+    "--sizes",
+    "plan",
+    type=click.Path(exists=True, path_type=Path, dir_okay=False),
+    metavar="PLAN",
+    help="Workers and batch limits as this plan of 'spillway provision' has them.",
+)
+@click.option("--tune", is_flag=True, help="Have the plan's sizes follow the load.")
+@click.option(
+    "--tune-form",
+    type=click.Choice(["ratio", "paper"]),
+    default="ratio",
+    show_default=True,
+    help="How much more it is.",
+)
+@click.option("--tuner", is_flag=True, help="Run the tuner alone, for an orchestrator.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
 @click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
 @click.option(
@@ -86,7 +102,9 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
 @click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
 @click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
-def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, **options: Any) -> int:
+def serve(
+    pipeline: Path, stage: str | None, parent: int | None, plan: Path | None, *, gate: bool, tuner: bool, **options: Any
+) -> int:
     """Serve a pipeline on this machine until it is stopped.
 
     Starts a process for each replica of each stage, and the gate; restarts what dies, for ever, with delays that grow
@@ -95,6 +113,9 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
     starts it if it does not run. Prints 'ready' when everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a
     second Ctrl-C does not wait. The exit code is 1 if something was given up. A pipeline that is served already, by
     whatever machine, is refused with exit code 2; --take-over ends the other one, which drains and exits with 1.
+
+    With --sizes the stages have the workers and batch limits of a plan. With --tune a further process, the tuner, gives
+    them more or fewer as the load goes; 'spillway scale --hold' takes a stage from it.
 
     \b
     Examples:
@@ -108,19 +129,23 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
     from agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
-    if stage is not None and gate:
-        raise UsageError("--stage and --gate exclude each other: a process is one or the other")
-    if stage is None and not gate:
+    if (stage is not None) + gate + tuner > 1:
+        raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
+    if (tuner or options["tune"]) and plan is None:
+        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
+    if stage is None and not gate and not tuner:
         from agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
-        loaded = load_warned(pipeline)
+        loaded = _planned(load_warned(pipeline), plan)
         require_policies(loaded, options["policy"])
         if options["journal"] is not None:
             _refuse_journal(loaded, loaded.graph.order)
-        return _supervise(loaded, **options)
+        return _supervise(loaded, plan=plan, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     log.to_stderr()
-    loaded = load_warned(pipeline) if parent is None else load(pipeline)  # a parent has looked
+    loaded = _planned(load_warned(pipeline) if parent is None else load(pipeline), plan)  # a parent has looked
+    if tuner and plan is not None:
+        return _tuner(loaded, plan, settings, options)
     run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
     if parent is not None:  # which owns what its children run
         return run()
@@ -128,6 +153,41 @@ def serve(pipeline: Path, stage: str | None, parent: int | None, *, gate: bool, 
     if options["standby"]:  # which is nobody yet, and takes the place of who is dead
         return run()
     return _own(loaded, settings, stage, options["replica"], run, take_over=options["take_over"])
+
+
+def _planned(pipeline: Pipeline, plan: Path | None) -> Pipeline:
+    if plan is None:
+        return pipeline
+    from topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
+    from topology.capacity.served import planned  # noqa: PLC0415 - the same
+
+    return planned(pipeline, read_plan(plan))
+
+
+def _tuned(pipeline: Pipeline, plan: Path | None) -> str:
+    from topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
+
+    planned = read_plan(plan).stages if plan is not None else {}
+    kept = ", ".join(stage.name for stage in pipeline.spec.stages if stage.name not in planned)
+    keeps = f"; the file's sizes are kept by {kept} (state, copies or several fronts)" if kept else ""
+    return f"sizes follow the load: {', '.join(planned)}{keeps}"
+
+
+def _tuner(pipeline: Pipeline, plan: Path, settings: ClientSettings, options: Mapping[str, Any]) -> int:
+    from agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
+    from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
+    from topology.capacity.served import basis_of  # noqa: PLC0415
+
+    return run(
+        TuningConfig(
+            pipeline=pipeline,
+            basis=basis_of(read_plan(plan)),
+            settings=settings,
+            run_dir=options["run_dir"],
+            form=options["tune_form"],
+            metrics=_address(options["metrics_host"], options["metrics_port"]),
+        )
+    )
 
 
 def _own(
@@ -149,7 +209,7 @@ def _own(
         owned.claim()
         owned.keep(lambda: os.kill(os.getpid(), signal.SIGTERM))
         if stage is not None:
-            announce(settings, pipeline, stage)
+            announce(settings, pipeline, owned.epoch, stage)
         code = run()
     finally:
         owned.leave()
@@ -268,6 +328,9 @@ def _supervise(
     metrics_port: int | None,
     take_over: bool,
     quiet: bool,
+    plan: Path | None,
+    tune: bool,
+    tune_form: str,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
@@ -298,6 +361,8 @@ def _supervise(
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 ready_file=ready_file,
                 take_over=take_over,
+                tune=tune,
+                sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
                 extra=() if journal is None else ("--journal", str(journal.absolute())),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
@@ -307,6 +372,9 @@ def _supervise(
             keep=keep,
             on_ready=display.ready,
         )
+
+        if tune:
+            display.say(_tuned(pipeline, plan))
 
         # What the Kafka client has to say would spoil the table; what a person should know is said there anyway.
         log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")

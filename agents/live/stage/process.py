@@ -41,6 +41,7 @@ from agents.live.stage.extras import Extras
 from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
 from agents.live.stage.lookups import Lookups
+from agents.live.stage.members import Members, route_of
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
     build_cache,
@@ -159,12 +160,15 @@ def kept_by(config: StageProcessConfig) -> bytes:
 async def _serve(
     config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes, lookups: Lookups | None
 ) -> int:
-    crew: Crew | None = None
+    crew: Crew | Members | None = None
     beside: Beside | None = None
     known = known_of(models[0] if models else None)
     try:
         beside = beside_of(config)
-        if config.processes:
+        if config.spec.ensemble is not None:
+            crew = Members(config)
+            known = await crew.first()
+        elif config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
             crew = _crew(config)
@@ -208,7 +212,7 @@ class StageProcess(Serving):
         known: Known,
         schemas: SchemaLog,
         sizes: Sizes,
-        crew: Crew | None,
+        crew: Crew | Members | None,
         beside: Beside | None,
         lookups: Lookups | None,
     ) -> None:
@@ -341,6 +345,7 @@ class StageProcess(Serving):
             if self._config.workers != self._metrics.wanted:
                 log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
             self._metrics.wanted = self._config.workers
+            self._metrics.order = asked
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
             if self._beside is not None:
@@ -383,6 +388,8 @@ class StageProcess(Serving):
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
         more["awaits"] = None if self._lookups is None else self._lookups.behind
+        if config.spec.ensemble is not None:
+            more["route"] = route_of(config.spec, config.replica)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults

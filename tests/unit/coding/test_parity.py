@@ -11,7 +11,7 @@ from agents.cli import main
 from agents.coding.card import check_card, outdated, read_card, read_reference
 from agents.coding.codes import CODES, Concatenation, code_of
 from agents.coding.data import encoded, groups, read_data
-from agents.coding.evaluation import evaluate, grade
+from agents.coding.evaluation import check_metric, evaluate, grade
 from agents.coding.making import Maker, deployed_answers
 from agents.coding.parity import Parity
 from agents.models.inputs import Inputs
@@ -25,8 +25,10 @@ LINEAR = "parity_models:Linear"
 def models(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    sys.modules.pop("parity_models", None)
+    for name in ("parity_models", "own"):
+        sys.modules.pop(name, None)
 
 
 def stage(model=LINEAR, **more):
@@ -65,6 +67,17 @@ def test_of_a_linear_model_every_missing_answer_is_made_exactly(tmp_path, k):
             known = [None if n == gone else {"y": outputs["y"][of[n]]} for n in range(k)]
             solved = code_of("sum", k).decode(known, {0: answer})
             assert np.array_equal(solved[gone]["y"], outputs["y"][of[gone]])
+
+
+def test_a_metric_may_be_a_function_of_the_users():
+    data = {"given": np.array([[1.0], [2.0], [3.0]]), "truth": np.array([[1.0], [0.0], [3.0]])}
+    Path("own.py").write_text("def same(given, truth):\n    return (given == truth).all(axis=1)\n")
+    assert check_metric("own:same") == "own:same"
+    assert grade("own:same", **data) == pytest.approx(2 / 3)
+    with pytest.raises(UsageError, match="no metric 'mean'; take accuracy"):
+        check_metric("mean")
+    with pytest.raises(ModelError, match="metric 'own:other'"):
+        check_metric("own:other")
 
 
 def test_the_reference_is_a_query_and_its_answer(tmp_path):

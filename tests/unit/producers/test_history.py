@@ -87,7 +87,9 @@ def test_choices_are_counted(tmp_path):
         for number, chosen in enumerate([("b",), ("b",), (), ("b", "c")]):
             taken.query(f"q{number}", 0.1 * number)
             taken.outcome(f"q{number}", 1.0, [], path={"a": chosen})
-    assert read(tmp_path / "r").choices == {"a": {"b": 2, "": 1, "b+c": 1}}
+    found = read(tmp_path / "r")
+    assert found.choices == {"a": {"b": 2, "": 1, "b+c": 1}}
+    assert found.until(0.25).paths == [{"a": ("b",)}, {"a": ("b",)}, {"a": ()}]
 
 
 def test_the_first_seconds_alone(tmp_path):

@@ -75,7 +75,14 @@ def both(seed):
             after = pipeline.graph.successors[stage.name]
             chosen[stage.name] = [draw.choice([None, (), after, after[:1]]) for _ in due]
     options = {"hops": hops, "seed": seed, "chosen": chosen}
-    return tuple(Estimator(pipeline, due, **options, compiled=compiled)(sizes) for compiled in (True, False))
+    estimators = [Estimator(pipeline, due, **options, compiled=compiled) for compiled in (True, False)]
+    latencies = [estimator(sizes) for estimator in estimators]
+    slo = float(np.median(latencies[0]))
+    late = int((latencies[0] > slo).sum())
+    for estimator in estimators:  # it ends early where more are late, and only there
+        assert estimator(sizes, slo, late) is not None
+        assert late == 0 or estimator(sizes, slo, late - 1) is None
+    return latencies
 
 
 def check(seeds):

@@ -53,6 +53,16 @@ def test_what_a_later_version_adds_is_passed_over_and_texts_are_bounded():
     assert found == replace(SIZE, why="y" * 1_000)
 
 
+def test_a_record_without_a_word_of_it_is_not_held():
+    told = asdict(SIZE)
+    del told["held"]
+    assert not decode(json.dumps(told).encode()).held
+    held = replace(SIZE, held=True)
+    assert (decode(encode(held)), "held" in held.text) == (held, True)
+    with pytest.raises(CheckpointError, match="'held' must be bool, not 1"):
+        decode(json.dumps({**told, "held": 1}).encode())
+
+
 def test_a_lower_epoch_never_takes_over_and_of_equal_ones_the_later_record_does():
     assert takes_over(None, SIZE)
     assert takes_over(SIZE, replace(SIZE, epoch=5))
@@ -61,16 +71,17 @@ def test_a_lower_epoch_never_takes_over_and_of_equal_ones_the_later_record_does(
 
 
 def test_a_file_writes_its_sizes_once_and_again_when_it_is_changed():
-    first = from_file(PIPELINE, {}, "me", 9.0)
+    first = from_file(PIPELINE, {}, "me", 9.0, 1)
     assert {key: (size.count, size.epoch) for key, size in first.items()} == {A: (5, 1), B: (1, 1)}
     scaled = {**first, A: replace(first[A], count=8, epoch=2)}
-    assert from_file(PIPELINE, scaled, "me", 9.0) == {}
+    assert from_file(PIPELINE, scaled, "me", 9.0, 5) == {}
     changed = parse(FILE.replace("slo: 1", "slo: 2"))
-    assert {key: (size.count, size.epoch) for key, size in from_file(changed, scaled, "me", 9.0).items()} == {
-        A: (5, 3),
-        B: (1, 2),
+    assert {key: (size.count, size.epoch) for key, size in from_file(changed, scaled, "me", 9.0, 5).items()} == {
+        A: (5, 5),
+        B: (1, 5),
     }
-    assert set(from_file(changed, scaled, "me", 9.0, "b")) == {B}
+    assert from_file(changed, scaled, "me", 9.0, 1)[A].epoch == 3, "never below what stands"
+    assert set(from_file(changed, scaled, "me", 9.0, 5, "b")) == {B}
 
 
 def test_the_tables_counts_are_dealt_out_to_the_fronts():

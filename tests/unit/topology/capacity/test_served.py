@@ -1,0 +1,57 @@
+"""What a plan makes of a pipeline that is served by it."""
+
+import pytest
+
+from lineage.errors import SpecError
+from topology.capacity.plan import Plan
+from topology.capacity.served import basis_of, file_digest, planned
+from topology.load import parse
+
+FILE = (
+    "{name: p, slo: 1, stages: [{name: a, emulated: {alpha: 10ms, beta: 1ms}}, {name: b, after: a, model: 'm:M'},"
+    "{name: c, after: b, model: 'm:M', workers: {count: 4, fronts: 2}}]}"
+)
+PIPELINE = parse(FILE)
+STAGE = {"hardware": "k80", "runs": "emulated", "count": 3, "batch": 4, "price": 1.0, "load": 5.0, "share": 0.5}
+STAGE |= {"throughput": 40.0, "ratio": 0.4, "takes": {1: 0.05, 4: 0.1}}
+
+
+def plan(**changes):
+    facts = {"name": "t", "queries": 1000, "seconds": 10.0, "rate": 100.0, "service_time": 0.5}
+    told = {"spillway-plan": 1, "pipeline": "p", "digest": PIPELINE.digest, "slo": 1.0, "cost": 0.1, "p99": 0.5}
+    told |= {"misses": 0.0, "trace": facts, "envelope": [[0.5, 60], [1.0, 110]], "limits": {"k80": 8}}
+    told |= {"stages": {"a": STAGE, "b": {**STAGE, "hardware": "cpu", "runs": "core", "batch": 2}}, "kept": {"c": 4}}
+    return Plan.model_validate({**told, **changes})
+
+
+def test_it_has_the_plans_workers_batches_and_emulated_hardware_and_keeps_the_rest():
+    served = planned(PIPELINE, plan())
+    a, b, c = served.spec.stages
+    assert (a.worker_count, a.batching.most, b.worker_count, b.batching.most) == (3, 4, 3, 2)
+    assert [a.emulated.duration(1), served.durations["a"](4)] == [0.05, 0.1]
+    assert (b.model, c) == (PIPELINE.spec.stage("b").model, PIPELINE.spec.stage("c"))
+    other = planned(PIPELINE, plan(stages={"a": {**STAGE, "count": 4}}))
+    assert len({served.digest, other.digest, PIPELINE.digest}) == 3
+    assert {file_digest(each.digest) for each in (served, other, PIPELINE)} == {PIPELINE.digest}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pipeline": "q"}, "the plan is of pipeline 'q', not of 'p'"),
+        ({"digest": "d"}, "another version of pipeline.yaml: make one of this file with 'spillway provision'"),
+        ({"stages": {"aa": STAGE}}, "the plan has a stage 'aa'"),
+        ({"stages": {"c": STAGE}}, "stage 'c' keeps the file's size: it has a state, copies, or several fronts"),
+        ({"stages": {"b": STAGE}}, "stage 'b' has a model, and its hardware in the plan, k80, is emulated"),
+    ],
+)
+def test_a_plan_of_something_else_is_refused(changes, said):
+    with pytest.raises(SpecError, match=said):
+        planned(PIPELINE, plan(**changes))
+
+
+def test_a_tuner_goes_by_what_the_plan_says():
+    basis = basis_of(plan())
+    assert basis.rho("a") == pytest.approx(100 * 0.5 / (3 * 40))
+    assert [basis.fullest(length) for length in (0.25, 0.5, 0.75, 1.0, 5.0)] == [30, 60, 85, 110, 550]
+    assert (basis.limits, basis.stages["b"].hardware) == ({"k80": 8}, "cpu")

@@ -1,0 +1,69 @@
+"""A pipeline that is served by a plan: its counts and batch limits in place of the file's; and a tuner's basis."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lineage.errors import SpecError
+from topology.capacity.hardware import can_be_planned
+from topology.capacity.tuner import Basis, Planned
+from topology.names import meant
+from topology.spec import EmulatedSpec
+
+if TYPE_CHECKING:
+    from topology.capacity.plan import Plan, PlannedStage
+    from topology.load import Pipeline
+    from topology.spec import StageSpec
+
+_BETWEEN: Final = "+"  # the digests of file and plan
+_DIGITS: Final = 16
+
+
+def file_digest(digest: str) -> str:
+    """Of a digest that stands in the table of sizes, the pipeline file's part."""
+    return digest.partition(_BETWEEN)[0]
+
+
+def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
+    """The pipeline with the plan's counts and batch limits; stages that the plan does not have keep the file's.
+
+    Raises SpecError for a plan of another pipeline, or of another version of it.
+    """
+    if plan.pipeline != pipeline.spec.name:
+        raise SpecError(f"the plan is of pipeline {plan.pipeline!r}, not of {pipeline.spec.name!r}")
+    if plan.digest != pipeline.digest:
+        raise SpecError(
+            f"the plan is of another version of {pipeline.path}: make one of this file with 'spillway provision'"
+        )
+    known = [stage.name for stage in pipeline.spec.stages]
+    for name in plan.stages:
+        if name in known and not can_be_planned(pipeline.spec.stage(name)):
+            raise SpecError(f"stage {name!r} keeps the file's size: it has a state, copies, or several fronts")
+        if name not in known:
+            raise SpecError(f"the plan has a stage {name!r}, which {pipeline.path} has not; {meant(name, known)}")
+    stages = [
+        _planned(stage, plan.stages[stage.name]) if stage.name in plan.stages else stage
+        for stage in pipeline.spec.stages
+    ]
+    durations = {stage.name: stage.emulated.duration for stage in stages if stage.emulated is not None}
+    told = hashlib.sha256(plan.model_dump_json(exclude={"steps", "remarks"}).encode()).hexdigest()[:_DIGITS]
+    spec = pipeline.spec.model_copy(update={"stages": tuple(stages)})
+    durations = {**pipeline.durations, **durations}
+    return replace(pipeline, spec=spec, digest=f"{pipeline.digest}{_BETWEEN}{told}", durations=durations)
+
+
+def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:
+    if of.runs == "emulated" and stage.emulated is None:
+        raise SpecError(f"stage {stage.name!r} has a model, and its hardware in the plan, {of.hardware}, is emulated")
+    stage = stage.with_workers(count=of.count).with_batching(size=of.batch)
+    return stage.model_copy(update={"emulated": EmulatedSpec(table=of.takes)}) if of.runs == "emulated" else stage
+
+
+def basis_of(plan: Plan) -> Basis:
+    """What a tuner needs of a plan."""
+    stages = {
+        name: Planned(each.count, each.throughput, each.share, each.hardware) for name, each in plan.stages.items()
+    }
+    return Basis(plan.trace.rate, dict(sorted(plan.envelope)), stages, plan.limits)
