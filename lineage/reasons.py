@@ -8,6 +8,7 @@ EXPIRED = "expired"  # past its deadline when it was about to enter a batch, or 
 TOO_LATE = "too-late"  # estimated to miss its deadline
 OVER_SHARE = "over-share"  # has used up, or would, the part of the SLO that is meant for this stage
 OVERLOAD = "overload"  # refused on arrival, as the stages have more to do than they can
+LANE_FULL = "lane-full"  # each of its members that would have answered had too much waiting
 
 # Bad input on the wire.
 NOT_AVRO = "not-avro"

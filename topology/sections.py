@@ -146,6 +146,47 @@ class CodingSpec(Section):
     """By how much numbers of two answers that agree may differ."""
 
 
+def _in_processes(value: Any) -> Any:
+    return {"where": "process"} | value if isinstance(value, dict) else value
+
+
+class MemberSpec(Section):
+    """One of an ensemble's models, with workers of its own."""
+
+    model: ModelReference
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    version: str | None = None
+    workers: Annotated[WorkersSpec, BeforeValidator(_in_processes)] = Field(
+        default_factory=lambda: WorkersSpec(where="process")
+    )
+    batching: BatchingSpec | None = None
+    """None: as the stage's."""
+
+
+def _policy_alone(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class EnsembleSpec(Section):
+    """Several models behind one stage, of which some are asked for each query and whose answers are combined."""
+
+    members: dict[Annotated[str, AfterValidator(names.stage_name)], MemberSpec]
+    selection: Annotated[dict[str, Any], BeforeValidator(_policy_alone)] = Field(default={"name": "exp4"})
+    """The policy's name and its parameters, as `{name: exp3, eta: .2}`; which there are, agents know."""
+    context: Literal["none", "key"] = "none"
+    """Of what there are weights of its own: of nothing, or of each message key."""
+    wait: Positive | None = None
+    """How long a query that has any answer waits for others; None: to its last moment."""
+    missing: Literal["own_mean", "ensemble_mean", "skip"] = "own_mean"
+    """What counts in place of a score that is missing: the member's mean, the others', or nothing."""
+    answer: str = "label"
+    """The output of the members that is combined, and the stage's only one."""
+    loss: str = "zero_one"
+    """How far an answer is from the truth: `zero_one`, `absolute`, or `module:function`."""
+    threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The least confidence; below it the stage's `default` is the answer."""
+
+
 class TableSpec(Section):
     """Published state that the queries of a stage are given, looked up by a key when their batch starts."""
 

@@ -24,6 +24,7 @@ from topology.sections import (
     CodingSpec,
     CopiesSpec,
     Count,
+    EnsembleSpec,
     ModelReference,
     Positive,
     Reference,
@@ -97,6 +98,8 @@ class EmulatedSpec(Section):
     alpha: Seconds | None = None
     beta: Seconds | None = None
     table: Annotated[dict[int, Positive] | None, BeforeValidator(_table)] = None
+    load: Seconds | None = None
+    """Until a new worker is ready; None: none where it is served, as the hardware says where it is a profile's."""
 
     def duration(self, count: int) -> float:
         """Seconds that a batch of `count` takes; between two sizes of the table, and beyond its ends, on a line."""
@@ -190,6 +193,8 @@ class StageSpec(Section):
     copies: CopiesSpec | None = None
     """None: one worker gets a batch."""
     coding: CodingSpec | None = None
+    ensemble: EnsembleSpec | None = None
+    """None for a stage with one model."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
     publish: StrictBool = False
@@ -240,6 +245,21 @@ class StageSpec(Section):
 
     def shard_of(self, partition: int) -> int:
         return partition % self.shards
+
+    def member(self, name: str) -> StageSpec:
+        """A member of its ensemble as a stage by itself, dealt out to as many fronts."""
+        assert self.ensemble is not None  # it has members
+        spec = self.ensemble.members[name]
+        return self.model_copy(
+            update={
+                "model": spec.model,
+                "arguments": spec.arguments,
+                "version": spec.version,
+                "workers": spec.workers.model_copy(update={"fronts": self.fronts}),
+                "batching": spec.batching or self.batching,
+                "ensemble": None,
+            }
+        )
 
     def with_batching(self, **changes: Any) -> StageSpec:
         return self.model_copy(update={"batching": self.batching.model_copy(update=changes)})

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agents.core.policies import POLICIES, selected
+from agents.learning.chosen import check_loss, check_selection
 from agents.profiling.conditions import stale_profiles
-from lineage.errors import UsageError
+from lineage.errors import SpillwayError, UsageError
 from topology.load import load
 from topology.problems import InvalidPipelineError
 
@@ -60,12 +61,24 @@ def require_policies(pipeline: Pipeline, instead: str | None) -> None:
 
     Raises UsageError, in the second case one that names file, line and stage.
     """
+    findings = list(ensemble_findings(pipeline))
     if instead is not None:
         selected(instead)
-        return
-    findings = list(policy_findings(pipeline))
+    else:
+        findings += policy_findings(pipeline)
     if findings:
         raise InvalidPipelineError(str(pipeline.path), findings)
+
+
+def ensemble_findings(pipeline: Pipeline, *, imports: bool = False) -> Iterator[Finding]:
+    """What is wrong with selections and losses; with `imports` those of the user's are looked up, too."""
+    for number, stage in enumerate(pipeline.spec.stages):
+        for field, check in (("selection", check_selection), ("loss", check_loss)):
+            try:
+                if stage.ensemble is not None:
+                    check(stage.name, stage.ensemble, imports=imports)
+            except SpillwayError as error:
+                yield pipeline.finding(("stages", number, "ensemble", field), str(error))
 
 
 def policy_findings(pipeline: Pipeline) -> Iterator[Finding]:

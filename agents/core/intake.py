@@ -54,11 +54,12 @@ class Gauges:
     @property
     def room(self) -> bool:
         """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
-        limit = self.queue_limit
+        return self._batcher.depth + self.parked < self.queue_limit and self._few_under_way
+
+    @property
+    def _few_under_way(self) -> bool:
         outbox = self._outbox
-        parked = self.parked
-        under_way = outbox.unsettled + outbox.resting + parked
-        return self._batcher.depth + parked < limit and under_way < _UNSETTLED_PER_QUEUED * limit
+        return outbox.unsettled + outbox.resting + self.parked < _UNSETTLED_PER_QUEUED * self.queue_limit
 
     @property
     def depth(self) -> int:

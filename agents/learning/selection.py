@@ -259,7 +259,7 @@ def combine(
     if not answers:
         raise UsageError("no member has answered, so there is nothing to combine")
     voices = {**(stand_ins or {}), **answers}
-    kinds = {_is_score(value) for value in voices.values()}
+    kinds = {is_score(value) for value in voices.values()}
     if len(kinds) > 1:
         raise UsageError(f"some members answer with labels and some with scores: {sorted(voices)}")
     share = _shares({member: weights.get(member, 0.0) for member in voices})
@@ -288,7 +288,8 @@ def _average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
     return np.asarray(total, first.dtype) if isinstance(first, np.ndarray) else float(total)
 
 
-def _is_score(value: Any) -> bool:
+def is_score(value: Any) -> bool:
+    """Whether an answer can be averaged, other than a label."""
     return isinstance(value, (float, np.floating)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
 
 
@@ -300,7 +301,7 @@ def _label(value: Any) -> Hashable:
 
 def _same(own: Any, answer: Any) -> bool:
     """Whether an answer says the same: an equal label, or scores whose highest is the same one."""
-    if not _is_score(own):
+    if not is_score(own):
         return bool(_label(own) == _label(answer))
     if np.ndim(own) == 0:
         return math.isclose(own, answer, rel_tol=0.05, abs_tol=1e-9)
@@ -309,7 +310,7 @@ def _same(own: Any, answer: Any) -> bool:
 
 def zero_one(truth: Any, answer: Any) -> float:
     """1 unless the answer is the truth; of scores the place of the highest is the answer."""
-    own = int(np.argmax(answer)) if _is_score(answer) and np.ndim(answer) else _label(answer)
+    own = int(np.argmax(answer)) if is_score(answer) and np.ndim(answer) else _label(answer)
     return float(own != _label(truth))
 
 

@@ -269,6 +269,8 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
         if profile.table is None:
             line = f"{show_duration(profile.alpha or 0)} + {show_duration(profile.beta or 0)} each"
         yield f"emulated: {line}"
+    elif stage.ensemble is not None:
+        yield _short(f"{stage.ensemble.selection.get('name')} of {', '.join(stage.ensemble.members)}")
     else:
         yield _short(stage.model or "")
     if pipeline.graph.is_join(stage.name):
@@ -291,7 +293,10 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
     standby = f" + {_count(workers.standby, 'standby')}" if workers.standby else ""
     where = "" if workers.where == "thread" else f" ({workers.where})"
     fronts = f" in {workers.fronts} fronts" if workers.fronts > 1 else ""
-    yield f"{_count(workers.total, 'worker')}{where}{fronts}{standby}, {workers.device}"
+    total = workers.total
+    if stage.ensemble is not None:
+        total, where = sum(stage.member(name).workers.total for name in stage.ensemble.members), " (process)"
+    yield f"{_count(total, 'worker')}{where}{fronts}{standby}, {workers.device}"
 
 
 def _count(number: int, what: str) -> str:

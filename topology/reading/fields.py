@@ -18,6 +18,8 @@ from topology.sections import (
     CacheSpec,
     CodingSpec,
     CopiesSpec,
+    EnsembleSpec,
+    MemberSpec,
     StateSpec,
     TableSpec,
     WorkersSpec,
@@ -43,6 +45,7 @@ _MISSING = {
     ("stages", "cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
     ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
+    ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
     (
         "stages",
         "state",
@@ -69,6 +72,7 @@ _BELOW: dict[str, type[BaseModel]] = {
     "join": JoinSpec,
     "limits": LimitsSpec,
     "inputs": InputSpec,
+    "members": MemberSpec,
     "tables": TableSpec,
 }
 _SECTIONS: dict[str, type[BaseModel]] = {
@@ -77,12 +81,14 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "cache": CacheSpec,
     "copies": CopiesSpec,
     "coding": CodingSpec,
+    "ensemble": EnsembleSpec,
     "state": StateSpec,
 }
 _STAND_INS: dict[str, dict[str, Any]] = {
     "state": {"kind": "shared"},
     "cache": {"bytes": 1},
     "coding": {"k": 2, "parity": "parity"},
+    "ensemble": {"members": {_UNNAMED: {"model": "models:Model"}}},
 }  # for what a section cannot do without
 _MOVED = {
     "replicas": "workers: {{fronts: {0}}}",

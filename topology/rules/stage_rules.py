@@ -11,6 +11,7 @@ from topology.rules.cache import check_cache
 from topology.rules.coding import check_coding
 from topology.rules.copies import check_copies
 from topology.rules.default import check_default
+from topology.rules.ensemble import check_ensemble
 from topology.rules.state import check_state
 from topology.rules.tables import check_tables
 from topology.rules.workers import check_workers
@@ -30,6 +31,7 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
     check_copies(stage, problems)
     check_coding(fields, stage, problems)
     check_default(fields, stage, problems)
+    check_ensemble(fields, stage, problems)
     check_state(fields, stage, problems)
     check_tables(fields, stage, problems)
 
@@ -58,7 +60,7 @@ def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:
 
 def _check_model(stage: StageFields, problems: list[Problem]) -> None:
     spec = stage.spec
-    if not stage.usable("model", "emulated"):
+    if not stage.usable("model", "emulated") or "ensemble" in stage.given:
         return
     if spec.model is None and spec.emulated is None:
         text = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agents.cli.options import json_option, pipeline_argument
-from agents.cli.policies import policy_findings
+from agents.cli.policies import ensemble_findings, policy_findings
 from agents.coding.deployed import load_code, read_parities
 from agents.core.policies import effective, words_for
 from agents.profiling.conditions import stale_profiles
@@ -58,6 +58,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
         loaded = load(pipeline)
         findings = [
             *policy_findings(loaded),
+            *ensemble_findings(loaded, imports=imports),
             *_codings(loaded, imports=imports),
             *(found for each in (loaded, *loaded.learners) if imports for found in _imports(each)),
             *(found for each in (loaded, *loaded.learners) if tries for found in _trials(each)),
@@ -102,14 +103,17 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
 
     for number, stage in enumerate(pipeline.spec.stages):
         join = stage.join.function if stage.join is not None else None
+        named: dict[tuple[str, ...], str | None]
         named = {("model",): stage.model, ("join", "function"): join}
         named |= {("split",): stage.split, ("choose",): stage.choose}
         named |= {("coding", "finish"): stage.coding.finish if stage.coding is not None else None}
+        for member, each in (stage.ensemble.members if stage.ensemble is not None else {}).items():
+            named["ensemble", "members", member, "model"] = each.model
         for steps, name in named.items():
             if name is None:
                 continue
             try:
-                if steps == ("model",):
+                if steps[-1] == "model":
                     look_up_model(stage.name, name)
                 else:
                     load_function(stage.name, "finish" if steps[0] == "coding" else steps[0], name)
@@ -230,6 +234,8 @@ def _batches(pipeline: Pipeline) -> str:
         told.append(f"{stage.name} {stage.batching.most}{seconds}{source}")
     line = f"batches: {', '.join(told)}"
     unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
+    unmeasured = any(stage.ensemble is not None for stage in pipeline.spec.stages)
     if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):
-        line += f"\n         not planned: nobody knows what {', '.join(unknown)} takes; 'spillway profile' measures it"
+        line += f"\n         not planned: nobody knows what {', '.join(unknown)} takes"
+        line += "" if unmeasured else "; 'spillway profile' measures it"
     return line

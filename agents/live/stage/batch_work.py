@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
 from agents.core.deaths import Care
+from agents.core.routes.ensemble import Joint
 from agents.live.stage.cached import kept
 from agents.live.stage.emission import flags_with, timings_so_far
 from agents.live.stage.guard import Guard
@@ -226,7 +227,7 @@ class BatchWork:
             if self._signature is not None:
                 self._signature.check(inputs)
         if self._lookups is not None:
-            inputs, parts[0].payload.looked = self._lookups.add(inputs, key, identity)
+            inputs, parts[0].payload.looked = self._lookups.add(inputs, request)
         return Inputs(inputs, first.parameters, identity, key)
 
     def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
@@ -269,6 +270,10 @@ class BatchWork:
             if self._keeps:
                 _keep(prepared.batch, prepared.places[place], answer["outputs"])
             return self._result(request, answered(answer), seconds, len(prepared.batch.requests))
+        return self.failed(answer)
+
+    def failed(self, answer: Mapping[str, Any]) -> Failed:
+        """What a worker process says of a query that it has no outputs for."""
         if not answer.get("raised"):
             return Failed(reasons.WRONG_RESULT_COUNT, str(answer.get("error")))
         error = ModelRaisedError(str(answer.get("error")), str(answer.get("trace")))
@@ -286,12 +291,24 @@ class BatchWork:
         ]
 
     def remembered(self, request: Request, output: Any, now: float) -> Result:
-        """The result of a request whose answer was known, at `now`, or of `DEFAULT`; its timing has a batch of 0."""
+        """The result of a request whose answer was known, at `now`, or of `DEFAULT`; its timing has a batch of 0.
+
+        Of an ensemble (`Joint`) it is from its first member's start, and has a batch of those who answered.
+        """
         if output is DEFAULT:
             timing = timing_of(self._stage, request, now)
             return self._guarded(lambda: self._routed(request, self._default, timing, {FLAG: True}, DEFAULT))
+        if isinstance(output, Joint):
+            return self._joint(request, output, now)
         request.entered = request.started = now
         return self._result(request, output, 0.0, 0)
+
+    def _joint(self, request: Request, joint: Joint, now: float) -> Result:
+        outputs: Mapping[str, Any] = self._default if joint.declined else joint.outputs
+        flags = joint.flags | ({FLAG: True} if joint.declined else {})
+        value = DEFAULT if joint.declined else None
+        timing = timing_of(self._stage, request, now, max(0.0, now - request.started), joint.batch)
+        return self._guarded(lambda: self._routed(request, outputs, timing, checked(flags), value))
 
     def finished(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """What the stage makes of its model's outputs. Raises WireError where it cannot."""

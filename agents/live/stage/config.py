@@ -52,6 +52,8 @@ class StageProcessConfig:
     @property
     def processes(self) -> bool:
         spec = self.spec
+        if spec.ensemble is not None:
+            return True
         return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where != "thread")
 
     def sized(self, sizes: dict[bytes, Size]) -> Self:

@@ -11,6 +11,8 @@ from agents.core.cache import PredictionCache
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import Recorded
+from agents.core.laned_stage import LanedCore
+from agents.core.lanes import Lanes
 from agents.core.limits import limits
 from agents.core.paths import PathPredictor
 from agents.core.policies import DEFAULT, make, period_of
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from agents.core.actions import Work
     from agents.core.dispatch import Dispatch
+    from agents.core.routes.ensemble import Ensemble
     from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from checkpoint.durability import Durability
@@ -62,6 +66,11 @@ def _load_model(spec: StageSpec) -> Model:
         model = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
         return BareModel(f"stage {spec.name!r}", model)
     return load_model(spec.name, spec.model, spec.arguments, spec.workers.device)
+
+
+def pause_of(spec: StageSpec) -> float:
+    """Seconds that a worker of an emulated stage takes to be ready."""
+    return 0.0 if spec.emulated is None else spec.emulated.load or 0.0
 
 
 def build_guard(spec: StageSpec, folder: Path) -> Guard:
@@ -111,7 +120,7 @@ def build_work(
         models,
         UserFunctions(spec, graph.successors[spec.name]),
         joins=joins,
-        model_name=spec.model or "emulated",
+        model_name=spec.model or ("emulated" if spec.ensemble is None else "ensemble"),
         version=str(spec.version or known.version),
         signature=signature if joins else None,
         limits=limits,
@@ -156,20 +165,27 @@ def build_core(
     threads: int | None = None,
     cache: Mapping[str, Any] | None = None,
     dispatch: Dispatch | None = None,
+    awaits: Callable[[Work], bool] | None = None,
+    route: Ensemble | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
     without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
     there from the start, where these are not all that the spec names. `cache`: see `build_cache`.
-    `dispatch`: of its copies.
+    `dispatch`: of its copies. `route`: of its ensemble. `awaits`: see `StageCore`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
-    told |= {"dispatch": dispatch, "default": spec.default is not None}
+    told |= {"dispatch": dispatch, "default": spec.default is not None, "awaits": awaits}
     told["holds"] = spec.coding is not None and spec.coding.release == "budget"
     told |= cache or {}
-    core = StageCore(pipeline.graph, spec.name, batcher, **told)
+    core: StageCore
+    if route is None:
+        core = StageCore(pipeline.graph, spec.name, batcher, **told)
+    else:
+        lanes = _lanes(pipeline, spec, replica, policy, period, route)
+        core = LanedCore(pipeline.graph, spec.name, lanes, route, **told)
     return core if journal is None else cast("StageCore", Recorded(core, journal))
 
 
@@ -219,6 +235,17 @@ def _decider(
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
     return batcher, rule, paths
+
+
+def _lanes(
+    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None, route: Ensemble
+) -> Lanes:
+    assert spec.ensemble is not None  # it has a route
+    lanes = {
+        name: _decider(pipeline, spec.member(name), replica, policy, period, threads=0)[0]
+        for name in spec.ensemble.members
+    }
+    return Lanes(lanes, route, spec.queue)
 
 
 def build_view(

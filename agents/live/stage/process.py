@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -41,6 +42,7 @@ from agents.live.stage.extras import Extras
 from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
 from agents.live.stage.lookups import Lookups
+from agents.live.stage.members import Members, route_of
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
     build_cache,
@@ -51,6 +53,7 @@ from agents.live.stage.parts import (
     known_of_hello,
     load_models,
     note_sizes,
+    pause_of,
     stage_signature,
 )
 from agents.live.stage.tally import Tally
@@ -142,6 +145,7 @@ def run(config: StageProcessConfig) -> int:
             schemas.open()
             config = config.sized(sizes.newest())  # it was read while the first copy was loaded
             if models:
+                time.sleep(pause_of(config.spec))
                 models += load_models(config.spec, config.workers - 1, config.torch_threads)
             if lookups is not None:
                 lookups.read()
@@ -159,12 +163,15 @@ def kept_by(config: StageProcessConfig) -> bytes:
 async def _serve(
     config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes, lookups: Lookups | None
 ) -> int:
-    crew: Crew | None = None
+    crew: Crew | Members | None = None
     beside: Beside | None = None
     known = known_of(models[0] if models else None)
     try:
         beside = beside_of(config)
-        if config.processes:
+        if config.spec.ensemble is not None:
+            crew = Members(config)
+            known = await crew.first()
+        elif config.processes:
             if config.cautious:
                 log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
             crew = _crew(config)
@@ -208,7 +215,7 @@ class StageProcess(Serving):
         known: Known,
         schemas: SchemaLog,
         sizes: Sizes,
-        crew: Crew | None,
+        crew: Crew | Members | None,
         beside: Beside | None,
         lookups: Lookups | None,
     ) -> None:
@@ -272,6 +279,7 @@ class StageProcess(Serving):
             loop=loop,
             driver=driver,
             work=work.run,
+            pause=pause_of(config.spec),
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
@@ -383,6 +391,9 @@ class StageProcess(Serving):
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
+        more["awaits"] = None if self._lookups is None else self._lookups.behind
+        if config.spec.ensemble is not None:
+            more["route"] = route_of(config.spec, config.replica)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults

@@ -202,3 +202,28 @@ def test_default_outputs_that_fit():
 def test_inputs_that_cannot_be_summed():
     (found,) = stages("{name: a, model: 'm:A', coding: {k: 2, parity: p}, inputs: {x: {dtype: int64}}}")
     assert found.endswith("input 'x' is int64, and only floats can be summed; have queries bring float32")
+
+
+ENSEMBLES = {
+    "model: 'm:A', ensemble: {members: {a: {model: 'm:A'}}}": ".model: is a plain stage's, and this one has an ",
+    "state: keyed, ensemble: {members: {a: {model: 'm:A'}}}": ".state: is a plain stage's, and this one has an ",
+    "cache: {bytes: 4MB}, ensemble: {members: {a: {model: 'm:A'}}}": ".cache: is a plain stage's, and this one has ",
+    "workers: {count: 3}, ensemble: {members: {a: {model: 'm:A'}}}": ".workers.count: each member has workers of its ",
+    "ensemble: {members: {}}": ".ensemble.members: ",
+    "ensemble: {selection: exp3}": ".ensemble.members: is missing; name the models, as in ",
+    "ensemble: {members: {a: {arguments: {}}}}": ".ensemble.members.a.model: is missing; add it",
+    "ensemble: {members: {a: {modle: 'm:A', model: 'm:A'}}}": ".ensemble.members.a.modle: there is no such field; ",
+    "ensemble: {threshold: .5, members: {a: {model: 'm:A'}}}": ".ensemble.threshold: says when the default is better",
+    "ensemble: {wait: 9s, members: {a: {model: 'm:A'}}}": ".ensemble.wait: is not shorter than the SLO, ",
+    "ensemble: {selection: {eta: 1}, members: {a: {model: 'm:A'}}}": ".ensemble.selection: needs a name, as in ",
+    "ensemble: {members: {a: {model: 'm:A', workers: {fronts: 2}}}}": ".a.workers.fronts: is the stage's; write",
+    "workers: {fronts: 2}, ensemble: {members: {a: {model: 'm:A', workers: {count: 1}}}}": (
+        ".ensemble.members.a.workers.count: each of the stage's 2 fronts needs one; write 'count: 2' or more"
+    ),
+}
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_ensembles_that_do_not_fit(ensemble):
+    (found,) = stages(f"{{name: a, {ensemble}}}")
+    assert ENSEMBLES[ensemble] in found

@@ -1,0 +1,435 @@
+"""Several lanes behind one stage: a facade with the surface of `Batcher`, built only where a stage has a route.
+
+A lane is a `Batcher` of its own: its policy and view, limit, delay, durations and workers. A query joins those that the
+route names, with a *ticket* for each, and counts once, whatever its tickets. Rules:
+
+* A ticket ends with a result, or as it is refused: by the lane's policy, as the lane is full (which stops nothing
+  else), or as the lane has lost its last worker. Where all of a query's tickets have ended and none has an answer, the
+  route is asked once more, about the lanes that were not asked yet.
+* A query that nothing is left for is over (`over`); one that was only ever refused is dropped (`drops`).
+* A query that is settled, revoked or dead loses the tickets that wait; those at workers only free them. What they
+  bring is late.
+* A query that finds no lane with a worker waits for one. A lane that has lost its last worker is as if it had not been
+  asked, where nothing else is left.
+
+A worker's number tells its lane: `number_of(lane, n)`. Lanes come and go while the stage serves (`add`, `retire`).
+`now` is in unix seconds and does not decrease.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from agents.core.policy import Load, Refusal
+from agents.core.request import Request
+from lineage import reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agents.core.actions import Failed
+    from agents.core.batching import Batch, Batcher
+    from agents.core.policy import Policy, StageState
+
+_STRIDE: Final = 1 << 20  # workers that a lane can have, ever
+_NEVER: Final = float("inf")
+
+
+def number_of(lane: int, worker: int) -> int:
+    """The number that worker `worker` of the lane with number `lane` has in the stage."""
+    return lane * _STRIDE + worker
+
+
+def parts_of(worker: int) -> tuple[int, int]:
+    """The lane and the number in it of a stage's worker."""
+    return divmod(worker, _STRIDE)
+
+
+@dataclass(slots=True)
+class Query:
+    """A query, its tickets, and what has come of them."""
+
+    request: Request
+    due: float
+    """From when on it is over as soon as it has any answer."""
+    asked: dict[str, float] = field(default_factory=dict)
+    """The lanes that it joined, or was refused by as full: with which probability each was asked."""
+    tickets: dict[str, Ticket] = field(default_factory=dict)
+    """Those that have not ended, by lane."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    ended: Refusal | Failed | None = None
+    """How a ticket without an answer ended last; a failure stands before any refusal."""
+    deaths: dict[str, int] = field(default_factory=dict)
+    note: Any = None
+    """The route's."""
+
+    def lost(self, lane: str, why: Refusal | Failed) -> None:
+        self.tickets.pop(lane, None)
+        if self.ended is None or not isinstance(why, Refusal):
+            self.ended = why
+
+
+@dataclass(slots=True)
+class Ticket(Request):
+    """A query in one lane; policies and drivers see the Request."""
+
+    query: Any = None
+    lane: str = ""
+
+
+class Route(Protocol):
+    """Which lanes a query joins."""
+
+    wait: float
+    """Seconds after which a query that has any answer waits for no other."""
+
+    def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
+        """Name some of these lanes, all of which have a worker, with the probability of each; none: no other."""
+        ...
+
+
+class _Lane:
+    __slots__ = ("batcher", "name", "number", "retired")
+
+    def __init__(self, name: str, number: int, batcher: Batcher) -> None:
+        self.name = name
+        self.number = number
+        self.batcher = batcher
+        self.retired = False
+
+
+class Lanes:
+    """The lanes of one stage process. The caller drains `starts`, `drops` and `over` after every call."""
+
+    def __init__(self, lanes: Mapping[str, Batcher], route: Route, room: int) -> None:
+        """`lanes` have no workers yet; each takes `room` queries that wait. The first one's view is the stage's."""
+        self._route = route
+        self._room = room
+        self._lanes: dict[str, _Lane] = {}
+        self._numbers: dict[int, _Lane] = {}  # those that are retired, too, as long as a worker of theirs runs
+        self._count = 0
+        self._open: dict[int, Query] = {}  # by the request's id()
+        self._idle: dict[int, Query] = {}  # of these, those without tickets: no lane has a worker
+        self._dues: deque[Query] = deque()
+        self.starts: list[Batch] = []
+        self.drops: list[tuple[Request, Refusal]] = []
+        self.over: list[Query] = []
+        self.arrived = self.dropped = 0
+        self.refused: dict[str, dict[str, int]] = {}  # tickets, by lane and reason
+        for name, batcher in lanes.items():
+            self.add(name, batcher)
+        self.policy: Policy = next(iter(lanes.values())).policy
+
+    # Lanes come and go ------------------------------------------------------------------------------------------
+
+    def add(self, name: str, batcher: Batcher) -> int:
+        """Have one more lane; its number."""
+        if name in self._lanes:
+            raise ValueError(f"lane {name!r} is there already")
+        lane = _Lane(name, self._count, batcher)
+        self._count += 1
+        self._lanes[name] = self._numbers[lane.number] = lane
+        return lane.number
+
+    def retire(self, now: float, name: str) -> None:
+        """Ask a lane nothing more; what waits there is refused. Its workers are to be drained."""
+        lane = self._lanes.pop(name)
+        lane.retired = True
+        self._clear(now, lane)
+        self._sweep(now)
+
+    # What happens -----------------------------------------------------------------------------------------------
+
+    def push(self, now: float, request: Request) -> None:
+        self.arrived += 1
+        query = Query(request, now + self._route.wait)
+        self._open[id(request)] = query
+        if query.due < _NEVER:
+            self._dues.append(query)
+        self._enter(now, query)
+        self._sweep(now)
+
+    def find(self, request: Request) -> Query | None:
+        """The query of a request that is not over."""
+        return self._open.get(id(request))
+
+    def complete(self, now: float, worker: int, executed: float | None = None) -> Batch:
+        """As `Batcher.complete`; what came of the batch's tickets `answered` and `failed` are told."""
+        batch = self._of(worker).batcher.complete(now, worker, executed)
+        self._sweep(now)
+        return batch
+
+    def answered(self, now: float, ticket: Ticket, answer: Any) -> bool:
+        """Take the answer to a ticket; False if it is late."""
+        query: Query = ticket.query
+        if query.tickets.get(ticket.lane) is not ticket:
+            return False
+        del query.tickets[ticket.lane]
+        if not query.answers:
+            query.request.entered, query.request.started = ticket.entered, ticket.started
+        query.answers[ticket.lane] = answer
+        if not query.tickets or now >= query.due:
+            self.close(now, [query])
+            self.over.append(query)
+        return True
+
+    def failed(self, now: float, ticket: Ticket, why: Refusal | Failed) -> None:
+        """Take note that a ticket ends without an answer."""
+        query: Query = ticket.query
+        if query.tickets.get(ticket.lane) is ticket:
+            query.lost(ticket.lane, why)
+            self._look(now, query)
+            self._sweep(now)
+
+    def close(self, now: float, queries: Iterable[Query]) -> None:
+        """Take back the tickets of queries that are over."""
+        lanes: dict[str, set[int]] = {}
+        for query in queries:
+            self._open.pop(id(query.request), None)
+            self._idle.pop(id(query.request), None)
+            for name, ticket in query.tickets.items():
+                if not ticket.started:
+                    lanes.setdefault(name, set()).add(id(ticket))
+            query.tickets = {}
+        for name, unwanted in lanes.items():
+            self._lanes[name].batcher.remove(now, lambda ticket, unwanted=unwanted: id(ticket) in unwanted)  # type: ignore[misc]
+        if lanes:
+            self._sweep(now)
+
+    def remove(self, now: float, unwanted: Callable[[Request], bool]) -> list[Request]:
+        """Forget the queries that are not over and that `unwanted` picks, at workers or not; their requests."""
+        queries = [query for query in self._open.values() if unwanted(query.request)]
+        self.close(now, queries)
+        return [query.request for query in queries]
+
+    def advance(self, now: float) -> None:
+        for lane in self._numbers.values():
+            lane.batcher.advance(now)
+        self._sweep(now)
+        late = []
+        while self._dues and (self._dues[0].due <= now or self._settled(self._dues[0])):
+            query = self._dues.popleft()
+            if query.answers and not self._settled(query):
+                late.append(query)
+        self.close(now, late)
+        self.over += late
+
+    def next_wake(self, now: float) -> float | None:
+        wakes = [wake for lane in self._numbers.values() if (wake := lane.batcher.next_wake(now)) is not None]
+        while self._dues and self._settled(self._dues[0]):
+            self._dues.popleft()
+        if self._dues:
+            wakes.append(max(now, self._dues[0].due))
+        return min(wakes, default=None)
+
+    # Workers come and go ----------------------------------------------------------------------------------------
+
+    def attach(self, now: float, worker: int) -> None:
+        lane = self._of(worker)
+        lane.batcher.attach(now, worker)
+        if not lane.retired:
+            for query in list(self._idle.values()):
+                self._enter(now, query)
+        self._sweep(now)
+
+    def drain(self, now: float, worker: int) -> bool:
+        lane = self._of(worker)
+        gone = lane.batcher.drain(now, worker)
+        self._clear(now, lane)
+        self._sweep(now)
+        return gone
+
+    def lose(self, now: float, worker: int) -> Batch | None:
+        lane = self._of(worker)
+        batch = lane.batcher.lose(now, worker)
+        self._clear(now, lane)
+        self._sweep(now)
+        return batch
+
+    def requeue(self, now: float, requests: Iterable[Request]) -> None:
+        """Have tickets wait again, if their queries are not over."""
+        for ticket in requests:
+            assert isinstance(ticket, Ticket)  # nothing else is in a lane
+            if ticket.query.tickets.get(ticket.lane) is not ticket:
+                continue
+            if self._serves(ticket.lane):
+                ticket.started = 0.0
+                self._lanes[ticket.lane].batcher.requeue(now, [ticket])
+            else:
+                self._leave(ticket)
+                self._look(now, ticket.query)
+        self._sweep(now)
+
+    # What others hear -------------------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """How many queries wait in a lane or for one, at most; each counts once."""
+        waiting = sum(lane.batcher.depth for lane in self._numbers.values()) + len(self._idle)
+        return min(waiting, len(self._open))
+
+    @property
+    def room(self) -> bool:
+        """Whether any lane that serves has room for one more."""
+        depths = [lane.batcher.depth for name, lane in self._lanes.items() if self._serves(name)]
+        return min(depths, default=len(self._idle)) < self._room
+
+    @property
+    def workers(self) -> int:
+        return sum(lane.batcher.workers for lane in self._lanes.values())
+
+    @property
+    def limit(self) -> int:
+        return max((lane.batcher.limit for lane in self._lanes.values()), default=0)
+
+    @property
+    def reports(self) -> bool:
+        return any(lane.batcher.reports for lane in self._lanes.values())
+
+    def report(self, now: float) -> StageState | None:
+        """One word for all: the slowest lane's, with a duration of `wait` at most."""
+        told = [state for lane in self._lanes.values() if (state := lane.batcher.report(now)) is not None]
+        if not told:
+            return None
+        slowest, wait = max(told, key=lambda state: state.duration), self._route.wait
+        return replace(
+            slowest,
+            duration=min(slowest.duration, wait),
+            recent_duration=min(slowest.recent_duration, wait),
+            queueing=min(slowest.queueing, wait),
+            waits=[min(each, wait) for each in slowest.waits],
+        )
+
+    def load(self) -> Load:
+        """Queries, counted once, and all lanes' batches; the duration is the slowest lane's, `wait` at most."""
+        loads = [lane.batcher.load() for lane in self._numbers.values()]
+        depth, closed = self.depth, self.arrived - len(self._open) - self.dropped
+        return Load(
+            arrived=self.arrived,
+            dropped=self.dropped,
+            started=closed,
+            completed=closed,
+            batches=sum(load.batches for load in loads),
+            busy=sum(load.busy for load in loads),
+            queued=depth,
+            forming=0,
+            running=len(self._open) - depth,
+            duration=min(self._route.wait, max((load.duration for load in loads), default=0.0)),
+        )
+
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+        for lane in self._numbers.values():
+            lane.batcher.tick(now, states)
+        self._sweep(now)
+
+    def ready(self) -> dict[str, int]:
+        """The workers that each lane has."""
+        return {name: lane.batcher.workers for name, lane in self._lanes.items()}
+
+    # Inside -----------------------------------------------------------------------------------------------------
+
+    def _of(self, worker: int) -> _Lane:
+        return self._numbers[parts_of(worker)[0]]
+
+    def _serves(self, name: str) -> bool:
+        lane = self._lanes.get(name)
+        return lane is not None and lane.batcher.workers > 0
+
+    def _settled(self, query: Query) -> bool:
+        return id(query.request) not in self._open or self._open[id(query.request)] is not query
+
+    def _enter(self, now: float, query: Query) -> None:
+        """Have a query join lanes; without any with a worker it waits."""
+        for name in [name for name in query.asked if not self._serves(name)]:
+            del query.asked[name]
+        if self._join(now, query):
+            self._idle.pop(id(query.request), None)
+        elif query.asked:
+            self._finish(query)
+        else:
+            self._idle[id(query.request)] = query
+
+    def _join(self, now: float, query: Query) -> bool:
+        while True:
+            others = [name for name in self._lanes if self._serves(name) and name not in query.asked]
+            chosen = self._route.select(query, others) if others else {}
+            if not chosen:
+                return False
+            query.asked |= chosen
+            for name in chosen:
+                if self._lanes[name].batcher.depth >= self._room:
+                    self._refuse(query, name, Refusal(reasons.LANE_FULL, f"lane {name!r} has {self._room} waiting"))
+                else:
+                    query.tickets[name] = self._ticket(now, query, name)
+            if query.tickets:
+                for name, ticket in list(query.tickets.items()):
+                    self._lanes[name].batcher.push(now, ticket)
+                return True
+
+    @staticmethod
+    def _ticket(now: float, query: Query, name: str) -> Ticket:
+        of = query.request
+        return Ticket(
+            of.request_id, of.partition, of.sent, of.deadline, now, of.parts, of.path,
+            deaths=query.deaths.get(name, 0), query=query, lane=name,
+        )  # fmt: skip
+
+    def _refuse(self, query: Query, lane: str, refusal: Refusal) -> None:
+        by_reason = self.refused.setdefault(lane, {})
+        by_reason[refusal.reason] = by_reason.get(refusal.reason, 0) + 1
+        query.lost(lane, refusal)
+
+    def _look(self, now: float, query: Query) -> None:
+        """Go on with a query of which a ticket has ended without an answer."""
+        if query.tickets or self._settled(query):
+            return
+        if query.answers:
+            self._finish(query)
+        else:
+            self._enter(now, query)
+
+    def _finish(self, query: Query) -> None:
+        self._open.pop(id(query.request), None)
+        self._idle.pop(id(query.request), None)
+        if not query.answers and isinstance(query.ended, Refusal):
+            self.dropped += 1
+            self.drops.append((query.request, query.ended))
+        else:
+            self.over.append(query)
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Take a ticket out of a lane that may be asked anew."""
+        query: Query = ticket.query
+        self._refuse(query, ticket.lane, Refusal(reasons.NO_WORKER, f"lane {ticket.lane!r} has no worker"))
+        query.deaths[ticket.lane] = ticket.deaths
+
+    def _clear(self, now: float, lane: _Lane) -> None:
+        """Empty a lane that nobody serves, and forget one that is retired and runs nothing."""
+        if lane.batcher.workers and not lane.retired:
+            return
+        for ticket in lane.batcher.remove(now, lambda _: True):
+            assert isinstance(ticket, Ticket)  # nothing else is in a lane
+            if ticket.query.tickets.get(ticket.lane) is ticket:
+                self._leave(ticket)
+                self._look(now, ticket.query)
+
+    def _sweep(self, now: float) -> None:
+        """Gather what the lanes decided, until nothing follows from it any more."""
+        more = True
+        while more:
+            more = False
+            for lane in list(self._numbers.values()):
+                batcher = lane.batcher
+                if batcher.starts:
+                    self.starts += batcher.starts
+                    batcher.starts.clear()
+                if batcher.drops:
+                    drops, batcher.drops = batcher.drops, []
+                    more = True
+                    for ticket, refusal in drops:
+                        assert isinstance(ticket, Ticket)  # nothing else is in a lane
+                        if ticket.query.tickets.get(lane.name) is ticket:
+                            self._refuse(ticket.query, lane.name, refusal)
+                            self._look(now, ticket.query)

@@ -1,0 +1,1 @@
+"""Routes: which lanes of a stage a query joins, and what makes its answer (`agents.core.lanes`)."""

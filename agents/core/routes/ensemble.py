@@ -1,0 +1,193 @@
+"""Several models behind one stage, of which some are asked and whose answers are combined (Clipper).
+
+The selection layer of section 3.5 of Crankshaw's thesis, without what learns: the weights come from a table that a
+learner writes (`agents.learning`), and are fixed for a query when its members are chosen. Lanes hold who was asked and
+what came (`agents.core.lanes`). Late is worse than inaccurate: what has come by the route's `wait` is combined.
+
+Pure: draws come from a seeded generator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from agents.core.actions import Failed
+from agents.learning.selection import Combined, combine, is_score
+from lineage import reasons
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from random import Random
+
+    from agents.core.lanes import Query
+    from agents.core.request import Request
+    from agents.learning.selection import Selection, State
+
+Missing = Literal["own_mean", "ensemble_mean", "skip"]
+_LONG: Final = 64  # characters of a label in the flags
+_KEY: Final = 128  # characters of a context
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the learner has published for a context, and under which version."""
+
+    state: State
+    version: Any = None
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """What a query's members came to: the stage's answer, or, `declined`, its default one; and what to say of it."""
+
+    outputs: dict[str, Any]
+    flags: dict[str, Any]
+    declined: bool
+    batch: int
+    """How many members answered."""
+
+
+@dataclass(slots=True)
+class Shares:
+    """What an ensemble counted since it began."""
+
+    combined: int = 0
+    declined: int = 0  # of them, below the threshold
+    partial: int = 0  # of them, without all members that were asked
+    late: int = 0  # answers that changed nothing
+    asked: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+
+
+class Ensemble:
+    """The route of a stage with members (`agents.core.lanes.Route`)."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        weights: Callable[[str], Weights],
+        draw: Random,
+        *,
+        wait: float = math.inf,
+        missing: Missing = "own_mean",
+        threshold: float = 0.0,
+        context_of: Callable[[Request], str] = lambda _: "",
+        answer: str = "label",
+        learner: str = "weights",
+    ) -> None:
+        """`weights` gives those of a context, which `context_of` gives of a query.
+
+        Below a confidence of `threshold` the stage's default is the answer. `answer` names the output that is combined,
+        `learner` the table in the flags.
+        """
+        self._selection = selection
+        self._weights = weights
+        self._draw = draw
+        self.wait = wait
+        self._missing = missing
+        self._threshold = threshold
+        self._context_of = context_of
+        self._answer = answer
+        self._learner = learner
+        self._means: dict[str, _Mean] = {}
+        self.stats = Shares()
+
+    def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
+        """Draw members (Listing 3.2, select). Where those that were asked are missing, draw among the others."""
+        if query.note is None:
+            context = self._context_of(query.request)[:_KEY]
+            query.note = (context, self._weights(context))
+        _, known = query.note
+        asked = self._selection.select(known.state, lanes, self._draw)
+        for member in asked:
+            self.stats.asked[member] = self.stats.asked.get(member, 0) + 1
+        return asked
+
+    def heard(self, member: str, answer: Any, *, late: bool) -> None:
+        """Take any answer of a member, a late one as well, for its mean."""
+        self.stats.late += late
+        if self._missing == "own_mean" and is_score(answer):
+            self._means.setdefault(member, _Mean()).add(answer)
+
+    def combine(self, query: Query) -> Joint | Failed:
+        """Combine what has come, at least one answer (Listing 3.2, combine)."""
+        context, known = query.note
+        weights = self._selection.weights(known.state, list(query.asked))
+        absent = [member for member in query.asked if member not in query.answers]
+        for member in absent:
+            self.stats.missing[member] = self.stats.missing.get(member, 0) + 1
+        try:
+            made = combine(query.answers, weights, len(query.asked), self._stand_ins(absent, query.answers))
+        except UsageError as error:
+            return Failed(reasons.BAD_RESULT, str(error))
+        declined = made.confidence < self._threshold
+        self.stats.combined += 1
+        self.stats.partial += bool(absent)
+        self.stats.declined += declined
+        flags = self._flags(query, made, context, known)
+        return Joint({self._answer: made.answer}, flags, declined, len(query.answers))
+
+    def _stand_ins(self, absent: Sequence[str], answers: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that count in place of missing scores; a label has no mean, so it is skipped."""
+        if self._missing == "skip" or not all(map(is_score, answers.values())):
+            return {}
+        if self._missing == "own_mean":
+            first = np.shape(next(iter(answers.values())))
+            known = {member: self._means[member].value for member in absent if member in self._means}
+            return {member: value for member, value in known.items() if np.shape(value) == first}
+        if len({np.shape(value) for value in answers.values()}) > 1:
+            return {}
+        mean = sum(np.asarray(value, np.float64) for value in answers.values()) / len(answers)
+        return dict.fromkeys(absent, mean)
+
+    def _flags(self, query: Query, made: Combined, context: str, known: Weights) -> dict[str, Any]:
+        members = {}
+        for member, probability in query.asked.items():
+            members[member] = {"p": round(probability, 6)}
+            if member in query.answers:
+                members[member]["answer"] = said(query.answers[member])
+        flags: dict[str, Any] = {"members": members, "confidence": round(made.confidence, 6)}
+        if context:
+            flags["context"] = context
+        if known.version is not None:
+            flags["versions"] = {self._learner: known.version}
+        if known.stale:
+            flags["stale"] = True
+        return flags
+
+
+class _Mean:
+    """The mean of a member's answers, of the newest ones more."""
+
+    __slots__ = ("_count", "value")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self.value: Any = 0.0
+
+    def add(self, answer: Any) -> None:
+        given = np.asarray(answer, np.float64)
+        if self._count and np.shape(self.value) != given.shape:
+            self._count = 0
+        self._count = min(self._count + 1, _MOST)
+        self.value = given if self._count == 1 else self.value + (given - self.value) / self._count
+
+
+_MOST: Final = 1_000
+
+
+def said(answer: Any) -> Any:
+    """An answer as flags have it: a number, a short text, or of scores the place of the highest."""
+    if is_score(answer):
+        return int(np.argmax(answer)) if np.ndim(answer) else float(answer)
+    if isinstance(answer, np.ndarray):
+        answer = answer.tolist() if answer.ndim == 0 else repr(answer.tolist())
+    elif isinstance(answer, np.generic):
+        answer = answer.item()
+    return answer if isinstance(answer, bool | int) or answer is None else str(answer)[:_LONG]

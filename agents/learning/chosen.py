@@ -1,0 +1,57 @@
+"""What an ensemble's section names: its selection, with parameters, and its loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agents.learning.selection import LOSSES, POLICIES
+from agents.models.loading import load_function
+from lineage.errors import UsageError
+from topology.names import meant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.learning.selection import Selection
+    from topology.sections import EnsembleSpec
+
+_METHODS = ("initial", "select", "weights", "observe")
+
+
+def selection_of(stage: str, ensemble: EnsembleSpec) -> Selection:
+    """Raises UsageError for a selection that there is not, or not with these parameters; ModelError as loading does."""
+    parameters = dict(ensemble.selection)
+    name = str(parameters.pop("name"))
+    kind = load_function(stage, "selection", name) if ":" in name else POLICIES.get(name)
+    if kind is None:
+        raise UsageError(f"there is no selection {name!r}; {meant(name, POLICIES)}, or write 'module:Class'")
+    try:
+        made = kind(**parameters)
+    except TypeError as error:
+        known = ", ".join(getattr(kind, "__dataclass_fields__", {})) or "none"
+        raise UsageError(f"selection {name!r} takes other parameters: {error}; it has: {known}") from error
+    lacks = [method for method in _METHODS if not callable(getattr(made, method, None))]
+    if lacks:
+        raise UsageError(f"selection {name!r} has no method {lacks[0]!r}; see agents.learning.selection.Selection")
+    return made  # type: ignore[no-any-return]
+
+
+def loss_of(stage: str, ensemble: EnsembleSpec) -> Callable[[Any, Any], float]:
+    """The loss, of (truth, answer). Raises UsageError for one that there is not; ModelError as loading does."""
+    name = ensemble.loss
+    found = load_function(stage, "loss", name) if ":" in name else LOSSES.get(name)
+    if found is None:
+        raise UsageError(f"there is no loss {name!r}; {meant(name, LOSSES)}, or write 'module:function'")
+    return found
+
+
+def check_selection(stage: str, ensemble: EnsembleSpec, *, imports: bool) -> None:
+    """Raises as `selection_of`; one of the user's is looked up only with `imports`."""
+    if imports or ":" not in ensemble.selection["name"]:
+        selection_of(stage, ensemble)
+
+
+def check_loss(stage: str, ensemble: EnsembleSpec, *, imports: bool) -> None:
+    """Raises as `loss_of`; one of the user's is looked up only with `imports`."""
+    if imports or ":" not in ensemble.loss:
+        loss_of(stage, ensemble)

@@ -1,0 +1,63 @@
+"""`python -m benchmarks inferline`: the evaluation of InferLine, the thesis' figures beside ours, in virtual time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from benchmarks.inferline.planning import against_coarse, cascade, profiles, searches, sensitivity
+from benchmarks.inferline.tuning import attribution, burstiness, dropping, ds2, rising, social, stationary
+from benchmarks.output import fill_in
+from lineage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.output import Table
+
+SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
+    "coarse": against_coarse,
+    "social": social,
+    "profiles": profiles,
+    "rising": rising,
+    "burstiness": burstiness,
+    "sensitivity": sensitivity,
+    "attribution": attribution,
+    "cascade": cascade,
+    "ds2": ds2,
+    "stationary": stationary,
+    "pard": dropping,
+    "search": searches,
+}
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="SECTION", help=f"May be repeated: {', '.join(SECTIONS)}.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each kind.")
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Put the tables between FILE's marks <!-- begin SECTION --> and <!-- end SECTION -->.",
+)
+def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> None:
+    """Show what plans cost and how many queries miss the SLO, beside coarse-grained sizes, DS2 and scaling by lag.
+
+    \b
+    Example:
+      python -m benchmarks inferline --only coarse --repeats 1
+    """  # noqa: D301 - click's own marks
+    unknown = set(only) - SECTIONS.keys()
+    if unknown:
+        raise UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
+    for name, section in SECTIONS.items():
+        if only and name not in only:
+            continue
+        began = time.process_time()
+        text = "\n".join(table.markdown() for table in section(repeats))
+        click.echo(f"## {name} ({time.process_time() - began:.0f} s of processor time)\n\n{text}")
+        if markdown is not None and not fill_in(markdown, {name: text}):
+            click.echo(f"{markdown} has no marks of {name}", err=True)

@@ -1,0 +1,147 @@
+"""The strategies side by side on one trace: what each begins with, and how its sizes follow the load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from benchmarks.inferline.scalers import AutoScale, Ds2, Lag, Tuned
+from benchmarks.inferline.scene import SLO, repeated
+from benchmarks.inferline.serving import served
+from benchmarks.output import median_spread, times
+from topology.capacity.envelope import envelope
+from topology.capacity.planner import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.inferline.scene import Scene, Times, Unit
+    from benchmarks.inferline.serving import Outcome, Scaler
+    from topology.capacity.plan import Plan
+    from topology.capacity.planner import Config
+
+OURS: Final = "ours (plan + tune)"
+PAPER: Final = "plan + tune by `paper`"
+COLUMNS: Final = ("strategy", "within SLO, %", "misses, %", "cost, $", "cost by ours", "orders an hour")
+OVER: Final = "over capacity"
+
+
+@dataclass
+class Setup:
+    """What the strategies are given: a sample to plan for, before the trace that they serve."""
+
+    scene: Scene
+    sample: Times
+    live: Times
+    slo: float = SLO
+    seed: int = 0
+    _plan: list[Plan] = field(default_factory=list)
+
+    @property
+    def plan(self) -> Plan:
+        if not self._plan:
+            self._plan.append(self.scene.plan(self.sample, self.slo))
+        return self._plan[0]
+
+    @property
+    def config(self) -> Config:
+        return self.scene.config(self.plan)
+
+
+Started = tuple["Config", "Scaler | None"]
+
+
+def units_for(setup: Setup, unit: Unit, *, peak: bool) -> Config:
+    """CG-Peak's, the fullest window of one SLO, or CG-Mean's units."""
+    sample, slo = setup.sample, setup.slo
+    rate = envelope(sample, (slo,))[0] / slo if peak else len(sample) / float(sample[-1] - sample[0])
+    return repeated(unit, rate)
+
+
+def _coarse(*, peak: bool, scaled: bool) -> Callable[[Setup], Started]:
+    def start(setup: Setup) -> Started:
+        unit = setup.scene.unit(setup.slo)
+        config = units_for(setup, unit, peak=peak)
+        if not scaled:
+            return config, None
+        units = max(choice.workers for choice in config.values())
+        while not setup.scene.within(config):
+            units -= 1
+            config = {name: choice._replace(workers=units) for name, choice in unit.config.items()}
+        return config, AutoScale(dict.fromkeys(config, 1.0), unit.rate, units, setup.slo)
+
+    return start
+
+
+def _planned_autoscale(setup: Setup) -> Started:
+    """A unit is the plan by the workers of its largest stage."""
+    config = setup.config
+    units = max(choice.workers for choice in config.values())
+    per_unit = {name: choice.workers / units for name, choice in config.items()}
+    return config, AutoScale(per_unit, setup.plan.trace.rate / units, units, setup.slo)
+
+
+def _ds2(halt: float) -> Callable[[Setup], Started]:
+    def start(setup: Setup) -> Started:
+        shares = setup.scene.estimator(setup.sample).shares
+        rate = len(setup.sample) / float(setup.sample[-1])
+        options = setup.scene.fastest("k80")
+        config = {
+            name: Choice(option, ceil(rate * shares[name] / option.throughput(1)), 1)
+            for name, option in options.items()
+        }
+        return config, Ds2(halt)
+
+    return start
+
+
+STRATEGIES: Final[dict[str, Callable[[Setup], Started]]] = {
+    OURS: lambda setup: (setup.config, Tuned(setup.plan)),
+    PAPER: lambda setup: (setup.config, Tuned(setup.plan, "paper")),
+    "plan alone": lambda setup: (setup.config, None),
+    "oracle plan": lambda setup: (setup.scene.config(setup.scene.plan(setup.live, setup.slo)), None),
+    "cg-mean": _coarse(peak=False, scaled=False),
+    "cg-peak": _coarse(peak=True, scaled=False),
+    "cg-mean + autoscale": _coarse(peak=False, scaled=True),
+    "cg-peak + autoscale": _coarse(peak=True, scaled=True),
+    "plan + autoscale": _planned_autoscale,
+    "lag": lambda setup: (setup.config, Lag({name: stage.count for name, stage in setup.plan.stages.items()})),
+    "ds2, halts 5 s": _ds2(5.0),
+    "ds2, halts 30 s": _ds2(30.0),
+}
+
+
+def play(name: str, setup: Setup, policy: str = "naive") -> Outcome | None:
+    """One strategy on one trace; None where the catalogue has too little for it."""
+    config, scaler = STRATEGIES[name](setup)
+    if not setup.scene.within(config):
+        return None
+    return served(setup.scene, config, setup.live, scaler, slo=setup.slo, seed=setup.seed, policy=policy)
+
+
+def play_all(names: Sequence[str], setups: Sequence[Setup]) -> dict[str, list[Outcome | None]]:
+    return {name: [play(name, setup) for setup in setups] for name in names}
+
+
+def rows(found: dict[str, list[Outcome | None]], base: str = OURS) -> list[list[str]]:
+    """One for each strategy: medians, and from least to most over the repetitions."""
+    made = []
+    for name, outcomes in found.items():
+        known = [each for each in outcomes if each is not None]
+        if len(known) < len(outcomes):
+            made.append([name, OVER, "", "", "", ""])
+            continue
+        pairs = zip(known, found[base], strict=True)
+        ratios = [each.cost / other.cost for each, other in pairs if other is not None]
+        made.append([
+            name,
+            median_spread([100 * (1 - each.misses) for each in known], "{:.2f}"),
+            median_spread([100 * each.misses for each in known], "{:.2f}"),
+            median_spread([each.cost for each in known], "{:.2f}"),
+            times(float(np.median(ratios))),
+            median_spread([each.orders / each.hours for each in known], "{:.0f}"),
+        ])  # fmt: skip
+    return made

@@ -1,0 +1,73 @@
+"""What has to fit together in a stage's `ensemble:` section, or between it and the stage's other fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topology.problems import Problem
+from topology.quantities import show_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from topology.reading.fields import PipelineFields, StageFields
+    from topology.sections import WorkersSpec
+
+_MOST_MEMBERS = 32
+_CLASHES = {
+    "model": "the members have the models",
+    "emulated": "the members have the models",
+    "arguments": "each member has its own 'arguments'",
+    "version": "each member has its own 'version'",
+    "profile": "members are not measured beforehand",
+    "state": "its members keep no state, and its weights are a learner's",
+    "cache": "a combination is no member's own answer, so it is not remembered",
+    "tables": "what its members answered by is not told",
+    "copies": "a member that is slow is not waited for",
+    "coding": "a member that is slow is not waited for",
+}
+
+
+def check_ensemble(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
+    """Add what does not fit together; the selection and the loss, agents check, who know which there are."""
+    if stage.spec.ensemble is None or not stage.usable("ensemble"):
+        return
+    for name, why in _CLASHES.items():
+        if name in stage.given:
+            text = f"is a plain stage's, and this one has an ensemble: {why}; drop {name!r}"
+            problems.append(Problem(stage.path(name), text, on_key=True))
+    for name in ("count", "where", "timeout", "device", "threads", "python", "listen", "tls"):
+        if f"workers.{name}" in stage.given:
+            text = f"each member has workers of its own; write {name!r} there, as in 'members: {{a: {{workers: ...}}}}'"
+            problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
+    problems += [Problem(stage.path("ensemble", *path), text) for path, text in _wrong(fields, stage)]
+
+
+def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[str, ...], str]]:
+    spec = stage.spec
+    ensemble = spec.ensemble
+    assert ensemble is not None  # it was looked at
+    if not ensemble.members:
+        yield ("members",), "is empty; name a model at least, as in 'members: {linear: {model: models:Linear}}'"
+    if len(ensemble.members) > _MOST_MEMBERS:
+        yield ("members",), f"there are {len(ensemble.members)}, and an outcome can tell of {_MOST_MEMBERS} at most"
+    if ensemble.threshold is not None and spec.default is None and stage.usable("default"):
+        yield ("threshold",), "says when the default is better than the answer; give the stage one: 'default: {...}'"
+    if fields.usable("slo") and ensemble.wait is not None and ensemble.wait >= fields.head.slo:
+        slo = show_duration(fields.head.slo)
+        yield ("wait",), f"is not shorter than the SLO, {slo}, so every partial answer would be late; shorten it"
+    if not isinstance(ensemble.selection.get("name"), str):
+        yield ("selection",), "needs a name, as in 'selection: exp4' or 'selection: {name: exp3, eta: .2}'"
+    for name, member in ensemble.members.items():
+        for field, text in _of_workers(spec.fronts, member.workers):
+            yield ("members", name, "workers", field), text
+
+
+def _of_workers(fronts: int, workers: WorkersSpec) -> Iterator[tuple[str, str]]:
+    if workers.where != "process":
+        yield "where", f"members run in processes of their own; drop 'where: {workers.where}'"
+    for name in ("fronts", "standby"):
+        if name in workers.model_fields_set:
+            yield name, f"is the stage's; write it there: 'workers: {{{name}: {getattr(workers, name)}}}'"
+    if workers.count is not None and workers.count < fronts:
+        yield "count", f"each of the stage's {fronts} fronts needs one; write 'count: {fronts}' or more"
