@@ -98,13 +98,13 @@ def agreement(repeats: int) -> Table:
     for name, runs in columns.items():
         declined = spread([1 - share for _, share in runs], 1) if ":" in name else ""
         lines.append([name, spread([error for error, _ in runs]), declined])
-    told = [f"{how} {median_spread([100 * each for each in found], '{:+.1f}')} %" for how, found in less.items()]
+    apart = [f"{how} {median_spread([100 * each for each in found], '{:+.1f}')} %" for how, found in less.items()]
     return Table(
         "Five models, their ensemble, and the answers that most of them agree with (Figure 3.7)",
         ("who answers", "error %", "declined %"),
         lines,
         (
-            f"The ensemble's error beside the best model's: {', '.join(told)}; the thesis (ImageNet): {PAPER_LESS} %.",
+            f"The ensemble's error beside the best model's: {', '.join(apart)}; the thesis (ImageNet): {PAPER_LESS} %.",
             f"Digits with noise stand for CIFAR and ImageNet; each model was trained on {_FEW} of them.",
             f"{repeats} streams of {QUERIES:,} queries, the truth after each.",
         ),
@@ -180,7 +180,7 @@ _PARTS: Final = ((0, 4), (4, 16), (16, 64), (64, _TRUTHS))  # truths that were t
 
 def personal(repeats: int) -> Table:
     """Users who each distort in their own way, near the style that they report (Figure 3.10)."""
-    images, labels = (part[:TRAINING] for part in digits())
+    images, labels = digits(TRAINING)
     chance = np.random.default_rng(0)
     by_style = {name: style(images, chance) for name, style in STYLES.items()}
     models = {name: trained("mlp", rows, labels) for name, rows in by_style.items()}

@@ -12,13 +12,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from agents.core.lanes import Lanes, number_of
-from agents.core.routes.ensemble import Ensemble, Joint, Weights
 
 from agents.core.batching import Batcher
+from agents.core.lanes import Lanes, number_of
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Request
+from agents.core.routes.ensemble import Ensemble, Joint, Weights
 from agents.learning.selection import Exp4
 from benchmarks.output import Table, median_spread, spread
 from examples.selection.training import digits, queries, trained
@@ -45,8 +45,7 @@ class Run:
 
 @cache
 def _forest(seed: int) -> Predict:
-    images, labels = (part[:_FEW] for part in digits())
-    return trained("forest", images, labels, seed, _TREES)
+    return trained("forest", *digits(_FEW), seed, _TREES)
 
 
 def straggle(size: int, wait: float, seed: int) -> Run:

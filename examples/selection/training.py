@@ -18,10 +18,10 @@ NOISE: Final = 0.25
 _STEPS: Final = 300
 
 
-def digits() -> tuple[Rows, NDArray[np.int64]]:
-    """All 1,797 digits, as rows of 64 numbers between 0 and 1, and what they are; the same order each time."""
+def digits(count: int = 1_797) -> tuple[Rows, NDArray[np.int64]]:
+    """The first digits, as rows of 64 numbers between 0 and 1, and what they are; the same order each time."""
     images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
+    order = np.random.default_rng(0).permutation(len(labels))[:count]
     return (images[order] / 16).astype(np.float32), labels[order].astype(np.int64)
 
 
@@ -41,8 +41,7 @@ def inverted(rows: Rows) -> Rows:
 
 def fitted(kind: str, count: int = TRAINING, seed: int = 0) -> Predict:
     """A model that is trained on the first `count` digits."""
-    images, labels = (part[:count] for part in digits())
-    return trained(kind, images, labels, seed)
+    return trained(kind, *digits(count), seed)
 
 
 def trained(kind: str, images: Rows, labels: NDArray[np.int64], seed: int = 0, trees: int = 60) -> Predict:
