@@ -1,4 +1,4 @@
-"""What the tests of learners serve: each key's count and sum of what was learned of it."""
+"""What the tests of learners serve: each key's count and sum of what was learned of it, and members of an ensemble."""
 
 
 class Taste:
@@ -28,3 +28,13 @@ class Rank:
 
     def predict(self, batch):
         return [{"user": query["user"], "version": query["user.version"]} for query in batch]
+
+
+class Says:
+    """Answers what it is asked, but for `off`."""
+
+    def __init__(self, off):
+        self.off = off
+
+    def predict(self, batch):
+        return [{"label": query["x"] + self.off} for query in batch]

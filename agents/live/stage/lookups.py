@@ -7,19 +7,28 @@ both are null where there is no row.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
-from producers.published import Published
+from producers.published import Published, Row
+from topology.sections import TableSpec
 from topology.topics import table_of
 
 if TYPE_CHECKING:
     from lineage.flags import Flags
     from producers.connection import ClientSettings
-    from topology.sections import TableSpec
     from topology.spec import PipelineSpec, StageSpec
+
+
+WEIGHTS: Final = "weights"
+"""The table of an ensemble's learner."""
+
+
+def _tables(stage: StageSpec) -> dict[str, TableSpec]:
+    learner = stage.learner
+    return (stage.tables or {}) if learner is None else {WEIGHTS: TableSpec(of=learner.name)}
 
 
 class Lookups:
@@ -28,7 +37,7 @@ class Lookups:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec) -> None:
         self._tables: dict[str, tuple[TableSpec, Published]] = {}
         publishing = {each.name: each for each in (*spec.learners, *spec.stages)}
-        for name, table in (stage.tables or {}).items():
+        for name, table in _tables(stage).items():
             shards = publishing[table.of].shards
             topic, limits = table_of(spec, table.of), spec.limits.merged()
             published = Published(settings, topic, partitions=spec.partitions, shards=shards, limits=limits)
@@ -47,6 +56,11 @@ class Lookups:
         """Wait until all are read to their ends, each for as long as that may take."""
         for _, published in self._tables.values():
             published.read()
+
+    def row(self, name: str, key: str) -> tuple[Row | None, bool]:
+        """A key's row of a table, and whether that may be out of date."""
+        published = self._tables[name][1]
+        return published.find(key), published.stale
 
     def add(self, inputs: dict[str, Any], key: str, request_id: str) -> tuple[dict[str, Any], Flags]:
         """A query's inputs with what is looked up for it, and what its outcome tells of that.
