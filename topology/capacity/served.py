@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lineage.errors import SpecError
+from topology.capacity.hardware import can_be_planned
 from topology.capacity.tuner import Basis, Planned
 from topology.names import meant
 from topology.spec import EmulatedSpec
@@ -38,6 +39,8 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
         )
     known = [stage.name for stage in pipeline.spec.stages]
     for name in plan.stages:
+        if name in known and not can_be_planned(pipeline.spec.stage(name)):
+            raise SpecError(f"stage {name!r} keeps the file's size: it has a state, copies, or several fronts")
         if name not in known:
             raise SpecError(f"the plan has a stage {name!r}, which {pipeline.path} has not; {meant(name, known)}")
     stages = [
@@ -54,8 +57,8 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
 def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:
     if of.runs == "emulated" and stage.emulated is None:
         raise SpecError(f"stage {stage.name!r} has a model, and its hardware in the plan, {of.hardware}, is emulated")
-    stage = stage.with_workers(count=of.count).with_batching(size=of.batch)
-    return stage.model_copy(update={"emulated": EmulatedSpec(table=of.takes)}) if of.runs == "emulated" else stage
+    emulated = EmulatedSpec(table=of.takes, load=of.load) if of.runs == "emulated" else stage.emulated
+    return stage.with_workers(count=of.count).with_batching(size=of.batch).model_copy(update={"emulated": emulated})
 
 
 def basis_of(plan: Plan) -> Basis:

@@ -164,6 +164,15 @@ def _planned(pipeline: Pipeline, plan: Path | None) -> Pipeline:
     return planned(pipeline, read_plan(plan))
 
 
+def _tuned(pipeline: Pipeline, plan: Path | None) -> str:
+    from topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
+
+    planned = read_plan(plan).stages if plan is not None else {}
+    kept = ", ".join(stage.name for stage in pipeline.spec.stages if stage.name not in planned)
+    keeps = f"; the file's sizes are kept by {kept} (state, copies or several fronts)" if kept else ""
+    return f"sizes follow the load: {', '.join(planned)}{keeps}"
+
+
 def _tuner(pipeline: Pipeline, plan: Path, settings: ClientSettings, options: Mapping[str, Any]) -> int:
     from agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
     from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
@@ -362,6 +371,9 @@ def _supervise(
             keep=keep,
             on_ready=display.ready,
         )
+
+        if tune:
+            display.say(_tuned(pipeline, plan))
 
         # What the Kafka client has to say would spoil the table; what a person should know is said there anyway.
         log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")
