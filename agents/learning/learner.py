@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.learning.chosen import loss_of, selection_of
 from agents.learning.selection import Observed
+from agents.models.stateful import SHARED
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +32,12 @@ class Learner:
         self._selection = selection_of(stage, selection)
         self._loss = loss_of(stage, loss)
 
-    def initialize(self) -> State:
+    def share(self) -> State:
+        """The weights over all contexts, from which a new one starts."""
         return self._selection.initial(self._members)
+
+    def initialize(self, shared: State) -> State:
+        return self.publish(shared)
 
     def key(self, query: Inputs) -> str:
         return query.key
@@ -44,11 +49,12 @@ class Learner:
     def update(
         self, states: dict[str, State], batch: Sequence[Inputs], outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, State]:
-        """Observe the truths of each context, one after the other."""
+        """Observe the truths, one after the other, in their contexts and over all."""
         for query, told in zip(batch, outputs, strict=True):
             said = self._said(query)
             asked = {member: Observed(said[member]["p"], loss) for member, loss in told["losses"].items()}
-            states[query.key] = self._selection.observe(states[query.key], self._members, asked)
+            for context in (query.key, SHARED):
+                states[context] = self._selection.observe(states[context], self._members, asked)
         return states
 
     def publish(self, state: State) -> State:

@@ -3,7 +3,7 @@
 from producers.client import Client
 from producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
-from tests.waiting import PATIENT_SECONDS, until
+from tests.waiting import PATIENT_SECONDS
 from topology.load import load
 
 MODELS = "tests.acceptance.learned_models"
@@ -25,15 +25,15 @@ def test_truths_change_whose_answer_counts(unique_name, broker, tmp_path):
             said = first.flags["kind"]
             assert said["members"] == {"wrong": {"p": 1.0, "answer": 4}, "right": {"p": 1.0, "answer": 3}}
             assert (said["confidence"], said["keys"]) == (0.5, {"kind-weights": "ada"})
-            feedback = client.feedback("kind-weights", first, 3)
-            token = feedback.token(PATIENT_SECONDS)
+            token = client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
             client.feedback("kind-weights", first, 3)  # the same truth again
-            out = until(
-                lambda: (out := client.predict({"x": 5}, key="ada")).flags["kind"]["versions"]["kind-weights"] and out,
-                PATIENT_SECONDS,
-                "the weights came",
-            )
+            out = client.predict({"x": 5}, key="ada", after=token)
             assert out.flags["kind"]["versions"] == {"kind-weights": [token.epoch, token.n]}
             assert out.outputs == {"label": 5}
-            assert client.predict({"x": 5}, key="bob").outputs == {"label": 6}
+            for x in (5, 6):  # a new context begins with what was learned over all, and goes its own way
+                out = client.predict({"x": x}, key="bob", after=token)
+                assert out.outputs == {"label": 5 if x == 5 else 7}
+                token = client.feedback("kind-weights", out, x + 1).token(PATIENT_SECONDS)
+            assert client.predict({"x": 7}, key="bob", after=token).outputs == {"label": 8}
+            assert client.predict({"x": 7}, key="ada", after=token).outputs == {"label": 7}
         assert served.stop() == 0, served.logs()

@@ -74,7 +74,7 @@ class Ensemble:
     def __init__(
         self,
         selection: Selection,
-        weights: Callable[[str], Weights],
+        weights: Callable[[Request, str], Weights],
         draw: Random,
         *,
         wait: float = math.inf,
@@ -84,7 +84,7 @@ class Ensemble:
         answer: str = "label",
         learner: str = "",
     ) -> None:
-        """`weights` gives those of a context, which `context_of` gives of a query.
+        """`weights` gives those for a query and its context, which `context_of` gives.
 
         Below a confidence of `threshold` the stage's default is the answer. `answer` names the output that is combined,
         `learner` whom feedback goes to; none: to nobody.
@@ -105,7 +105,7 @@ class Ensemble:
         """Draw members (Listing 3.2, select). Where those that were asked are missing, draw among the others."""
         if query.note is None:
             context = self._context_of(query.request)[:_KEY] or EVERYWHERE
-            query.note = (context, self._weights(context))
+            query.note = (context, self._weights(query.request, context))
         _, known = query.note
         asked = self._selection.select(known.state, lanes, self._draw)
         for member in asked:

@@ -17,7 +17,7 @@ from agents.core.routes.ensemble import EVERYWHERE, Ensemble, Weights
 from agents.learning.chosen import selection_of
 from agents.live.clock import Clock
 from agents.live.stage.crew import Crew
-from agents.live.stage.lookups import WEIGHTS
+from agents.live.stage.lookups import WEIGHTS, key_of
 from agents.live.stage.parts import Known, known_of_hello
 from agents.workers.links import command_of
 from lineage import reasons
@@ -43,10 +43,11 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
     selection = selection_of(spec.name, ensemble.selection)
     initial = selection.initial(list(ensemble.members))
 
-    def weights(context: str) -> Weights:
+    def weights(request: Request, context: str) -> Weights:
         if lookups is None:
             return Weights(initial)
         row, stale = lookups.row(WEIGHTS, context)
+        stale = stale or lookups.behind(request)
         return Weights(initial, None, stale) if row is None else Weights(row.value, list(row.version), stale)
 
     return Ensemble(
@@ -56,14 +57,12 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
         wait=float("inf") if ensemble.wait is None else ensemble.wait,
         missing=ensemble.missing,
         threshold=ensemble.threshold or 0.0,
-        context_of=_key_of if ensemble.context == "key" else lambda _: EVERYWHERE,
+        context_of=(lambda request: key_of(request.parts[0].payload))
+        if ensemble.context == "key"
+        else lambda _: EVERYWHERE,
         answer=ensemble.answer,
         learner="" if spec.learner is None else spec.learner.name,
     )
-
-
-def _key_of(request: Request) -> str:
-    return (request.parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
 
 
 class MemberWork:

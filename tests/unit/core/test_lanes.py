@@ -28,7 +28,7 @@ def batcher(policy="naive", batch=2):
 def route(seed=0, selection="exp4", **options):
     policy = POLICIES[selection]()
     weights = Weights(policy.initial(MEMBERS), version=7)
-    return Ensemble(policy, lambda _: weights, random.Random(seed), **options)
+    return Ensemble(policy, lambda *_: weights, random.Random(seed), **options)
 
 
 def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, members=MEMBERS):

@@ -10,7 +10,7 @@ from agents.core.routes.ensemble import Ensemble, Weights
 from agents.learning.learner import Learner
 from agents.learning.selection import POLICIES, Observed
 from agents.models.inputs import Inputs
-from agents.models.stateful import Machine
+from agents.models.stateful import SHARED, Machine
 from lineage.errors import UsageError
 from topology.load import parse
 
@@ -37,6 +37,11 @@ def test_truths_are_observed_in_order_and_by_context():
     observed = {"good": Observed(1.0, 0.0), "fair": Observed(1.0, 1.0), "bad": Observed(0.5, 1.0)}
     twice = policy.observe(policy.observe(policy.initial(MEMBERS), MEMBERS, observed), MEMBERS, observed)
     assert machine.state["all"] == twice
+    over_all = policy.observe(twice, MEMBERS, {**observed, "good": Observed(1.0, 1.0), "fair": Observed(1.0, 0.0)})
+    assert machine.state[SHARED] == over_all
+    machine.compute([feedback(3, asked, key="bob")])
+    machine.update()
+    assert machine.state["bob"] == policy.observe(over_all, MEMBERS, observed)
     assert machine.state["ada"]["fair"] > machine.state["ada"]["good"]
     assert learner().publish(twice) == twice
 
@@ -45,10 +50,10 @@ def test_truths_are_observed_in_order_and_by_context():
 def test_with_feedback_a_member_that_fails_is_left_and_found_again(selection):
     """The route and the learner together, and between them nothing but what travels in flags and rows."""
     model, draw = learner(selection), random.Random(5)
-    states = {"all": model.initialize()}
+    states = {"all": model.share(), SHARED: model.share()}
     route = Ensemble(
         POLICIES[selection](),
-        lambda _: Weights(model.publish(states["all"])),
+        lambda *_: Weights(model.publish(states["all"])),
         draw,
         learner="kind-weights",
     )
@@ -90,6 +95,6 @@ def test_the_file_brings_the_learner():
     (stage,) = served.spec.stages
     assert (served.spec.name, stage.publish, stage.state.kind) == ("p-kind-weights", True, "keyed")
     assert served.path.name == "pipeline.yaml#kind-weights"
-    assert Learner(**stage.arguments).initialize() == {"a": [0.0], "b": [0.0]}
+    assert Learner(**stage.arguments).share() == {"a": [0.0], "b": [0.0]}
     for fixed in ("selection: static,", "selection: {name: uniform},", "learn: false,"):
         assert parse(text % fixed).learners == ()
