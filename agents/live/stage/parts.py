@@ -68,6 +68,11 @@ def _load_model(spec: StageSpec) -> Model:
     return load_model(spec.name, spec.model, spec.arguments, spec.workers.device)
 
 
+def pause_of(spec: StageSpec) -> float:
+    """Seconds that a worker of an emulated stage takes to be ready."""
+    return 0.0 if spec.emulated is None else spec.emulated.load or 0.0
+
+
 def build_guard(spec: StageSpec, folder: Path) -> Guard:
     """What finds batches that hang, and, of a stage with a state, which queries its processes died of.
 

@@ -82,7 +82,7 @@ def test_each_is_found_by_its_name(name):
 
 
 def test_the_command_points_to_each():
-    assert set(MOVED) == set(BENCHMARKS)
+    assert set(MOVED) <= set(BENCHMARKS)
 
 
 # Figures that were made while a machine's host had the processors say so.

@@ -187,17 +187,18 @@ def test_what_is_allowed_but_likely_not_meant():
         "stage 'a': 12 partitions do not divide evenly by 5 fronts: some get 2, others 3",
     ]
     assert remarks(parse(FULL)) == []
-    for more in ("default: {y: 1}", "coding: {k: 2, parity: p}", ""):
+    one, members = "model: 'm:M'", "ensemble: {members: {x: {model: 'm:M'}}}"
+    for more in (f"{one}, default: {{y: 1}}", f"{one}, coding: {{k: 2, parity: p}}", members, one):
         (*_, told) = [
             "",
             *remarks(
                 parse(
-                    f"{{name: p, slo: 1s, stages: [{{name: a, model: 'm:M', choose: 'm:f', {more}}}, "
+                    f"{{name: p, slo: 1s, stages: [{{name: a, choose: 'm:f', {more}}}, "
                     "{name: b, after: a, model: 'm:M'}]}"
                 )
             ),
         ]
-        assert ("'choose' sees defaults and answers that are made" in told) == bool(more)
+        assert ("'choose' sees defaults and answers that are made" in told) == (more != one)
 
 
 def test_a_join_by_any_takes_the_fastest_way():

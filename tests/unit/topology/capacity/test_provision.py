@@ -135,6 +135,7 @@ def test_without_numba_it_says_so_and_the_simulator_gives_the_same(files, capsys
 
 
 def test_the_simulator_estimates_what_the_kernel_cannot(files):
+    pytest.importorskip("numba")
     text = PIPELINE.partition("  - {name: b")[0].replace("sinks: all\n", "")
     Path("p.yaml").write_text(text.replace(', choose: "m:f"', ", batching: {delay: 4ms}"))
     estimator = Estimator(load("p.yaml"), np.array([0.0, 1.0]))
