@@ -55,7 +55,7 @@ def straggle(size: int, wait: float, seed: int) -> Run:
     scores = {name: np.asarray(_forest(number)(rows)) for number, name in enumerate(members)}
     policy = Exp4()
     known = Weights(policy.initial(members))
-    route = Ensemble(policy, lambda _: known, Random(seed), wait=wait)
+    route = Ensemble(policy, lambda _request, _context: known, Random(seed), wait=wait)
     lanes = Lanes({name: Batcher(make("naive", StageView(name)), 64, workers=0) for name in members}, route, QUERIES)
     for number in range(size):
         lanes.attach(0.0, number_of(number, 0))
