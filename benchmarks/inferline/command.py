@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from benchmarks.inferline.live import live
 from benchmarks.inferline.planning import against_coarse, cascade, profiles, searches, sensitivity
 from benchmarks.inferline.tuning import attribution, burstiness, dropping, ds2, rising, social, stationary
 from benchmarks.output import fill_in
@@ -31,6 +32,7 @@ SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
     "stationary": stationary,
     "pard": dropping,
     "search": searches,
+    "live": live,
 }
 
 
