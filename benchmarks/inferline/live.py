@@ -26,7 +26,6 @@ from agents.sim.estimator import POLICY, Estimator
 from agents.supervise.service import ServiceSettings, served
 from agents.whatif.figures import Fates, Figures, figures
 from agents.whatif.study import judge
-from benchmarks.inferline.models import image
 from benchmarks.inferline.scene import CHOICES, gamma
 from benchmarks.output import Table, median_spread
 from examples.inferline import slowed
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 
 RATE, CV2, SECONDS = 30.0, 4.0, 40.0
 CORES_RATE: Final = 20.0  # queries a second to models that compute
+SIDE: Final = 192  # pixels of an image to them
 HOP: Final = 0.01  # what a plan counts on
 ALONE: Final = np.arange(0.0, 10.0, 0.5)  # when queries come that wait for nothing
 GRACE: Final = 30.0
@@ -69,6 +69,16 @@ _INPUTS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "cascade": lambda way: {"sure": 0.0 if way == "slow" else 1.0},
 }
 """By pipeline, the inputs of a query that is to go a way, as examples.inferline.choices reads them."""
+
+_TRAFFIC: Final = (
+    f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times its "
+    "SLO and durations. Accelerators are emulated. But image-models is a convolutional network (torch) on this machine's "
+    f"cores, as `spillway profile` measured it there: {CORES_RATE:g}/s, SLO 300 ms."
+)
+_THESIS: Final = (
+    "Thesis: close to each other and below the SLO in all four. Close: p50 within 5 ms or a tenth, p99 within 10 ms "
+    "or a fifth, misses within half a point or a fifth; rough: within 2.5 times that."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +119,7 @@ def live(repeats: int) -> list[Table]:
             for case in _cases(work, seed):
                 found.setdefault(case.name, []).append(compare(case, settings, work, seed))
                 click.echo(" | ".join(_row(case.name, found[case.name][-1:])), err=True)
-    notes = (
-        f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times its "
-        "SLO and durations. Accelerators are emulated. But image-models is a convolutional network (torch) on this "
-        f"machine's cores, as `spillway profile` measured it there: {CORES_RATE:g}/s, SLO 300 ms.",
-        "Thesis: close to each other and below the SLO in all four. Close: p50 within 5 ms or a tenth, p99 within 10 "
-        "ms or a fifth, misses within half a point or a fifth; rough: within 2.5 times that.",
-    )  # fmt: skip
+    notes = (_TRAFFIC, _THESIS)
     columns = (
         *("pipeline", "plan", "hop, ms", "p50 estimated, ms", "measured", "p99 estimated, ms", "measured"),
         *("misses estimated, %", "measured", "verdict"),
@@ -134,11 +138,16 @@ def _cases(folder: Path, seed: int) -> list[Case]:
     real, measured, cores = (folder / name for name in ("models.yaml", "models.profile.yaml", "cores.yaml"))
     real.write_text(_REAL.replace("image-models", f"image-models-{seed}"), encoding="utf-8")
     cores.write_text(_CORES, encoding="utf-8")
-    words = [str(real), "--sample", "benchmarks.inferline.models:image", "--output", str(measured)]
+    words = [str(real), "--sample", "benchmarks.inferline.live:image", "--output", str(measured)]
     with redirect_stdout(sys.stderr):
         profile.main(words, standalone_mode=False)
     real.write_text(f"profile: {measured.name}\n{real.read_text(encoding='utf-8')}", encoding="utf-8")
     return [*cases[:1], Case("image-models", real, cores, measured, CORES_RATE, image), *cases[1:]]
+
+
+def image(index: int, rng: np.random.Generator) -> dict[str, Any]:
+    """A query to models that compute."""
+    return {"index": index, "image": rng.integers(0, 256, (SIDE, SIDE), np.uint8)}
 
 
 def payload_of(which: str) -> Payload:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,20 +13,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SIDE: Final = 192  # pixels of an image; half of it is classified
-
-
-def image(index: int, rng: np.random.Generator) -> dict[str, Any]:
-    """A query's inputs."""
-    return {"index": index, "image": rng.integers(0, 256, (SIDE, SIDE), np.uint8)}
-
 
 class Preprocess:
-    """Crops the middle and scales it to 0 to 1."""
+    """Crops the middle half, and scales it to 0 to 1."""
 
     def predict(self, batch: Sequence[Mapping[str, Any]]) -> list[dict[str, NDArray[np.float32]]]:
-        edge = SIDE // 4
-        return [{"image": query["image"][edge:-edge, edge:-edge].astype(np.float32) / 255} for query in batch]
+        edges = [len(query["image"]) // 4 for query in batch]
+        return [
+            {"image": query["image"][edge:-edge, edge:-edge].astype(np.float32) / 255}
+            for query, edge in zip(batch, edges, strict=True)
+        ]
 
 
 class Classify:
