@@ -98,6 +98,8 @@ class EmulatedSpec(Section):
     alpha: Seconds | None = None
     beta: Seconds | None = None
     table: Annotated[dict[int, Positive] | None, BeforeValidator(_table)] = None
+    load: Seconds | None = None
+    """Until a new worker is ready; None: none where it is served, as the hardware says where it is a profile's."""
 
     def duration(self, count: int) -> float:
         """Seconds that a batch of `count` takes; between two sizes of the table, and beyond its ends, on a line."""
@@ -243,6 +245,22 @@ class StageSpec(Section):
 
     def shard_of(self, partition: int) -> int:
         return partition % self.shards
+
+    @property
+    def learner(self) -> StageSpec | None:
+        """The learner that comes with its ensemble."""
+        ensemble = self.ensemble
+        if ensemble is None or not ensemble.learns:
+            return None
+        told: dict[str, Any] = {"stage": self.name, "members": list(ensemble.members)}
+        told |= {"selection": ensemble.selection, "loss": ensemble.loss}
+        return StageSpec(
+            name=names.weights(self.name),
+            model="agents.learning.learner:Learner",
+            arguments=told,
+            state=StateSpec(kind="keyed"),
+            publish=True,
+        )
 
     def member(self, name: str) -> StageSpec:
         """A member of its ensemble as a stage by itself, dealt out to as many fronts."""

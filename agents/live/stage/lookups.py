@@ -7,19 +7,49 @@ both are null where there is no row.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lineage import reasons
-from lineage.errors import WireError
+from lineage.errors import UsageError, WireError
 from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
-from producers.published import Published
+from lineage.headers import AFTER
+from lineage.tokens import Token
+from producers.published import Published, Row
+from topology.sections import TableSpec
 from topology.topics import table_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agents.core.request import Request
+    from agents.live.stage.emission import Carried
     from lineage.flags import Flags
+    from lineage.headers import Pair
     from producers.connection import ClientSettings
-    from topology.sections import TableSpec
     from topology.spec import PipelineSpec, StageSpec
+
+
+WEIGHTS: Final = "weights"
+"""The table of an ensemble's learner."""
+
+
+def _tables(stage: StageSpec) -> dict[str, TableSpec]:
+    learner = stage.learner
+    return (stage.tables or {}) if learner is None else {WEIGHTS: TableSpec(of=learner.name)}
+
+
+def key_of(carried: Carried) -> str:
+    """The key of a query's message as text: what is no UTF-8 in it is escaped."""
+    return (carried.record.key or b"").decode("utf-8", "backslashreplace")
+
+
+def after_of(extra: Iterable[Pair]) -> Token | None:
+    """The token that a query came with; None where there is none, or one that cannot be read."""
+    said = next((value for name, value in extra if name == AFTER), None)
+    try:
+        return None if said is None else Token.parse(said.decode("ascii", "replace"))
+    except UsageError:
+        return None
 
 
 class Lookups:
@@ -28,7 +58,7 @@ class Lookups:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec) -> None:
         self._tables: dict[str, tuple[TableSpec, Published]] = {}
         publishing = {each.name: each for each in (*spec.learners, *spec.stages)}
-        for name, table in (stage.tables or {}).items():
+        for name, table in _tables(stage).items():
             shards = publishing[table.of].shards
             topic, limits = table_of(spec, table.of), spec.limits.merged()
             published = Published(settings, topic, partitions=spec.partitions, shards=shards, limits=limits)
@@ -48,14 +78,33 @@ class Lookups:
         for _, published in self._tables.values():
             published.read()
 
-    def add(self, inputs: dict[str, Any], key: str, request_id: str) -> tuple[dict[str, Any], Flags]:
+    def row(self, name: str, key: str) -> tuple[Row | None, bool]:
+        """A key's row of a table, and whether that may be out of date."""
+        published = self._tables[name][1]
+        return published.find(key), published.stale
+
+    def behind(self, request: Request) -> bool:
+        """Whether a query came with a token of a version that the table does not have of its key."""
+        carried = request.parts[0].payload
+        token = None if carried.headers is None else after_of(carried.headers.extra)
+        if token is None:
+            return False
+        for table, published in self._tables.values():
+            key = key_of(carried) if table.key is None else carried.message.inputs.get(table.key)
+            if table.of == token.learner and isinstance(key, str) and published.shard_of(key) == token.shard:
+                row = published.find(key)
+                if row is None or row.version < (token.epoch, token.n):
+                    return True
+        return False
+
+    def add(self, inputs: dict[str, Any], request: Request) -> tuple[dict[str, Any], Flags]:
         """A query's inputs with what is looked up for it, and what its outcome tells of that.
 
         Raises WireError for a query without the key.
         """
-        found, keys, versions, stale = dict(inputs), {}, {}, False
+        found, keys, versions, stale = dict(inputs), {}, {}, self.behind(request)
         for name, (table, published) in self._tables.items():
-            own = key if table.key is None else inputs.get(table.key)
+            own = key_of(request.parts[0].payload) if table.key is None else inputs.get(table.key)
             if not isinstance(own, str):
                 raise WireError(
                     reasons.BAD_INPUT,
@@ -66,5 +115,5 @@ class Lookups:
             found[f"{name}.version"] = versions[name] = None if row is None else list(row.version)
             keys[table.of] = own
             stale = stale or published.stale
-        flags: Flags = {REQUEST: request_id, KEYS: keys, VERSIONS: versions}
+        flags: Flags = {REQUEST: request.request_id, KEYS: keys, VERSIONS: versions}
         return found, {**flags, STALE: True} if stale else flags

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -52,6 +53,7 @@ from agents.live.stage.parts import (
     known_of_hello,
     load_models,
     note_sizes,
+    pause_of,
     stage_signature,
 )
 from agents.live.stage.tally import Tally
@@ -136,13 +138,14 @@ def run(config: StageProcessConfig) -> int:
         with ExitStack() as stack:
             sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
             lookups = None
-            if config.spec.tables:
+            if config.spec.tables or config.spec.learner is not None:
                 lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
             models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
             schemas.open()
             config = config.sized(sizes.newest())  # it was read while the first copy was loaded
             if models:
+                time.sleep(pause_of(config.spec))
                 models += load_models(config.spec, config.workers - 1, config.torch_threads)
             if lookups is not None:
                 lookups.read()
@@ -267,7 +270,8 @@ class StageProcess(Serving):
         )
         guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
-        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, self._lookups)
+        given = None if config.spec.ensemble is not None else self._lookups
+        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, given)
         workers: Workers = self._crew or Threads(
             f"stage {config.stage!r}",
             self._models,
@@ -276,6 +280,7 @@ class StageProcess(Serving):
             loop=loop,
             driver=driver,
             work=work.run,
+            pause=pause_of(config.spec),
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
@@ -387,8 +392,9 @@ class StageProcess(Serving):
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
+        more["awaits"] = None if self._lookups is None else self._lookups.behind
         if config.spec.ensemble is not None:
-            more["route"] = route_of(config.spec, config.replica)
+            more["route"] = route_of(config.spec, config.replica, self._lookups)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults

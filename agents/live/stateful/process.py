@@ -30,7 +30,7 @@ from agents.live.stage.beginning import (
 from agents.live.stateful.building import Built
 from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads
-from agents.models.stateful import Machine
+from agents.models.stateful import Machine, first_state
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
 from producers.schema_log import SchemaLog
@@ -64,14 +64,12 @@ def load(config: StageProcessConfig) -> StatefulModel:
     spec = config.spec
     if spec.model is None or spec.state is None:
         raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model, and to say what it keeps")
-    model = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
-    if spec.publish and not callable(getattr(model, "publish", None)):
-        told = type(model).__name__
-        raise ModelError(f"stage {spec.name!r}: {told} has no method publish(self, state); add it, or drop 'publish'")
+    where = (spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
+    model = load_declared(*where, publishes=spec.publish)
     limit_torch_threads(config.torch_threads)
     machine = Machine(f"stage {spec.name!r}", model)
     if machine.kind == "keyed":
-        model.initialize()  # whatever it imports is imported now
+        first_state(model)  # whatever it imports is imported now
     return model
 
 

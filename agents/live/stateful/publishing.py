@@ -3,7 +3,8 @@
 Rows are taken with a version's copy, and go when that version is durable, or a later one: no published value is ever
 taken back. Publishing is outside the version protocol: it holds no offset and no manifest. So the last rows of a reign
 may be missing, and an owner that was replaced may still write some. Therefore a reign follows its shard's partitions of
-the table, and writes a key anew whose last record differs from its state, unless that record's epoch is newer.
+the table, and writes a key anew whose last record is of an older epoch. That it has the right value would not do: it
+may have come late, after one with a higher version and another value, which is what readers go by.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agents.live.stateful.means import Sent
+from agents.models.stateful import SHARED
 from lineage.errors import WireError
 from lineage.keys import partition_for
 from lineage.values.codec import Decoder
-from producers.published import Row, decode_row, encode_row
+from producers.published import Row, decode_row, encode_row, key_of_shared
 from producers.table import Table
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Publishing:
         self._machine = machine
         self._means = means
         self._decoder = Decoder(where.limits)
+        self._shared = key_of_shared(where.shard)
         self._waiting: deque[tuple[int, Mapping[bytes, bytes | None]]] = deque()  # by version: records
         self._touched: set[str] = set()  # since the last copy
         self._loop = asyncio.get_running_loop()
@@ -94,7 +97,7 @@ class Publishing:
 
     def rows(self, keys: Iterable[str], n: int) -> dict[bytes, bytes]:
         """Records of keys as they are now, in version n. While the state stands still, on any thread."""
-        return {key.encode(): self._encoded(value, self._epoch, n) for key, value in self._machine.published(keys)}
+        return {self._name(key): self._encoded(value, self._epoch, n) for key, value in self._machine.published(keys)}
 
     def taken(self, rows: Mapping[bytes, bytes | None], n: int) -> None:
         """Have records written when version n is durable; n never falls."""
@@ -109,7 +112,8 @@ class Publishing:
         """Write what is durable, while this owner may emit."""
         while self._waiting and self._waiting[0][0] <= self._durable_n and self._means.may_emit():
             for key, value in self._waiting.popleft()[1].items():
-                partition = partition_for(key, self._where.partitions)
+                of_shard = key == self._shared
+                partition = self._where.shard if of_shard else partition_for(key, self._where.partitions)
                 self._means.output.send(self._where.topic, partition, key, value, [], Sent(None, None))
 
     # What others wrote -----------------------------------------------------------------------------------------
@@ -126,7 +130,7 @@ class Publishing:
     async def _mend(self) -> None:
         while self._table.stale:
             await asyncio.to_thread(self._table.wait)
-        self._foreign |= {key.encode() for key in list(self._machine.state)} | self._table.rows().keys()
+        self._foreign |= {self._name(key) for key in list(self._machine.state)} | self._table.rows().keys()
         while True:
             keys, self._foreign = self._foreign, set()
             for some in _chunks(keys):
@@ -138,39 +142,34 @@ class Publishing:
                 await self._stirred.wait()
 
     async def _compare(self, keys: list[bytes]) -> None:
-        """Have those written whose last record differs from the state, between two batches."""
+        """Have those written whose last record is an older owner's, between two batches."""
         looked: asyncio.Future[dict[bytes, Any]] = self._loop.create_future()
-        names = [key.decode("utf-8", "replace") for key in keys]
+        names = [SHARED if key == self._shared else key.decode("utf-8", "replace") for key in keys]
         self._means.models.submit(
-            lambda: {key.encode(): value for key, value in self._machine.published(names)}, looked.set_result
+            lambda: {self._name(key): value for key, value in self._machine.published(names)}, looked.set_result
         )
         found = await looked
         n = self._recorded()
-        differing: dict[bytes, bytes | None] = {}
+        older: dict[bytes, bytes | None] = {}
         for key in keys:
             last = self._table.get(key)
-            if last is not None and self._epoch_of(last) > self._epoch:
+            if last is not None and self._epoch_of(last) >= self._epoch:
                 continue
-            if key not in found:
-                if last is not None and self._epoch_of(last) < self._epoch:
-                    differing[key] = None
-            elif last is None or self._differs(last, found[key]):
-                differing[key] = self._encoded(found[key], self._epoch, n)
-        self.taken(differing, n)
+            if key in found:
+                older[key] = self._encoded(found[key], self._epoch, n)
+            elif last is not None:
+                older[key] = None
+        self.taken(older, n)
         self.publish()
+
+    def _name(self, key: str) -> bytes:
+        return self._shared if key == SHARED else key.encode()
 
     def _epoch_of(self, value: bytes) -> int:
         try:
             return decode_row(value, self._decoder).epoch
         except WireError:
             return -1  # of nobody's
-
-    def _differs(self, last: bytes, value: Any) -> bool:
-        try:
-            row = decode_row(last, self._decoder)
-        except WireError:
-            return True
-        return self._encoded(value, row.epoch, row.n) != last
 
     def _encoded(self, value: Any, epoch: int, n: int) -> bytes:
         return encode_row(Row(value, epoch, n), self._where.limits)
