@@ -86,13 +86,13 @@ class Published:
     def stale(self) -> bool:
         return self._table.stale
 
+    def shard_of(self, key: str) -> int:
+        return partition_for(key.encode("utf-8", "replace"), self._partitions) % self._shards
+
     def find(self, key: str) -> Row | None:
         """A key's row; else the one that its shard's keys share; else None."""
-        name = key.encode("utf-8", "surrogateescape")
-        row = self._rows.get(name)
-        if row is None:
-            row = self._rows.get(key_of_shared(partition_for(name, self._partitions) % self._shards))
-        return row
+        row = self._rows.get(key.encode("utf-8", "replace"))
+        return self._rows.get(key_of_shared(self.shard_of(key))) if row is None else row
 
     def _changed(self, key: bytes, value: bytes | None) -> None:
         if value is None:

@@ -31,7 +31,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from topology.reading.models import read_model, write_whole
-from topology.sections import Count, Seconds, Size  # noqa: TC001 - pydantic reads them
+from topology.sections import Count, Size  # noqa: TC001 - pydantic reads them
 from topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
@@ -124,8 +124,6 @@ class HardwareProfile(EmulatedSpec):
 
     most: Count = 64
     """The largest batch that it takes; of a table, its largest size."""
-    load: Seconds | None = None
-    """Until a new worker is ready; None: as the kind of hardware says."""
     memory: Size | None = None
     """Of the device, at the largest batch."""
     source: str = ""

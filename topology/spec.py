@@ -98,6 +98,8 @@ class EmulatedSpec(Section):
     alpha: Seconds | None = None
     beta: Seconds | None = None
     table: Annotated[dict[int, Positive] | None, BeforeValidator(_table)] = None
+    load: Seconds | None = None
+    """Until a new worker is ready; None: none where it is served, as the hardware says where it is a profile's."""
 
     def duration(self, count: int) -> float:
         """Seconds that a batch of `count` takes; between two sizes of the table, and beyond its ends, on a line."""

@@ -33,6 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.core.actions import DEFAULT, DROPPED, Failed, Loss, Ok, Work
+from agents.core.holding import Holding
 from agents.core.intake import Intake
 from agents.core.joins import NEVER, PAYLOAD_BYTES, JoinTable, PayloadRoom, Rule
 from agents.core.last_moments import LastMoments
@@ -87,6 +88,7 @@ class StageCore(Intake):
         dispatch: Dispatch | None = None,
         default: bool = False,
         holds: bool = False,
+        awaits: Callable[[Work], bool] | None = None,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
@@ -96,7 +98,7 @@ class StageCore(Intake):
         which needs a `key_of`, the driver drains `take_hits`, too. With a `dispatch` it runs what that asks for after
         every call, and brings answers that were made by `recovered`; where it `holds`, they wait for the last moment
         (`agents.core.last_moments`). With a `default`, what is not answered by then, and what the policy refuses, comes
-        as a hit on `DEFAULT`.
+        as a hit on `DEFAULT`. `awaits`: whether a query has to wait before it enters (`agents.core.holding`).
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins: it needs a rule")
@@ -114,6 +116,9 @@ class StageCore(Intake):
         if cache is not None and key_of is not None:
             self._key_of = key_of
             self._enter = self._admit
+        self._holding = None if awaits is None else Holding(awaits, self._enter)
+        if self._holding is not None:
+            self._enter = self._holding.admit
         self._default = default
         self._holds = holds
         self._moments = LastMoments(batcher.policy.view) if default or holds else None
@@ -166,6 +171,8 @@ class StageCore(Intake):
 
     def advance(self, now: float) -> None:
         self._batcher.advance(now)
+        if self._holding is not None:
+            self._holding.advance(now)
         if self.dispatch is not None:
             self.dispatch.advance(now)
         if self._moments is not None:
@@ -183,8 +190,8 @@ class StageCore(Intake):
         wake = self._batcher.next_wake(now)
         if self._batcher.depth and not self._batcher.workers:
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
-        for each in (self.dispatch, self._moments):
-            due = None if each is None else each.next_wake()
+        dues = [None if each is None else each.next_wake() for each in (self.dispatch, self._moments)]
+        for due in (*dues, None if self._holding is None else self._holding.next_wake(now)):
             if due is not None:
                 wake = max(now, due) if wake is None else max(now, min(wake, due))
         if self._rule is None:
@@ -371,6 +378,8 @@ class StageCore(Intake):
                 self._batcher.push(now, follower)
 
     def _take_out(self, now: float, unwanted: Callable[[Work], bool]) -> None:
+        if self._holding is not None:
+            self._outbox.unsettled -= self._holding.remove(unwanted)
         if self._cache is None:
             super()._take_out(now, unwanted)
             return
@@ -394,6 +403,8 @@ class StageCore(Intake):
             return
         if self._cache is not None:  # those that follow another's evaluation
             self._cache.forget(lambda work: id(work) in over)
+        if self._holding is not None:
+            self._holding.remove(lambda work: id(work) in over)
         for request in self._batcher.remove(now, lambda request: id(request) in over):
             self._leave(now, request)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agents.models.loading import construct, load_model
 from agents.models.raised import words_of
 from agents.models.state import check_state
-from agents.models.stateful import Kind, check_model, is_stateful
+from agents.models.stateful import Kind, check_model, first_state, is_stateful
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def try_model(stage: str, name: str, arguments: Mapping[str, Any], declared: Kin
     model = load_declared(stage, name, arguments, "cpu", declared)
     place = f"stage {stage!r}: model {name!r}: {type(model).__name__}.initialize"
     try:
-        state = model.initialize()
+        state = first_state(model)
     except Exception as error:
         raise ModelError(f"{place} failed: {words_of(error)}") from error
     check_state(place, state)

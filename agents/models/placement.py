@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from agents.models.inputs import Inputs
-from agents.models.stateful import Machine
+from agents.models.stateful import Machine, a_keys_state, first_state
 from checkpoint import names
 from checkpoint.state import leaves
 from lineage.errors import ModelError
@@ -64,7 +64,7 @@ def refuse_unfit(place: str, model: Any, given: Iterable[Entry]) -> None:
     wrong = [
         f"{entry.name!r:.80} is {_described(found[entry.name]) if entry.name in found else 'missing'}, but the model "
         f"has {_described(entry)}"
-        for entry in arrays(model.initialize())
+        for entry in arrays(first_state(model))
         if found.get(entry.name) != entry
     ]
     if wrong:
@@ -92,8 +92,8 @@ def _stays(place: str, model: Any) -> bool:
     except Exception as error:  # noqa: BLE001 - user code, which has to serve queries and not this one
         log.info("%s: the example tells nothing of the state: %s", place, error)
         return False
-    state = next(iter(machine.state.values())) if machine.kind == "keyed" else machine.state
-    return {*arrays(model.initialize())} <= {*arrays(state)}
+    state = a_keys_state(machine.state) if machine.kind == "keyed" else machine.state
+    return state is not None and {*arrays(first_state(model))} <= {*arrays(state)}
 
 
 def arrays(state: Mapping[Any, Any]) -> list[Entry]:
@@ -125,7 +125,7 @@ class Placement:
         A call before the model has learned anything costs least.
         """
         if self._devices is None and _gpu_in_use():
-            self.learn_from(model.initialize())
+            self.learn_from(first_state(model))
 
     def learn_from(self, initial: State) -> None:
         tensors = {name: leaf for name, leaf in leaves(initial) if _is_tensor(leaf)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.models.state import State, copied, fingerprint, size
-from agents.models.stateful import Batch, Kind, Machine, StatefulModel, check_model, fingerprints, run
+from agents.models.stateful import Batch, Kind, Machine, StatefulModel, check_model, fingerprints, first_state, run
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def copy_states(kind: Kind, state: State) -> dict[str, Any]:
 
 
 def _begin_alike(name: str, first: StatefulModel, second: StatefulModel) -> None:
-    if fingerprint(first.initialize()) != fingerprint(second.initialize()):
+    if fingerprint(first_state(first)) != fingerprint(first_state(second)):
         raise ModelError(f"{name}.initialize gives another state in every process; seed what is drawn at random")
 
 

@@ -13,6 +13,10 @@ And where they apply:
   be answered from the state alone, whatever else its batch holds. A batch of nothing else makes no new version.
 - `key(query) -> str`: a keyed model has a state per stream, user or the like. `initialize` makes that of a new key;
   `compute` and `update` take a mapping of their queries' keys to states, and `update` returns one of the same keys.
+- `share() -> state`: a keyed model may keep one state a shard that all its keys share. `initialize(shared)` then makes
+  a new key's state from it, with no memory in common, and the mappings have it under `SHARED`: `update` may change it.
+- `max_keys`: of a keyed model, how many keys a shard keeps; none is ever removed. One beyond gets a state from
+  `initialize` for each batch, and what `update` makes of it is dropped.
 - `publish(state) -> value`: what others may look up of a key's state, where the stage has `publish: true`: anything
   that a message can hold. It only reads, and may be called beside `compute`.
 
@@ -68,6 +72,9 @@ Kind = Literal["shared", "keyed"]
 Batch = Sequence["Inputs"]
 Outputs = Sequence[Mapping[str, Any]]
 
+SHARED = "*shared*"
+"""Where the mappings of a keyed model have what its keys share; no key is called so."""
+
 _SHAPES = {
     "initialize": ("self",),
     "compute": ("self", "state", "batch"),
@@ -75,6 +82,7 @@ _SHAPES = {
     "reads": ("self", "query"),
     "key": ("self", "query"),
     "publish": ("self", "state"),
+    "share": ("self",),
 }
 _NEEDED = ("initialize", "compute", "update")
 
@@ -111,8 +119,20 @@ def check_model(place: str, model: object) -> Kind:
             )
     for method, shape in _SHAPES.items():
         if (function := getattr(model, method, None)) is not None:
+            shape = ("self", "shared") if method == "initialize" and hasattr(model, "share") else shape  # noqa: PLW2901
             check_method(f"{place}: {name}.{method}", method, function, shape)
     return "keyed" if hasattr(model, "key") else "shared"
+
+
+def first_state(model: Any) -> State:
+    """The state that a model starts from, or that its first key does."""
+    state: State = model.initialize(model.share()) if hasattr(model, "share") else model.initialize()
+    return state
+
+
+def a_keys_state(state: Mapping[str, State]) -> State | None:
+    """The state of some key, if there is any."""
+    return next((each for key, each in state.items() if key != SHARED), None)
 
 
 def _written(method: str) -> str:
@@ -151,6 +171,11 @@ class Machine:
             self.state = dict(state) if self.kind == "keyed" else state
         else:
             self.state = {} if self.kind == "keyed" else self._initial()
+        self._shares = self.kind == "keyed" and hasattr(model, "share")
+        self._most: int | None = getattr(model, "max_keys", None)
+        if self._shares and SHARED not in self.state:
+            self.state[SHARED] = model.share()  # type: ignore[attr-defined]
+            check_state(f"{self._place}.share", self.state[SHARED])
 
     @property
     def pending(self) -> bool:
@@ -172,7 +197,7 @@ class Machine:
         if changing:
             queries = [batch[index] for index in changing]
             if self.kind == "keyed":
-                given = {key: given[key] for key in dict.fromkeys(map(self._key, queries))}
+                given = {key: given[key] for key in (*dict.fromkeys(map(self._key, queries)), *self._own)}
             self._pending = queries, [outputs[index] for index in changing], given
         return list(outputs)
 
@@ -187,25 +212,29 @@ class Machine:
         state = self._model.update(given, queries, outputs)
         if self._prints(others) != before:
             raise ModelError(f"{self._place}.update changes the state of a key that is not in its batch")
+        touched: tuple[str, ...] = ()
         if self.kind == "keyed":
-            self._take_keys(state, given)
+            touched = self._take_keys(state, given)
         else:
             check_state(f"{self._place}.update", state)
             self.state = state
         self._broken = ""
         self.version += 1
-        return tuple(given) if self.kind == "keyed" else ()
+        return touched
 
     def discard(self) -> None:
         """Forget the batch that was computed: it never was."""
         self._pending = None
 
     def published(self, keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """What the model publishes of those of the keys that there are. While no update runs, on any thread."""
+        """What the model publishes of those of the keys that there are. While no update runs, on any thread.
+
+        Of what keys share it is what a new key would publish.
+        """
         publish = self._model.publish  # type: ignore[attr-defined]
         for key in keys:
             if key in self.state:
-                yield key, publish(self.state[key])
+                yield key, publish(self._initial() if key == SHARED else self.state[key])
 
     def rehearse(self, batch: Batch) -> BaseException | None:
         """Compute and update a batch on copies of the states that it touches; gives what the update raised.
@@ -213,7 +242,8 @@ class Machine:
         What `compute` raises goes through. The state stays as it is; there has to be room for the copies.
         """
         if self.kind == "keyed":
-            own: Any = {key: copied(self.state[key]) for key in map(self._key, batch) if key in self.state}
+            keys = (*map(self._key, batch), *self._own)
+            own: Any = {key: copied(self.state[key]) for key in keys if key in self.state}
         else:
             own = copied(self.state)
         aside = Machine(f"{self._place} on a copy", self._model, own)
@@ -224,8 +254,15 @@ class Machine:
             return error
         return None
 
+    @property
+    def _own(self) -> tuple[str, ...]:
+        """The keys of a keyed state that are no query's."""
+        return (SHARED,) if self._shares else ()
+
     def _initial(self) -> State:
-        state = self._model.initialize()
+        model: Any = self._model
+        shares = self.kind == "keyed" and self._shares
+        state: State = model.initialize(self.state[SHARED]) if shares else model.initialize()
         check_state(f"{self._place}.initialize", state)
         return state
 
@@ -234,14 +271,17 @@ class Machine:
         if not isinstance(key, str):
             raise ModelError(f"{self._place}.key must return a string, not {type(key).__name__}; write str(...)")
         check_key(f"{self._place}.key", key)
+        if key == SHARED:
+            raise ModelError(f"{self._place}.key: {SHARED!r} is what all keys share; call a key otherwise")
         return key
 
     def _states(self, batch: Batch) -> dict[str, State]:
         """The states of the batch's keys; a new key's is made, and is kept only if it is updated."""
-        keys = dict.fromkeys(map(self._key, batch))
+        keys = (*dict.fromkeys(map(self._key, batch)), *self._own)
         return {key: self.state[key] if key in self.state else self._initial() for key in keys}
 
-    def _take_keys(self, states: object, given: Mapping[str, State]) -> None:
+    def _take_keys(self, states: object, given: Mapping[str, State]) -> tuple[str, ...]:
+        """Take the states of keys that were known, and of new ones while there is room; gives their keys."""
         if not isinstance(states, Mapping) or set(states) != set(given):
             told = sorted(map(str, states)) if isinstance(states, Mapping) else type(states).__name__
             raise ModelError(
@@ -250,7 +290,13 @@ class Machine:
             )
         for key, state in states.items():
             check_state(f"{self._place}.update, key {key!r}", state)
-        self.state.update(states)
+        most = None if self._most is None else self._most + len(self._own)
+        touched = []
+        for key in given:
+            if key in self.state or most is None or len(self.state) < most:
+                self.state[key] = states[key]
+                touched.append(key)
+        return tuple(touched)
 
     def _prints(self, given: Any) -> dict[str, str]:
         return fingerprints(self.kind, given) if self._verify and given else {}

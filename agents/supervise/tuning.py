@@ -26,7 +26,7 @@ from lineage import metric_names as names
 from lineage.errors import BrokerError
 from topology.capacity.envelope import LONGEST
 from topology.capacity.tuner import Tuner
-from topology.sizes import Size, claimed_as, key_of
+from topology.sizes import FROM_FILE, Size, claimed_as, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -179,7 +179,8 @@ class Tuning:
         return written if written is not None and fresh else size
 
     def _tune(self, mine: tuple[str, ...], epoch: int, lost: threading.Event) -> None:
-        tuner = Tuner(self._config.basis, self._config.form)
+        fresh = all(self._newest(stage).why == FROM_FILE for stage in mine)
+        tuner = Tuner(self._config.basis, self._config.form, fresh=fresh)
         for age, total in self._ingress.history(int(LONGEST)):
             tuner.count(time.monotonic() - age, total)
         due = time.monotonic()

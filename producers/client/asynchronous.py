@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
+    from lineage.tokens import Token
     from lineage.trace import TraceContext
     from producers.client.feedback import Feedback
     from producers.connection import ClientSettings
@@ -65,6 +66,7 @@ class AsyncClient:
         key: str | None = None,
         trace: TraceContext | None = None,
         headers: Mapping[str, str] | None = None,
+        after: Token | None = None,
     ) -> Outcome:
         """Run one query and return its outcome; see `Client.predict`. Many may run at a time, as tasks.
 
@@ -72,7 +74,7 @@ class AsyncClient:
         """
         if self._exchange is None:
             raise ClientClosedError("use the client in an 'async with' block")
-        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers)
+        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
         there = self._exchange.flying(query.request_id)
         if not isinstance(there, _AsyncPromise):
             try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
+    from lineage.tokens import Token
     from lineage.trace import TraceContext
     from producers.connection import ClientSettings
     from topology.load import Pipeline
@@ -74,18 +75,27 @@ class Client:
         key: str | None = None,
         trace: TraceContext | None = None,
         headers: Mapping[str, str] | None = None,
+        after: Token | None = None,
     ) -> Outcome:
         """Run one query and return its outcome: a prediction, a drop or a failure.
 
         `deadline`: seconds from now. `key`: queries with the same one (a user, a session) stay in order and meet the
         same state; by default the request id. `trace`: the caller's, by default a new one. `headers`: passed through to
-        the egress; their names begin with `x-`.
+        the egress; their names begin with `x-`. `after`: a token of feedback on the same key, which the answer is to
+        rest on; where that takes too long, it is flagged `stale`.
 
         Raises `OutcomeTimeoutError` (a `TimeoutError`) without an outcome in time, `BrokerError` where the query could
         not be sent, `WireError` for inputs that cannot travel.
         """
         return self.submit(
-            inputs, parameters, deadline=deadline, request_id=request_id, key=key, trace=trace, headers=headers
+            inputs,
+            parameters,
+            deadline=deadline,
+            request_id=request_id,
+            key=key,
+            trace=trace,
+            headers=headers,
+            after=after,
         ).result()
 
     def submit(
@@ -98,13 +108,14 @@ class Client:
         key: str | None = None,
         trace: TraceContext | None = None,
         headers: Mapping[str, str] | None = None,
+        after: Token | None = None,
     ) -> Future[Outcome]:
         """Send one query, as `predict` does, and return the future of its outcome; it cannot be cancelled.
 
         Blocks only while `in_flight` queries wait, at most until the query's own time is over, and then raises
         `TooManyInFlightError`. For an id that is in flight, returns the future that is there.
         """
-        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers)
+        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
         there = self._exchange.flying(query.request_id)
         if isinstance(there, _Promise):
             return there.future

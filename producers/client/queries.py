@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from lineage.errors import UsageError
-from lineage.headers import Headers, encode
+from lineage.headers import AFTER, Headers, encode
 from lineage.limits import DEFAULT_LIMITS
 from lineage.message import Query
 from lineage.trace import new_trace
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lineage.headers import Pair
     from lineage.message import Value
+    from lineage.tokens import Token
     from lineage.trace import TraceContext
     from topology.load import Pipeline
 
@@ -73,6 +74,7 @@ class QueryMaker:
         key: str | None,
         trace: TraceContext | None,
         extra: Mapping[str, str] | None,
+        after: Token | None = None,
     ) -> Prepared:
         """Encode a query to be sent now. Raises `WireError` for what cannot travel, `UsageError` without a deadline."""
         seconds = self._slo if deadline is None else deadline
@@ -88,6 +90,8 @@ class QueryMaker:
             trace=new_trace(identity) if trace is None else trace,
             extra=[(name, text.encode()) for name, text in extra.items()] if extra else [],
         )
+        if after is not None:
+            headers.extra.append((AFTER, str(after).encode()))
         pairs = encode(headers)
         value = encode_query(Query(dict(inputs), dict(parameters or {})), self.limits)
         expires = time.monotonic() + seconds + self._grace

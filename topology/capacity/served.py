@@ -57,8 +57,8 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
 def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:
     if of.runs == "emulated" and stage.emulated is None:
         raise SpecError(f"stage {stage.name!r} has a model, and its hardware in the plan, {of.hardware}, is emulated")
-    stage = stage.with_workers(count=of.count).with_batching(size=of.batch)
-    return stage.model_copy(update={"emulated": EmulatedSpec(table=of.takes)}) if of.runs == "emulated" else stage
+    emulated = EmulatedSpec(table=of.takes, load=of.load) if of.runs == "emulated" else stage.emulated
+    return stage.with_workers(count=of.count).with_batching(size=of.batch).model_copy(update={"emulated": emulated})
 
 
 def basis_of(plan: Plan) -> Basis:

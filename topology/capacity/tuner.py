@@ -17,7 +17,8 @@ to 76 orders from `paper`, up to 5 times the plan, and at most 2 from `ratio`; w
 are 77 % as planned, .04 % by `paper` (2.2 times the plan's cost) and .27 % by `ratio` (1.4 times). A burstier load (cv2
 from 1 to 4) gets 1,100 orders an hour and .2 % misses, or 28 and 1.4 %, at 2.3 and 1.3 times the cost; the plan 10 %.
 
-Nothing goes down within 15 s after a change, nor before the last 30 s are known without a gap: no data is not no load.
+Nothing goes down within 15 s after a change, nor before the last 30 s are known without a gap: no data is not no load,
+and before the first query comes to a plan that was just served there is no data.
 Sizes are orders: a worker that dies is replaced by its front, and never ordered again. Times are in seconds of a clock
 that does not go back, rates in queries a second.
 """
@@ -161,8 +162,11 @@ class _Stage:
 class Tuner:
     """Says what to order. Tell it of every count (`count`) and of the sizes that stand (`stands`), then ask."""
 
-    def __init__(self, basis: Basis, form: Form = "ratio") -> None:
+    def __init__(self, basis: Basis, form: Form = "ratio", *, fresh: bool = False) -> None:
+        """`fresh`: the sizes are the plan's own, so until a query comes nothing is known of the load."""
         self.basis, self.form = basis, form
+        self._fresh = fresh
+        self._before_first: float | None = None
         self.excess = 0.0  # the largest live rate by the sample's, now
         self._arrivals = Arrivals()
         self._stages: dict[str, _Stage] = {}
@@ -183,6 +187,10 @@ class Tuner:
 
     def count(self, now: float, total: float) -> None:
         """So many queries have come until now."""
+        if self._fresh and self._before_first in {None, total}:
+            self._before_first = total
+            return
+        self._fresh = False
         self._arrivals.count(now, total)
 
     def orders(self, now: float) -> dict[str, Order]:

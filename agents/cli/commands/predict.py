@@ -13,6 +13,7 @@ from agents.cli.options import pipeline_argument
 from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
 from lineage.message import FAILED
+from lineage.tokens import Token
 from lineage.values.json_text import read_inputs, show_outcome
 from producers.client import Client
 
@@ -28,6 +29,7 @@ _CONNECT_SECONDS = 10.0
 @click.option("--deadline", type=_DURATION, metavar="SECONDS", help="From now.  [default: the pipeline's SLO]")
 @click.option("--key", metavar="TEXT", help="Session or user: what has the same key stays in order.")
 @click.option("--request-id", metavar="ID", help="The same within ten minutes is the same query.  [default: a new one]")
+@click.option("--after", metavar="TOKEN", help="Of 'feedback --wait', to rest on; else it is 'stale'.")
 @click.option("--parameters", metavar="JSON", help="Parameters of the query, as a JSON object.")
 @click.option(
     "--timeout",
@@ -41,6 +43,7 @@ def predict(
     deadline: float | None,
     key: str | None,
     request_id: str | None,
+    after: str | None,
     parameters: str | None,
     timeout: float | None,
 ) -> int:
@@ -59,11 +62,12 @@ def predict(
     given = _object(parameters, "--parameters") if parameters is not None else None
     seconds = spec.slo if deadline is None else deadline
     grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
+    token = None if after is None else Token.parse(after)
     identity = request_id or new_request_id()
     with Client(spec, source.settings, grace=grace, timeout=_CONNECT_SECONDS) as client:
         start = time.monotonic()
         try:
-            sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key)
+            sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key, after=token)
         except WireError as error:
             raise UsageError(f"this query cannot travel: {error}") from error
         outcome = sent.result()

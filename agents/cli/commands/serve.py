@@ -278,7 +278,8 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
 def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
     """Raise UsageError where a stage's decisions also go by version logs, which no journal holds."""
     for stage in stages:
-        for name, lacks in (("cache", "what queries say"), ("copies", "what copies answered")):
+        missing = {"cache": "what queries say", "copies": "what copies answered", "tables": "what tables have"}
+        for name, lacks in missing.items():
             if getattr(pipeline.spec.stage(stage), name) is not None:
                 raise UsageError(
                     f"--journal: stage {stage!r} has {name!r}, and a journal does not hold {lacks}, so it could not be "

@@ -29,6 +29,7 @@ from agents.live.operator.histories import kept_version, place_of, read_historie
 from agents.live.operator.stored import Store, import_torch, read_file, write_file
 from agents.models.loading import load_stateful_model
 from agents.models.state import check_state
+from agents.models.stateful import SHARED, first_state
 from checkpoint.damage import DamageError
 from checkpoint.differences import between, between_keys
 from checkpoint.state import flatten
@@ -57,11 +58,13 @@ def refuse_misfit(stage: StageSpec, state: Mapping[Any, Any], keyed: Mapping[str
     if stage.model is None:
         raise UsageError(f"stage {stage.name!r} names no model to check the state against; leave out --check")
     model = load_stateful_model(stage.name, stage.model, stage.arguments)
-    initial = model.initialize()
+    initial = first_state(model)
     check_state(f"stage {stage.name!r}: initialize", initial)
     wanted = {entry.name: entry for entry in flatten(initial).entries}
     parts = (
-        {"the state": state} if keyed is None else {f"the state of key {key!r}": each for key, each in keyed.items()}
+        {"the state": state}
+        if keyed is None
+        else {f"the state of key {key!r}": each for key, each in keyed.items() if key != SHARED}
     )
     for what, part in parts.items():
         wrong = _misfits(wanted, {entry.name: entry for entry in flatten(part).entries})

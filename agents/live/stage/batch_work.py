@@ -227,7 +227,7 @@ class BatchWork:
             if self._signature is not None:
                 self._signature.check(inputs)
         if self._lookups is not None:
-            inputs, parts[0].payload.looked = self._lookups.add(inputs, key, identity)
+            inputs, parts[0].payload.looked = self._lookups.add(inputs, request)
         return Inputs(inputs, first.parameters, identity, key)
 
     def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:

@@ -10,16 +10,37 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from lineage import reasons
-from lineage.errors import WireError
+from lineage.errors import UsageError, WireError
 from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
+from lineage.headers import AFTER
+from lineage.tokens import Token
 from producers.published import Published
 from topology.topics import table_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agents.core.request import Request
+    from agents.live.stage.emission import Carried
     from lineage.flags import Flags
+    from lineage.headers import Pair
     from producers.connection import ClientSettings
     from topology.sections import TableSpec
     from topology.spec import PipelineSpec, StageSpec
+
+
+def key_of(carried: Carried) -> str:
+    """The key of a query's message as text: what is no UTF-8 in it is escaped."""
+    return (carried.record.key or b"").decode("utf-8", "backslashreplace")
+
+
+def after_of(extra: Iterable[Pair]) -> Token | None:
+    """The token that a query came with; None where there is none, or one that cannot be read."""
+    said = next((value for name, value in extra if name == AFTER), None)
+    try:
+        return None if said is None else Token.parse(said.decode("ascii", "replace"))
+    except UsageError:
+        return None
 
 
 class Lookups:
@@ -48,14 +69,28 @@ class Lookups:
         for _, published in self._tables.values():
             published.read()
 
-    def add(self, inputs: dict[str, Any], key: str, request_id: str) -> tuple[dict[str, Any], Flags]:
+    def behind(self, request: Request) -> bool:
+        """Whether a query came with a token of a version that the table does not have of its key."""
+        carried = request.parts[0].payload
+        token = None if carried.headers is None else after_of(carried.headers.extra)
+        if token is None:
+            return False
+        for table, published in self._tables.values():
+            key = key_of(carried) if table.key is None else carried.message.inputs.get(table.key)
+            if table.of == token.learner and isinstance(key, str) and published.shard_of(key) == token.shard:
+                row = published.find(key)
+                if row is None or row.version < (token.epoch, token.n):
+                    return True
+        return False
+
+    def add(self, inputs: dict[str, Any], request: Request) -> tuple[dict[str, Any], Flags]:
         """A query's inputs with what is looked up for it, and what its outcome tells of that.
 
         Raises WireError for a query without the key.
         """
-        found, keys, versions, stale = dict(inputs), {}, {}, False
+        found, keys, versions, stale = dict(inputs), {}, {}, self.behind(request)
         for name, (table, published) in self._tables.items():
-            own = key if table.key is None else inputs.get(table.key)
+            own = key_of(request.parts[0].payload) if table.key is None else inputs.get(table.key)
             if not isinstance(own, str):
                 raise WireError(
                     reasons.BAD_INPUT,
@@ -66,5 +101,5 @@ class Lookups:
             found[f"{name}.version"] = versions[name] = None if row is None else list(row.version)
             keys[table.of] = own
             stale = stale or published.stale
-        flags: Flags = {REQUEST: request_id, KEYS: keys, VERSIONS: versions}
+        flags: Flags = {REQUEST: request.request_id, KEYS: keys, VERSIONS: versions}
         return found, {**flags, STALE: True} if stale else flags

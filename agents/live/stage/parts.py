@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from agents.core.actions import Work
     from agents.core.dispatch import Dispatch
     from agents.core.routes.ensemble import Ensemble
     from agents.live.stage.lookups import Lookups
@@ -65,6 +66,11 @@ def _load_model(spec: StageSpec) -> Model:
         model = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
         return BareModel(f"stage {spec.name!r}", model)
     return load_model(spec.name, spec.model, spec.arguments, spec.workers.device)
+
+
+def pause_of(spec: StageSpec) -> float:
+    """Seconds that a worker of an emulated stage takes to be ready."""
+    return 0.0 if spec.emulated is None else spec.emulated.load or 0.0
 
 
 def build_guard(spec: StageSpec, folder: Path) -> Guard:
@@ -159,6 +165,7 @@ def build_core(
     threads: int | None = None,
     cache: Mapping[str, Any] | None = None,
     dispatch: Dispatch | None = None,
+    awaits: Callable[[Work], bool] | None = None,
     route: Ensemble | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
@@ -166,11 +173,11 @@ def build_core(
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
     without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
     there from the start, where these are not all that the spec names. `cache`: see `build_cache`.
-    `dispatch`: of its copies. `route`: of its ensemble.
+    `dispatch`: of its copies. `route`: of its ensemble. `awaits`: see `StageCore`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
-    told |= {"dispatch": dispatch, "default": spec.default is not None}
+    told |= {"dispatch": dispatch, "default": spec.default is not None, "awaits": awaits}
     told["holds"] = spec.coding is not None and spec.coding.release == "budget"
     told |= cache or {}
     core: StageCore

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -52,6 +53,7 @@ from agents.live.stage.parts import (
     known_of_hello,
     load_models,
     note_sizes,
+    pause_of,
     stage_signature,
 )
 from agents.live.stage.tally import Tally
@@ -143,6 +145,7 @@ def run(config: StageProcessConfig) -> int:
             schemas.open()
             config = config.sized(sizes.newest())  # it was read while the first copy was loaded
             if models:
+                time.sleep(pause_of(config.spec))
                 models += load_models(config.spec, config.workers - 1, config.torch_threads)
             if lookups is not None:
                 lookups.read()
@@ -276,6 +279,7 @@ class StageProcess(Serving):
             loop=loop,
             driver=driver,
             work=work.run,
+            pause=pause_of(config.spec),
         )
         app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
         driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
@@ -387,6 +391,7 @@ class StageProcess(Serving):
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
+        more["awaits"] = None if self._lookups is None else self._lookups.behind
         if config.spec.ensemble is not None:
             more["route"] = route_of(config.spec, config.replica)
         core = build_core(*where, config.policy, self._journal(), **more)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.pool import Pool, Start
@@ -52,11 +53,16 @@ class Threads:
         loop: asyncio.AbstractEventLoop,
         driver: Driver,
         work: Callable[[int, Batch], Executed],
+        pause: float = 0.0,
     ) -> None:
-        """`place` names the stage in texts; `load` gives one more copy of the model, for `work` to find in `models`."""
+        """`place` names the stage in texts; `load` gives one more copy of the model, for `work` to find in `models`.
+
+        `pause`: seconds that each copy waits before that, beside the others: what an emulated accelerator loads for.
+        """
         self._place = place
         self._models = models
         self._load_one = load
+        self._pause = pause
         self._clock = clock
         self._loop = loop
         self._driver = driver
@@ -126,6 +132,7 @@ class Threads:
     # On a thread that loads ------------------------------------------------------------------------------------
 
     def _load(self, worker: int) -> None:
+        time.sleep(self._pause)
         with self._loading:
             try:
                 model = self._load_one()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.core.deaths import Suspects
@@ -41,6 +42,7 @@ from checkpoint.logs import Logs
 from checkpoint.promotion import Member, Role
 from checkpoint.roles import Roles
 from lineage.errors import SpillwayError
+from lineage.keys import partition_for
 from lineage.marks import Version
 from lineage.values.codec import Decoder
 from lineage.values.replication import ReplicationDecoder
@@ -117,6 +119,14 @@ class Speaker:
             self._means.crashed(error)
 
 
+def _placed(model: Any, partitions: int, query: Any, partition: int) -> bool:
+    """Whether a query is on the partition of its state's key; True where its model cannot tell, as it will say why."""
+    try:
+        return partition_for(model.key(query).encode(), partitions) == partition
+    except Exception:  # noqa: BLE001 - user code
+        return True
+
+
 _COLLECT = 0.001  # seconds: the manifest, and with it the reply, waits for the outputs to be acknowledged
 
 
@@ -145,6 +155,8 @@ class Built:
         self._limits = pipeline.spec.limits.merged()
         decoder = Decoder(self._limits, schemas.book)
         self._means = self._with(model, decoder)
+        if spec.publish:
+            self._means.work.placed = partial(_placed, model, pipeline.spec.partitions)
         self.speaker = Speaker(config, self._shard, self.period, decoder, self._means)
         self._logs = Logs(pipeline.spec.places)
         parts = len(pipeline.graph.predecessors[spec.name]) or 1

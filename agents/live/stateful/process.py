@@ -30,7 +30,7 @@ from agents.live.stage.beginning import (
 from agents.live.stateful.building import Built
 from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads
-from agents.models.stateful import Machine
+from agents.models.stateful import Machine, first_state
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
 from producers.schema_log import SchemaLog
@@ -71,7 +71,7 @@ def load(config: StageProcessConfig) -> StatefulModel:
     limit_torch_threads(config.torch_threads)
     machine = Machine(f"stage {spec.name!r}", model)
     if machine.kind == "keyed":
-        model.initialize()  # whatever it imports is imported now
+        first_state(model)  # whatever it imports is imported now
     return model
 
 

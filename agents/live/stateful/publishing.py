@@ -13,10 +13,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agents.live.stateful.means import Sent
+from agents.models.stateful import SHARED
 from lineage.errors import WireError
 from lineage.keys import partition_for
 from lineage.values.codec import Decoder
-from producers.published import Row, decode_row, encode_row
+from producers.published import Row, decode_row, encode_row, key_of_shared
 from producers.table import Table
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Publishing:
         self._machine = machine
         self._means = means
         self._decoder = Decoder(where.limits)
+        self._shared = key_of_shared(where.shard)
         self._waiting: deque[tuple[int, Mapping[bytes, bytes | None]]] = deque()  # by version: records
         self._touched: set[str] = set()  # since the last copy
         self._loop = asyncio.get_running_loop()
@@ -94,7 +96,7 @@ class Publishing:
 
     def rows(self, keys: Iterable[str], n: int) -> dict[bytes, bytes]:
         """Records of keys as they are now, in version n. While the state stands still, on any thread."""
-        return {key.encode(): self._encoded(value, self._epoch, n) for key, value in self._machine.published(keys)}
+        return {self._name(key): self._encoded(value, self._epoch, n) for key, value in self._machine.published(keys)}
 
     def taken(self, rows: Mapping[bytes, bytes | None], n: int) -> None:
         """Have records written when version n is durable; n never falls."""
@@ -109,7 +111,8 @@ class Publishing:
         """Write what is durable, while this owner may emit."""
         while self._waiting and self._waiting[0][0] <= self._durable_n and self._means.may_emit():
             for key, value in self._waiting.popleft()[1].items():
-                partition = partition_for(key, self._where.partitions)
+                of_shard = key == self._shared
+                partition = self._where.shard if of_shard else partition_for(key, self._where.partitions)
                 self._means.output.send(self._where.topic, partition, key, value, [], Sent(None, None))
 
     # What others wrote -----------------------------------------------------------------------------------------
@@ -126,7 +129,7 @@ class Publishing:
     async def _mend(self) -> None:
         while self._table.stale:
             await asyncio.to_thread(self._table.wait)
-        self._foreign |= {key.encode() for key in list(self._machine.state)} | self._table.rows().keys()
+        self._foreign |= {self._name(key) for key in list(self._machine.state)} | self._table.rows().keys()
         while True:
             keys, self._foreign = self._foreign, set()
             for some in _chunks(keys):
@@ -140,9 +143,9 @@ class Publishing:
     async def _compare(self, keys: list[bytes]) -> None:
         """Have those written whose last record differs from the state, between two batches."""
         looked: asyncio.Future[dict[bytes, Any]] = self._loop.create_future()
-        names = [key.decode("utf-8", "replace") for key in keys]
+        names = [SHARED if key == self._shared else key.decode("utf-8", "replace") for key in keys]
         self._means.models.submit(
-            lambda: {key.encode(): value for key, value in self._machine.published(names)}, looked.set_result
+            lambda: {self._name(key): value for key, value in self._machine.published(names)}, looked.set_result
         )
         found = await looked
         n = self._recorded()
@@ -158,6 +161,9 @@ class Publishing:
                 differing[key] = self._encoded(found[key], self._epoch, n)
         self.taken(differing, n)
         self.publish()
+
+    def _name(self, key: str) -> bytes:
+        return self._shared if key == SHARED else key.encode()
 
     def _epoch_of(self, value: bytes) -> int:
         try:

@@ -15,7 +15,7 @@ from agents.live.stateful.replaying import read_taken, replay
 from agents.live.stateful.transactions import TransactingWriter
 from agents.live.states.state_writer import StateWriter
 from agents.models.placement import Placement, arrays, refuse_unfit
-from agents.models.stateful import Machine
+from agents.models.stateful import Machine, a_keys_state
 from checkpoint.capture import Capture
 from checkpoint.layout import CHUNK_BYTES
 from checkpoint.modes import MODES
@@ -245,8 +245,9 @@ class Reigns:
         def make() -> Machine:
             began = time.monotonic()
             self._placement.learn(model)
-            if state and hasattr(model, "key"):  # of another state it was looked at before it was begun with
-                refuse_unfit(place, model, arrays(next(iter(state.values()))))
+            of_key = a_keys_state(state) if state and hasattr(model, "key") else None
+            if of_key is not None:  # of another state it was looked at before it was begun with
+                refuse_unfit(place, model, arrays(of_key))
             given = state if state is None else self._placement.put(state, keyed=hasattr(model, "key"))
             machine = Machine(place, model, given, version.n - contents.later)
             if batches:

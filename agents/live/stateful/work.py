@@ -23,7 +23,7 @@ from lineage import reasons
 from lineage.errors import ModelError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from agents.core.batching import Batch
     from agents.core.request import Request
@@ -55,7 +55,13 @@ class Updated:
 
 
 class StatefulWork(BatchWork):
-    """Computes and updates on a machine; only ever from one thread."""
+    """Computes and updates on a machine; only ever from one thread.
+
+    `placed`: of a stage that publishes its keys' states, tells whether a query is on the partition of its state's key,
+    where they are looked up.
+    """
+
+    placed: Callable[[Inputs, int], bool] | None = None
 
     def compute(self, machine: Machine, batch: Batch, *, tried: bool = False) -> Computed:
         """Compute one batch; never raises for what a model or a query does. `tried`: on a copy of the state first."""
@@ -99,6 +105,13 @@ class StatefulWork(BatchWork):
             machine.update()
         except (Exception, SystemExit) as error:
             raise self._update_error(error, requests) from error
+
+    def _inputs(self, request: Request) -> Inputs:
+        inputs = super()._inputs(request)
+        if self.placed is not None and not self.placed(inputs, request.partition):
+            text = f"partition {request.partition} is not that of its state's key; send it with that key, by murmur2"
+            raise WireError(reasons.BAD_INPUT, text)
+        return inputs
 
     def rehearse(self, machine: Machine, request: Request) -> None:
         """Compute, encode and update one request for nothing. Raises what the model and the author's join raise.

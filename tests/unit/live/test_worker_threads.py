@@ -35,7 +35,7 @@ class Driver:
 
 
 class Bench:
-    def __init__(self, load=object):
+    def __init__(self, load=object, pause=0.0):
         self.driver, self.models = Driver(), {0: "first"}
         self.going = threading.Event()
         self.threads = Threads(
@@ -46,6 +46,7 @@ class Bench:
             loop=asyncio.get_running_loop(),
             driver=self.driver,
             work=self.work,
+            pause=pause,
         )
 
     def work(self, worker, batch):
@@ -80,6 +81,19 @@ def test_further_copies_are_loaded_and_get_batches_and_those_that_are_over_end()
         await until(lambda: not any(each.name in {"instance-1", "instance-2"} for each in threading.enumerate()))
         bench.threads.resize(2)
         await until(lambda: bench.driver.attached == {0, 3})  # a number is never used again
+        assert bench.threads.close(5.0)
+
+    run(test)
+
+
+def test_emulated_accelerators_load_beside_each_other(monkeypatch):
+    async def test():
+        pauses, both = [], threading.Barrier(2, timeout=30)
+        monkeypatch.setattr(time, "sleep", lambda seconds: (pauses.append(seconds), both.wait()))
+        bench = Bench(pause=5.0)
+        bench.threads.resize(3)
+        await until(lambda: bench.driver.attached == {0, 1, 2})
+        assert pauses == [5.0, 5.0]
         assert bench.threads.close(5.0)
 
     run(test)

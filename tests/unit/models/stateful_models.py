@@ -122,3 +122,37 @@ class AsyncCompute(Total):
 
 class KeyAttribute(Total):
     key = "user"
+
+
+class Pooled:
+    """A key begins with the mean of all values so far, which all keys share; it keeps two keys."""
+
+    max_keys = 2
+
+    def share(self):
+        return {"sum": 0.0, "n": 0}
+
+    def initialize(self, shared):
+        return {"value": shared["sum"] / max(1, shared["n"]), "n": 0}
+
+    def key(self, query):
+        return query["user"]
+
+    def compute(self, states, batch):
+        return [{"value": states[query["user"]]["value"]} for query in batch]
+
+    def update(self, states, batch, outputs):
+        made = dict(states)
+        for query in batch:
+            user, shared = query["user"], made["*shared*"]
+            made["*shared*"] = {"sum": shared["sum"] + query["x"], "n": shared["n"] + 1}
+            made[user] = {"value": query["x"], "n": made[user]["n"] + 1}
+        return made
+
+    def publish(self, state):
+        return state["value"]
+
+
+class Unpooled(Pooled):
+    def initialize(self):
+        return {}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from agents.models.loading import load_model, load_stateful_model
-from agents.models.stateful import Machine, check_model, fingerprints, is_stateful, run
+from agents.models.stateful import SHARED, Machine, check_model, fingerprints, is_stateful, run
 from lineage.errors import ModelError
 from tests.unit.models import stateful_models as models
 
@@ -37,6 +37,7 @@ def test_a_model_is_shared_or_keyed():
         ),
         (models.AsyncCompute(), r"AsyncCompute.compute must be a plain method"),
         (models.KeyAttribute(), r"KeyAttribute.key is str, not a method; write key\(self, query\)"),
+        (models.Unpooled(), r"Unpooled.initialize\(\) cannot be called as initialize\(self, shared\)"),
     ],
 )
 def test_a_model_of_another_form_is_refused_by_name(model, message):
@@ -227,3 +228,22 @@ def test_a_rehearsal_gives_what_the_update_raises():
     machine = Machine("s", models.Total())
     assert isinstance(machine.rehearse([{"x": "five"}]), Exception)
     assert machine.compute(told(1)) == [{"before": 0.0, "x": 1}]
+
+
+def test_keys_begin_with_what_they_share_and_those_beyond_the_most_keep_nothing():
+    machine = Machine("here", models.Pooled(), verify=True)
+
+    def learn(**values):
+        answers = machine.compute(of(**values))
+        return [answer["value"] for answer in answers], set(machine.update())
+
+    assert dict(machine.published([SHARED, "nobody"])) == {SHARED: 0.0}
+    assert learn(ada=4.0) == ([0.0], {"ada", SHARED})
+    assert learn(bob=2.0, eve=9.0) == ([4.0, 4.0], {"bob", SHARED})
+    assert learn(eve=5.0, ada=1.0) == ([5.0, 4.0], {"ada", SHARED})  # eve is new each time
+    assert dict(machine.published(["ada", "eve", SHARED])) == {"ada": 1.0, SHARED: 21.0 / 5}
+    assert set(machine.state) == {"ada", "bob", SHARED}
+    again = run(models.Pooled(), [of(eve=1.0)], state=dict(machine.state), version=machine.version)
+    assert again.outputs == [[{"value": 21.0 / 5}]]
+    with pytest.raises(ModelError, match="what all keys share; call a key otherwise"):
+        machine.compute([{"user": SHARED, "x": 1.0}])

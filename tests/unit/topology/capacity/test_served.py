@@ -28,7 +28,7 @@ def test_it_has_the_plans_workers_batches_and_emulated_hardware_and_keeps_the_re
     served = planned(PIPELINE, plan())
     a, b, c = served.spec.stages
     assert (a.worker_count, a.batching.most, b.worker_count, b.batching.most) == (3, 4, 3, 2)
-    assert [a.emulated.duration(1), served.durations["a"](4)] == [0.05, 0.1]
+    assert [a.emulated.duration(1), served.durations["a"](4), a.emulated.load] == [0.05, 0.1, 5.0]
     assert (b.model, c) == (PIPELINE.spec.stage("b").model, PIPELINE.spec.stage("c"))
     other = planned(PIPELINE, plan(stages={"a": {**STAGE, "count": 4}}))
     assert len({served.digest, other.digest, PIPELINE.digest}) == 3

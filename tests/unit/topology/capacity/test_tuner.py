@@ -105,6 +105,19 @@ def test_no_data_is_not_no_load(form):
     assert run.sizes == {"a": 1, "b": 1}, "what was counted and is nothing is no load"
 
 
+def test_a_plan_that_was_just_served_stands_until_its_first_query_however_late_that_comes():
+    run = Run(STEADY)
+    run.tuner = Tuner(STEADY, fresh=True)
+    for name, stage in STAGES.items():
+        run.tuner.stands(0.0, name, stage.workers)
+    run.total = 70.0  # it was served before
+    run.go(300, 0)
+    run.go(60, 100)
+    assert run.orders == []
+    run.go(60, 0)
+    assert run.sizes == {"a": 1, "b": 1}
+
+
 def test_a_topic_that_was_made_anew_is_counted_anew():
     run = Run(STEADY)
     run.go(61, 100)

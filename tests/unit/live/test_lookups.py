@@ -1,0 +1,107 @@
+"""What a stage looks up for its queries: rows by key, versions, flags, and who has to wait for a newer row."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from agents.core.request import Delivery, Request
+from agents.live.stage.emission import Carried
+from agents.live.stage.lookups import Lookups
+from lineage.errors import WireError
+from lineage.headers import AFTER, Headers
+from lineage.keys import partition_for
+from lineage.message import Query
+from producers import published
+from producers.published import Row, encode_row, key_of_shared
+from topology.load import parse
+
+PIPELINE = """
+name: p
+slo: 1s
+partitions: 4
+stages:
+  - {name: rank, model: "m:Rank", tables: {user: {of: taste}, item: {of: taste, key: id}}}
+learners:
+  - {name: taste, model: "m:Taste", state: {kind: keyed, shards: 2}, publish: true}
+"""
+SHARD = partition_for(b"ada", 4) % 2
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    """What is followed: by topic, what tells a change; and whether it is stale."""
+    told = SimpleNamespace(heard=[], stale=False)
+
+    def table(_settings, topic, heard, _partitions=None):
+        assert topic == "p-taste.taste.table"
+        told.heard.append(heard)
+        return SimpleNamespace(stale=told.stale)
+
+    def change(key, value):
+        for heard in told.heard:
+            heard(key, value)
+
+    told.change = change
+    told.put = lambda key, value, epoch, n: change(key, encode_row(Row(value, epoch, n)))
+    monkeypatch.setattr(published, "Table", table)
+    return told
+
+
+@pytest.fixture
+def lookups(tables):
+    spec = parse(PIPELINE).spec
+    made = Lookups(None, spec, spec.stage("rank"))
+    assert len(tables.heard) == 2
+    return made
+
+
+def query(key="ada", after=None, **inputs):
+    extra = [] if after is None else [(AFTER, after.encode())]
+    carried = Carried(SimpleNamespace(key=key.encode()), Headers("q", 0, 0, extra=extra), Query(inputs))
+    return Request("q", 0, 0.0, 1.0, 0.0, (Delivery("q", 0, 0, 0.0, 1.0, "", None, payload=carried),), {})
+
+
+def test_rows_are_found_by_key_else_what_the_shard_shares(lookups, tables):
+    tables.put(b"ada", [1], 2, 7)
+    tables.put(b"ada", [0], 1, 9)  # of an owner that was replaced
+    tables.change(b"ada", b"no row")
+    tables.put(key_of_shared(partition_for(b"x", 4) % 2), "of all", 1, 1)
+    inputs, flags = lookups.add({"id": "x", "a": 1}, query(id="x"))
+    assert inputs == {
+        "id": "x",
+        "a": 1,
+        "user": [1],
+        "user.version": [2, 7],
+        "item": "of all",
+        "item.version": [1, 1],
+    }
+    assert flags == {"request": "q", "keys": {"taste": "x"}, "versions": {"user": [2, 7], "item": [1, 1]}}
+    tables.change(b"ada", None)
+    tables.change(key_of_shared(0), None)
+    tables.change(key_of_shared(1), None)
+    inputs, flags = lookups.add({"id": "ada"}, query())
+    assert inputs["user"] is inputs["user.version"] is None
+    assert flags["versions"] == {"user": None, "item": None}
+    with pytest.raises(WireError, match="input 'id', the key of table 'item', is int, no text"):
+        lookups.add({"id": 3}, query())
+
+
+@pytest.mark.parametrize(
+    ("after", "behind"),
+    [
+        (None, False),
+        (f"taste/{SHARD}/2/7", False),
+        (f"taste/{SHARD}/1/9", False),
+        (f"taste/{SHARD}/2/8", True),
+        (f"taste/{SHARD}/3/1", True),
+        (f"taste/{1 - SHARD}/3/1", False),  # of another key
+        (f"other/{SHARD}/3/1", False),
+        ("nonsense", False),
+    ],
+)
+def test_a_query_waits_for_the_version_that_its_token_names(lookups, tables, after, behind):
+    tables.put(b"ada", 1, 2, 7)
+    asked = query(after=after, id="ada")
+    assert lookups.behind(asked) is behind
+    _, flags = lookups.add({"id": "ada"}, asked)
+    assert flags.get("stale", False) is behind
