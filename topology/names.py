@@ -74,14 +74,14 @@ def model(name: str) -> str:
     elif not _REFERENCE.fullmatch(rest):
         files = ", ".join(f"{each}:FILE" for each in MODEL_FILES)
         raise ValueError(
-            f"must be written as module:name, as in 'models:Detector', as function:module:name or velox:module:name, or "
-            f"as one of {files}, not {name!r:.80}"
+            f"must be written as module:name, as in 'models:Detector', as function:module:name or velox:module:name, "
+            f"or as one of {files}, not {name!r:.80}"
         )
     return name
 
 
 def model_parts(name: str) -> tuple[str, str]:
-    """What a model is, and where: of MODEL_FILES and its file; 'function', 'velox' or '' for a class, and module:name."""
+    """What a model is, and where: of MODEL_FILES and its file; function, velox or '' for a class, and module:name."""
     kind, _, rest = name.partition(":")
     return (kind, rest) if kind in MODEL_FILES or (kind in _OF_REFERENCES and ":" in rest) else ("", name)
 

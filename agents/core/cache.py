@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agents.core.recent import Recent
+from agents.recent import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from agents.core.actions import Work
 
@@ -45,10 +45,6 @@ class PredictionCache:
     def bytes(self) -> int:
         return self._known.bytes
 
-    @property
-    def max_bytes(self) -> int:
-        return self._known.max_bytes
-
     def ask(self, work: Work) -> tuple[bool, Any]:
         """Whether a request must be evaluated, else its answer; (False, None) for one that follows another."""
         key = work.key
@@ -63,7 +59,7 @@ class PredictionCache:
         self.misses += 1
         return True, None
 
-    def store(self, key: bytes, value: Any, size: int) -> None:
+    def store(self, key: Hashable, value: Any, size: int) -> None:
         """Keep a worker's answer, which takes `size` bytes, if it fits at all."""
         self._known.put(key, value, size)
 

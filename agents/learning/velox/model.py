@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from agents.core.recent import Recent
 from agents.learning.velox.weights import ERRORS
+from agents.recent import Recent
 from lineage.errors import ModelError
 from topology.names import meant
 

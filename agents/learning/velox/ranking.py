@@ -8,8 +8,8 @@ The thesis says that topK adds an uncertainty to each score, and gives no formul
     epsilon     greedy, with `random` a tenth by default
 
 Whatever the policy, each slot of an answer is filled at random with probability `random`, alike from all candidates
-that no earlier slot has. These slots are the validation pool: the flag `random` lists them, each with the probability with
-which its item was so drawn. Draws follow from the request's id, so a query that runs again is answered the same.
+that no earlier slot has. These slots are the validation pool: the flag `random` lists them, each with the probability
+with which its item was so drawn. Draws follow from the request's id, so a query that runs again is answered the same.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.core.recent import Recent
 from agents.learning.velox.learning import check_theta
 from agents.models.flagged import Flagged
+from agents.recent import Recent
 from lineage.errors import ModelError, UsageError
 from topology.names import meant
 from topology.quantities import size
@@ -130,7 +130,8 @@ class Ranking:
         if candidates is None:
             return self._features.items, self._all, None
         told = candidates.tolist() if isinstance(candidates, np.ndarray) else candidates
-        known, others = [], []
+        known: list[Item] = []
+        others: list[Item] = []
         for item in dict.fromkeys(told):
             (known if item in self._features.places else others).append(item)
         places = np.fromiter(map(self._features.places.__getitem__, known), np.intp, len(known))
@@ -140,6 +141,8 @@ class Ranking:
         self, user: User, scores: Vector, places: Any, others: Matrix | None, draw: np.random.Generator
     ) -> Vector:
         alpha, inverse = self._topk.alpha, user.inverse
+        if inverse is None:
+            return scores
         if self._topk.policy == "linucb":
             widths = self._column(user, "width", places, others, lambda rows: ((rows @ inverse) * rows).sum(1))
             return scores + alpha * np.sqrt(np.maximum(widths, 0))
