@@ -186,7 +186,8 @@ def remarks(pipeline: Pipeline) -> list[str]:
             found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
         elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
-        if stage.choose is not None and (stage.default is not None or stage.coding is not None):
+        varies = stage.default is not None or stage.coding is not None or stage.ensemble is not None
+        if stage.choose is not None and varies:
             found.append(f"stage {stage.name!r}: {_CHOICE}")
         if stage.state is not None and stage.state.kind == "keyed" and stage.shards > 1:
             found.append(f"stage {stage.name!r}: {_KEYS}")

@@ -58,6 +58,11 @@ def learner(pipeline: str, name: str) -> str:
     return f"{pipeline}-{name}"
 
 
+def weights(stage: str) -> str:
+    """The learner of a stage's ensemble."""
+    return f"{stage}-weights"
+
+
 def reference(name: str) -> str:
     """`name`, if it names something in a module. Raises ValueError that says how to write it."""
     if not _REFERENCE.fullmatch(name):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from topology import names, quantities
 
@@ -163,6 +163,9 @@ class MemberSpec(Section):
     """None: as the stage's."""
 
 
+FIXED_SELECTIONS = ("static", "uniform")  # they learn nothing
+
+
 def _policy_alone(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
@@ -185,6 +188,12 @@ class EnsembleSpec(Section):
     """How far an answer is from the truth: `zero_one`, `absolute`, or `module:function`."""
     threshold: Annotated[float, Field(gt=0, le=1)] | None = None
     """The least confidence; below it the stage's `default` is the answer."""
+    learn: StrictBool = True
+    """Whether a learner comes with it, which takes truths and changes the weights."""
+
+    @property
+    def learns(self) -> bool:
+        return self.learn and self.selection.get("name") not in FIXED_SELECTIONS
 
 
 class TableSpec(Section):

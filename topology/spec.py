@@ -246,6 +246,22 @@ class StageSpec(Section):
     def shard_of(self, partition: int) -> int:
         return partition % self.shards
 
+    @property
+    def learner(self) -> StageSpec | None:
+        """The learner that comes with its ensemble."""
+        ensemble = self.ensemble
+        if ensemble is None or not ensemble.learns:
+            return None
+        told: dict[str, Any] = {"stage": self.name, "members": list(ensemble.members)}
+        told |= {"selection": ensemble.selection, "loss": ensemble.loss}
+        return StageSpec(
+            name=names.weights(self.name),
+            model="agents.learning.learner:Learner",
+            arguments=told,
+            state=StateSpec(kind="keyed"),
+            publish=True,
+        )
+
     def member(self, name: str) -> StageSpec:
         """A member of its ensemble as a stage by itself, dealt out to as many fronts."""
         assert self.ensemble is not None  # it has members

@@ -10,7 +10,7 @@ from lineage.errors import UsageError
 from topology.names import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from agents.learning.selection import Selection
     from topology.sections import EnsembleSpec
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _METHODS = ("initial", "select", "weights", "observe")
 
 
-def selection_of(stage: str, ensemble: EnsembleSpec) -> Selection:
+def selection_of(stage: str, said: Mapping[str, Any]) -> Selection:
     """Raises UsageError for a selection that there is not, or not with these parameters; ModelError as loading does."""
-    parameters = dict(ensemble.selection)
+    parameters = dict(said)
     name = str(parameters.pop("name"))
     kind = load_function(stage, "selection", name) if ":" in name else POLICIES.get(name)
     if kind is None:
@@ -36,9 +36,8 @@ def selection_of(stage: str, ensemble: EnsembleSpec) -> Selection:
     return made  # type: ignore[no-any-return]
 
 
-def loss_of(stage: str, ensemble: EnsembleSpec) -> Callable[[Any, Any], float]:
+def loss_of(stage: str, name: str) -> Callable[[Any, Any], float]:
     """The loss, of (truth, answer). Raises UsageError for one that there is not; ModelError as loading does."""
-    name = ensemble.loss
     found = load_function(stage, "loss", name) if ":" in name else LOSSES.get(name)
     if found is None:
         raise UsageError(f"there is no loss {name!r}; {meant(name, LOSSES)}, or write 'module:function'")
@@ -48,10 +47,10 @@ def loss_of(stage: str, ensemble: EnsembleSpec) -> Callable[[Any, Any], float]:
 def check_selection(stage: str, ensemble: EnsembleSpec, *, imports: bool) -> None:
     """Raises as `selection_of`; one of the user's is looked up only with `imports`."""
     if imports or ":" not in ensemble.selection["name"]:
-        selection_of(stage, ensemble)
+        selection_of(stage, ensemble.selection)
 
 
 def check_loss(stage: str, ensemble: EnsembleSpec, *, imports: bool) -> None:
     """Raises as `loss_of`; one of the user's is looked up only with `imports`."""
     if imports or ":" not in ensemble.loss:
-        loss_of(stage, ensemble)
+        loss_of(stage, ensemble.loss)

@@ -1,4 +1,7 @@
-"""What the tests of learners serve: of each key how many observations there were, their sum, and their order."""
+"""What the tests of learners serve: of each key how many observations there were, their sum, and their order.
+
+And members of an ensemble.
+"""
 
 from zlib import crc32
 
@@ -34,3 +37,13 @@ class Rank:
 
     def predict(self, batch):
         return [{"user": query["user"], "version": query["user.version"]} for query in batch]
+
+
+class Says:
+    """Answers what it is asked, but for `off`."""
+
+    def __init__(self, off):
+        self.off = off
+
+    def predict(self, batch):
+        return [{"label": query["x"] + self.off} for query in batch]

@@ -159,6 +159,7 @@ class PipelineFields:
             for stage in self.stages
         )
         learners = tuple(learner.spec for learner in self.learners)
+        learners += tuple(each.learner for each in stages if each.learner is not None and each.learner not in learners)
         return self.head.model_copy(update={"stages": stages, "learners": learners})
 
     def of_learner(self, learner: StageFields) -> PipelineFields:

@@ -58,6 +58,10 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
         yield ("wait",), f"is not shorter than the SLO, {slo}, so every partial answer would be late; shorten it"
     if not isinstance(ensemble.selection.get("name"), str):
         yield ("selection",), "needs a name, as in 'selection: exp4' or 'selection: {name: exp3, eta: .2}'"
+    learner = spec.learner
+    taken = [each.spec for each in (*fields.stages, *fields.learners) if learner is not None]
+    if learner is not None and any(each.name == learner.name and each != learner for each in taken):
+        yield (), f"its learner is called {learner.name!r}, and so is another one, or a stage; give that another name"
     for name, member in ensemble.members.items():
         for field, text in _of_workers(spec.fronts, member.workers):
             yield ("members", name, "workers", field), text

@@ -19,6 +19,7 @@ from agents.core.actions import Failed
 from agents.learning.selection import Combined, combine, is_score
 from lineage import reasons
 from lineage.errors import UsageError
+from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from agents.core.request import Request
     from agents.learning.selection import Selection, State
 
+EVERYWHERE: Final = "all"
+"""The context of queries that have none of their own."""
 Missing = Literal["own_mean", "ensemble_mean", "skip"]
 _LONG: Final = 64  # characters of a label in the flags
 _KEY: Final = 128  # characters of a context
@@ -71,20 +74,20 @@ class Ensemble:
     def __init__(
         self,
         selection: Selection,
-        weights: Callable[[str], Weights],
+        weights: Callable[[Request, str], Weights],
         draw: Random,
         *,
         wait: float = math.inf,
         missing: Missing = "own_mean",
         threshold: float = 0.0,
-        context_of: Callable[[Request], str] = lambda _: "",
+        context_of: Callable[[Request], str] = lambda _: EVERYWHERE,
         answer: str = "label",
-        learner: str = "weights",
+        learner: str = "",
     ) -> None:
-        """`weights` gives those of a context, which `context_of` gives of a query.
+        """`weights` gives those for a query and its context, which `context_of` gives.
 
         Below a confidence of `threshold` the stage's default is the answer. `answer` names the output that is combined,
-        `learner` the table in the flags.
+        `learner` whom feedback goes to; none: to nobody.
         """
         self._selection = selection
         self._weights = weights
@@ -101,8 +104,8 @@ class Ensemble:
     def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
         """Draw members (Listing 3.2, select). Where those that were asked are missing, draw among the others."""
         if query.note is None:
-            context = self._context_of(query.request)[:_KEY]
-            query.note = (context, self._weights(context))
+            context = self._context_of(query.request)[:_KEY] or EVERYWHERE
+            query.note = (context, self._weights(query.request, context))
         _, known = query.note
         asked = self._selection.select(known.state, lanes, self._draw)
         for member in asked:
@@ -119,11 +122,12 @@ class Ensemble:
         """Combine what has come, at least one answer (Listing 3.2, combine)."""
         context, known = query.note
         weights = self._selection.weights(known.state, list(query.asked))
-        absent = [member for member in query.asked if member not in query.answers]
+        answers = {member: query.answers[member] for member in query.asked if member in query.answers}
+        absent = [member for member in query.asked if member not in answers]
         for member in absent:
             self.stats.missing[member] = self.stats.missing.get(member, 0) + 1
         try:
-            made = combine(query.answers, weights, len(query.asked), self._stand_ins(absent, query.answers))
+            made = combine(answers, weights, len(query.asked), self._stand_ins(absent, answers))
         except UsageError as error:
             return Failed(reasons.BAD_RESULT, str(error))
         declined = made.confidence < self._threshold
@@ -131,7 +135,7 @@ class Ensemble:
         self.stats.partial += bool(absent)
         self.stats.declined += declined
         flags = self._flags(query, made, context, known)
-        return Joint({self._answer: made.answer}, flags, declined, len(query.answers))
+        return Joint({self._answer: made.answer}, flags, declined, len(answers))
 
     def _stand_ins(self, absent: Sequence[str], answers: Mapping[str, Any]) -> dict[str, Any]:
         """The values that count in place of missing scores; a label has no mean, so it is skipped."""
@@ -149,16 +153,16 @@ class Ensemble:
     def _flags(self, query: Query, made: Combined, context: str, known: Weights) -> dict[str, Any]:
         members = {}
         for member, probability in query.asked.items():
-            members[member] = {"p": round(probability, 6)}
+            members[member] = {"p": float(f"{probability:.6g}")}
             if member in query.answers:
                 members[member]["answer"] = said(query.answers[member])
         flags: dict[str, Any] = {"members": members, "confidence": round(made.confidence, 6)}
-        if context:
-            flags["context"] = context
-        if known.version is not None:
-            flags["versions"] = {self._learner: known.version}
+        if self._learner:
+            flags[REQUEST] = query.request.request_id
+            flags[KEYS] = {self._learner: context}
+            flags[VERSIONS] = {self._learner: known.version}
         if known.stale:
-            flags["stale"] = True
+            flags[STALE] = True
         return flags
 
 

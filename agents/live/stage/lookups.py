@@ -7,14 +7,15 @@ both are null where there is no row.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lineage import reasons
 from lineage.errors import UsageError, WireError
 from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
 from lineage.headers import AFTER
 from lineage.tokens import Token
-from producers.published import Published
+from producers.published import Published, Row
+from topology.sections import TableSpec
 from topology.topics import table_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,16 @@ if TYPE_CHECKING:
     from lineage.flags import Flags
     from lineage.headers import Pair
     from producers.connection import ClientSettings
-    from topology.sections import TableSpec
     from topology.spec import PipelineSpec, StageSpec
+
+
+WEIGHTS: Final = "weights"
+"""The table of an ensemble's learner."""
+
+
+def _tables(stage: StageSpec) -> dict[str, TableSpec]:
+    learner = stage.learner
+    return (stage.tables or {}) if learner is None else {WEIGHTS: TableSpec(of=learner.name)}
 
 
 def key_of(carried: Carried) -> str:
@@ -49,7 +58,7 @@ class Lookups:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec) -> None:
         self._tables: dict[str, tuple[TableSpec, Published]] = {}
         publishing = {each.name: each for each in (*spec.learners, *spec.stages)}
-        for name, table in (stage.tables or {}).items():
+        for name, table in _tables(stage).items():
             shards = publishing[table.of].shards
             topic, limits = table_of(spec, table.of), spec.limits.merged()
             published = Published(settings, topic, partitions=spec.partitions, shards=shards, limits=limits)
@@ -68,6 +77,11 @@ class Lookups:
         """Wait until all are read to their ends, each for as long as that may take."""
         for _, published in self._tables.values():
             published.read()
+
+    def row(self, name: str, key: str) -> tuple[Row | None, bool]:
+        """A key's row of a table, and whether that may be out of date."""
+        published = self._tables[name][1]
+        return published.find(key), published.stale
 
     def behind(self, request: Request) -> bool:
         """Whether a query came with a token of a version that the table does not have of its key."""

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from agents.core.actions import Failed, Ok
 from agents.core.lanes import number_of, parts_of
 from agents.core.pool import Pool
-from agents.core.routes.ensemble import Ensemble, Weights
+from agents.core.routes.ensemble import EVERYWHERE, Ensemble, Weights
 from agents.learning.chosen import selection_of
 from agents.live.clock import Clock
 from agents.live.stage.crew import Crew
+from agents.live.stage.lookups import WEIGHTS, key_of
 from agents.live.stage.parts import Known, known_of_hello
 from agents.workers.links import command_of
 from lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agents.core.actions import Result
     from agents.core.batching import Batch
@@ -31,30 +32,37 @@ if TYPE_CHECKING:
     from agents.live.stage.batch_work import BatchWork, Prepared
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.crew import Driver
+    from agents.live.stage.lookups import Lookups
     from topology.spec import StageSpec
 
 
-def route_of(spec: StageSpec, replica: int, weights: Callable[[str], Weights] | None = None) -> Ensemble:
-    """The route of a stage with an ensemble. Raises UsageError for a selection that does not fit."""
+def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble:
+    """The route of a stage with an ensemble, by its learner's table. Raises UsageError for a selection that is none."""
     ensemble = spec.ensemble
     assert ensemble is not None  # the caller has looked
-    selection = selection_of(spec.name, ensemble)
-    initial = Weights(selection.initial(list(ensemble.members)))
+    selection = selection_of(spec.name, ensemble.selection)
+    initial = selection.initial(list(ensemble.members))
+
+    def weights(request: Request, context: str) -> Weights:
+        if lookups is None:
+            return Weights(initial)
+        row, stale = lookups.row(WEIGHTS, context)
+        stale = stale or lookups.behind(request)
+        return Weights(initial, None, stale) if row is None else Weights(row.value, list(row.version), stale)
+
     return Ensemble(
         selection,
-        weights or (lambda _: initial),
+        weights,
         Random(f"{spec.name}.{replica}"),  # noqa: S311 - no secret
         wait=float("inf") if ensemble.wait is None else ensemble.wait,
         missing=ensemble.missing,
         threshold=ensemble.threshold or 0.0,
-        context_of=_key_of if ensemble.context == "key" else lambda _: "",
+        context_of=(lambda request: key_of(request.parts[0].payload))
+        if ensemble.context == "key"
+        else lambda _: EVERYWHERE,
         answer=ensemble.answer,
-        learner=spec.name,
+        learner="" if spec.learner is None else spec.learner.name,
     )
-
-
-def _key_of(request: Request) -> str:
-    return (request.parts[0].payload.record.key or b"").decode("utf-8", "backslashreplace")
 
 
 class MemberWork:

@@ -138,7 +138,7 @@ def run(config: StageProcessConfig) -> int:
         with ExitStack() as stack:
             sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
             lookups = None
-            if config.spec.tables:
+            if config.spec.tables or config.spec.learner is not None:
                 lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
             models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
@@ -270,7 +270,8 @@ class StageProcess(Serving):
         )
         guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
-        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, self._lookups)
+        given = None if config.spec.ensemble is not None else self._lookups
+        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, given)
         workers: Workers = self._crew or Threads(
             f"stage {config.stage!r}",
             self._models,
@@ -393,7 +394,7 @@ class StageProcess(Serving):
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
         more["awaits"] = None if self._lookups is None else self._lookups.behind
         if config.spec.ensemble is not None:
-            more["route"] = route_of(config.spec, config.replica)
+            more["route"] = route_of(config.spec, config.replica, self._lookups)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults

@@ -28,7 +28,7 @@ def batcher(policy="naive", batch=2):
 def route(seed=0, selection="exp4", **options):
     policy = POLICIES[selection]()
     weights = Weights(policy.initial(MEMBERS), version=7)
-    return Ensemble(policy, lambda _: weights, random.Random(seed), **options)
+    return Ensemble(policy, lambda *_: weights, random.Random(seed), **options)
 
 
 def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, members=MEMBERS):
@@ -214,7 +214,7 @@ def started(core):
 
 
 def test_after_wait_what_has_come_is_combined():
-    core = started(laned(route(wait=0.02))[0])
+    core = started(laned(route(wait=0.02, learner="b-weights"))[0])
     deliver(core, 0)
     runs = core.take_runs()
     assert len(runs) == 3
@@ -226,9 +226,19 @@ def test_after_wait_what_has_come_is_combined():
     assert joint.flags == {
         "members": {"linear": {"p": 1.0, "answer": "cat"}, "forest": {"p": 1.0}, "cnn": {"p": 1.0}},
         "confidence": 0.333333,
-        "versions": {"weights": 7},
+        "request": "0",
+        "keys": {"b-weights": "all"},
+        "versions": {"b-weights": 7},
     }
     assert answer(core, runs, 1, "dog", NOW + 0.03) == []
+
+
+def test_of_answers_that_weigh_the_same_the_first_named_counts_whoever_came_first():
+    core = started(laned(route())[0])
+    deliver(core, 0)
+    runs = core.take_runs()
+    (joint,) = [joint for lane, label in ((2, "c"), (1, "b"), (0, "a")) for joint in answer(core, runs, lane, label)]
+    assert joint.outputs == {"label": "a"}
 
 
 def test_with_no_answer_after_wait_the_first_is_taken():

@@ -1,0 +1,100 @@
+"""The learner of an ensemble: its state is what the selection makes of the truths, in order, by context."""
+
+import random
+
+import pytest
+
+from agents.core.lanes import Query
+from agents.core.request import Request
+from agents.core.routes.ensemble import Ensemble, Weights
+from agents.learning.learner import Learner
+from agents.learning.selection import POLICIES, Observed
+from agents.models.inputs import Inputs
+from agents.models.stateful import SHARED, Machine
+from lineage.errors import UsageError
+from topology.load import parse
+
+MEMBERS = ["good", "fair", "bad"]
+RIGHT = {"good": 0.95, "fair": 0.7, "bad": 0.2}
+
+
+def learner(selection="exp3", **parameters):
+    return Learner("kind", MEMBERS, {"name": selection, **parameters}, "zero_one")
+
+
+def feedback(truth, members, key="all", **more):
+    return Inputs({"truth": truth, "flags": {"kind": {"members": members}}, **more}, {}, "id", key)
+
+
+def test_truths_are_observed_in_order_and_by_context():
+    machine = Machine("learner", learner("exp4", eta=0.5), verify=True)
+    asked = {"good": {"p": 1.0, "answer": 3}, "fair": {"p": 1.0, "answer": 4}, "bad": {"p": 0.5}}
+    gone = {"gone": {"p": 1.0, "answer": 3}}
+    batch = [feedback(3, asked), feedback(3, asked | gone), feedback(4, asked, key="ada")]
+    machine.compute(batch)
+    machine.update()
+    policy = POLICIES["exp4"](eta=0.5)
+    observed = {"good": Observed(1.0, 0.0), "fair": Observed(1.0, 1.0), "bad": Observed(0.5, 1.0)}
+    twice = policy.observe(policy.observe(policy.initial(MEMBERS), MEMBERS, observed), MEMBERS, observed)
+    assert machine.state["all"] == twice
+    over_all = policy.observe(twice, MEMBERS, {**observed, "good": Observed(1.0, 1.0), "fair": Observed(1.0, 0.0)})
+    assert machine.state[SHARED] == over_all
+    machine.compute([feedback(3, asked, key="bob")])
+    machine.update()
+    assert machine.state["bob"] == policy.observe(over_all, MEMBERS, observed)
+    assert machine.state["ada"]["fair"] > machine.state["ada"]["good"]
+    assert learner().publish(twice) == twice
+
+
+@pytest.mark.parametrize("selection", ["exp3", "exp4", "epsilon"])
+def test_with_feedback_a_member_that_fails_is_left_and_found_again(selection):
+    """The route and the learner together, and between them nothing but what travels in flags and rows."""
+    model, draw = learner(selection), random.Random(5)
+    states = {"all": model.share(), SHARED: model.share()}
+    route = Ensemble(
+        POLICIES[selection](),
+        lambda *_: Weights(model.publish(states["all"])),
+        draw,
+        learner="kind-weights",
+    )
+    right = dict(RIGHT)
+    wrong = []
+    for n in range(6_000):
+        if n in (2_000, 4_000):
+            right["good"] = 0.1 if n == 2_000 else RIGHT["good"]
+        query = Query(Request(str(n), 0, 0.0, 1.0, 0.0, (), {}), 0.0)
+        query.asked = route.select(query, MEMBERS)
+        truth = n % 10
+        query.answers = {
+            m: truth if draw.random() < right[m] else (truth + 1 + MEMBERS.index(m)) % 10 for m in query.asked
+        }
+        joint = route.combine(query)
+        wrong.append(joint.outputs["label"] != truth)
+        batch = [feedback(truth, joint.flags["members"])]
+        states = model.update(states, batch, model.compute(states, batch))
+    error = [sum(wrong[start : start + 1_000]) / 1_000 for start in (1_000, 3_000, 5_000)]
+    assert error[0] < 0.2
+    assert error[1] < 0.55  # fair alone has .3, good .9 now
+    assert error[2] < 0.25
+
+
+def test_a_truth_without_members_or_with_a_loss_that_is_none_is_refused():
+    model = learner()
+    with pytest.raises(UsageError, match="about no outcome that stage 'kind' has combined"):
+        model.compute({}, [Inputs({"truth": 3}, {}, "id", "all")])
+    with pytest.raises(UsageError, match="probability"):
+        model.compute({}, [feedback(3, {"good": {"p": 0.0, "answer": 3}})])
+
+
+def test_the_file_brings_the_learner():
+    text = (
+        "name: p\nslo: 1s\nstages:\n  - {name: kind, ensemble: {%s members: {a: {model: 'm:A'}, b: {model: 'm:B'}}}}\n"
+    )
+    pipeline = parse(text % "selection: {name: exp3, eta: .2}, loss: absolute,")
+    (served,) = pipeline.learners
+    (stage,) = served.spec.stages
+    assert (served.spec.name, stage.publish, stage.state.kind) == ("p-kind-weights", True, "keyed")
+    assert served.path.name == "pipeline.yaml#kind-weights"
+    assert Learner(**stage.arguments).share() == {"a": [0.0], "b": [0.0]}
+    for fixed in ("selection: static,", "selection: {name: uniform},", "learn: false,"):
+        assert parse(text % fixed).learners == ()
