@@ -1,4 +1,4 @@
-"""`python -m benchmarks inferline`: InferLine's evaluation, the thesis' figures beside ours; all but `live` in virtual time."""
+"""`python -m benchmarks inferline`: InferLine beside the thesis' figures; all but `live` in virtual time."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ _INPUTS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 
 _TRAFFIC: Final = (
     f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times its "
-    "SLO and durations. Accelerators are emulated. But image-models is a convolutional network (torch) on this machine's "
-    f"cores, as `spillway profile` measured it there: {CORES_RATE:g}/s, SLO 300 ms."
+    "SLO and durations. Accelerators are emulated. But image-models is a convolutional network (torch) on this "
+    f"machine's cores, as `spillway profile` measured it there: {CORES_RATE:g}/s, SLO 300 ms."
 )
 _THESIS: Final = (
     "Thesis: close to each other and below the SLO in all four. Close: p50 within 5 ms or a tenth, p99 within 10 ms "
