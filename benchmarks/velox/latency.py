@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from agents.learning.velox.model import Features, VeloxModel
-from agents.learning.velox.ranking import Ranking, TopK
+from agents.learning.velox.ranking import Ranking, TopK, User
 from agents.learning.velox.weights import dual, learn, naive
 from benchmarks.output import Table, median_spread, times
 
@@ -92,7 +92,7 @@ def _rankings(model: VeloxModel, repeats: int) -> dict[str, list[list[float]]]:
             if not len(features.items):
                 features = Features(model)
             ranking = Ranking(model, features, TopK())
-            user = ranking.user(weights, None, ("ada", 1, turn, 1))
+            user = User(weights, None, ("ada", 1, turn, 1))
             for each in taken.values():
                 seconds = _seconds(lambda: ranking.top(user, items, 10, rng))  # noqa: B023 - called in this turn
                 if turn > 1:

@@ -10,7 +10,7 @@ import numpy as np
 from agents.learning.velox.als import als
 from agents.learning.velox.learning import Learning
 from agents.learning.velox.model import Features, VeloxModel
-from agents.learning.velox.ranking import Ranking, TopK
+from agents.learning.velox.ranking import Ranking, TopK, User
 from agents.learning.velox.weights import naive
 from agents.models.inputs import Inputs
 from agents.models.stateful import SHARED
@@ -142,7 +142,7 @@ def _listen(
     heard = []
     for turn in range(rounds):
         state = states["ada"]
-        user = ranking.user(state["w"], state["inverse"], ("ada", 1, turn, turn))
+        user = User(state["w"], state["inverse"], ("ada", 1, turn, turn))
         (item,), _, _ = ranking.top(user, None, 1, rng)
         heard.append(item)
         value = float(world.rated(USERS - 1, np.array([item]), rng)[0])
