@@ -1,6 +1,7 @@
 """An ensemble in virtual time: whoever dies, raises, is full or late, each query settles once and nothing lingers."""
 
 import heapq
+import json
 import math
 import random
 
@@ -8,6 +9,7 @@ import pytest
 
 from agents.core.actions import DEFAULT, Failed, Ok
 from agents.core.batching import Batcher
+from agents.core.journal import Recorded
 from agents.core.laned_stage import LanedCore
 from agents.core.lanes import Lanes, number_of, parts_of
 from agents.core.policies import make
@@ -185,7 +187,7 @@ def test_each_query_settles_once_and_the_offsets_follow(kind):
         assert {p: offset for p, (offset, _) in core.commits().items()}[0] == QUERIES // 2, seed
         late += world.route.stats.late
         partial += world.route.stats.partial
-        refused |= {reason for counts in lanes.refused.values() for reason in counts}
+        refused |= {reason for _, reason in lanes.refused}
     assert "answer" in ends
     assert ("default" in ends) == kind.get("default", False)
     if kind["selection"] == "exp4":
@@ -268,7 +270,7 @@ def test_a_member_that_is_down_is_not_drawn_and_a_full_one_stops_nothing():
         deliver(core, n)
     assert lanes.ready() == {"linear": 0, "forest": 1, "cnn": 0}
     assert not core.room  # its only lane is full
-    assert lanes.refused["forest"] == {"lane-full": 7}
+    assert lanes.refused == {("forest", "lane-full"): 7}
     assert {emit.loss.reason for emit in core.take_emits()} == {"lane-full"}
     core.attach(NOW, number_of(0, 0))
     assert core.room
@@ -338,3 +340,11 @@ def test_lanes_come_and_go_while_it_serves():
     }
     deliver(core, 2)
     assert [parts_of(batch.worker)[0] for batch in core.take_runs()] == [number]
+
+
+def test_a_journal_is_kept_of_it():
+    lines = []
+    world = World(1, selection="exp4")
+    world.core = Recorded(world.core, lines.append)
+    world.play()
+    assert {json.loads(line)[0] for line in lines[1:]} >= {"attach", "complete", "deliver", "lose"}
