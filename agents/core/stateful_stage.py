@@ -325,6 +325,12 @@ class StatefulCore(StageCore):
         return dict(self._durable)
 
     @property
+    def durable_n(self) -> int:
+        """The newest durable version; one less than the base while that is not durable itself."""
+        n = self.reign.durable_n
+        return n - 1 if n == self.reign.base.n and not self._base_is_durable() else n
+
+    @property
     def settled(self) -> bool:
         return self._running is None and not self._out.unrecorded and self.reign.idle and not self._withheld
 

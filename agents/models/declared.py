@@ -25,8 +25,10 @@ class UndeclaredError(ModelError):
     """The model is right by itself, but its stage declares another state."""
 
 
-def load_declared(stage: str, name: str, arguments: Mapping[str, Any], device: str, declared: Kind) -> StatefulModel:
-    """Construct a stateful model, check its form, and that it has the state that its stage declares.
+def load_declared(
+    stage: str, name: str, arguments: Mapping[str, Any], device: str, declared: Kind, *, publishes: bool = False
+) -> StatefulModel:
+    """Construct a stateful model, check its form, and that it has the state that its stage declares and `publishes`.
 
     Raises ModelError, and UndeclaredError where the declaration is at fault. A model with a method `to(device)`, as the
     adapters of torch modules have, is moved there.
@@ -44,12 +46,16 @@ def load_declared(stage: str, name: str, arguments: Mapping[str, Any], device: s
         why = "has a method key, so it keeps a state per key" if kind == "keyed" else "has no method key(self, query)"
         other = "drop that method" if kind == "keyed" else "give it one that returns whose state a query is about"
         raise UndeclaredError(f"{place}: {told} {why}; say 'state: {kind}', or {other}")
+    if publishes and not hasattr(model, "publish"):
+        raise ModelError(f"{place}: {told} has no method publish(self, state); add it, or drop 'publish'")
     if device != "cpu" and callable(getattr(model, "to", None)):
         model.to(device)
     return model  # type: ignore[no-any-return]
 
 
-def try_model(stage: str, name: str, arguments: Mapping[str, Any], declared: Kind | None) -> None:
+def try_model(
+    stage: str, name: str, arguments: Mapping[str, Any], declared: Kind | None, *, publishes: bool = False
+) -> None:
     """Construct a stage's model on the CPU and see whether it could serve there; of a stateful one its first state too.
 
     Raises ModelError, and UndeclaredError where the declaration is at fault.
@@ -57,7 +63,7 @@ def try_model(stage: str, name: str, arguments: Mapping[str, Any], declared: Kin
     if declared is None:
         load_model(stage, name, arguments)
         return
-    model = load_declared(stage, name, arguments, "cpu", declared)
+    model = load_declared(stage, name, arguments, "cpu", declared, publishes=publishes)
     place = f"stage {stage!r}: model {name!r}: {type(model).__name__}.initialize"
     try:
         state = first_state(model)

@@ -31,6 +31,7 @@ class Trial:
     model: str
     arguments: Mapping[str, Any]
     state: Kind | None
+    publishes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _try_all(pipe: Connection, trials: Sequence[Trial]) -> None:
     for trial in trials:
         verdict = None
         try:
-            try_model(trial.stage, trial.model, trial.arguments, trial.state)
+            try_model(trial.stage, trial.model, trial.arguments, trial.state, publishes=trial.publishes)
         except ModelError as error:
             field = "state" if isinstance(error, UndeclaredError) else "model"
             verdict = Verdict(trial.stage, field, str(error))

@@ -128,7 +128,13 @@ def _trials(pipeline: Pipeline) -> Iterator[Finding]:
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
     stages = [stage for stage in pipeline.spec.stages if stage.model is not None]
     trials = [
-        Trial(stage.name, stage.model or "", stage.arguments, None if stage.state is None else stage.state.kind)
+        Trial(
+            stage.name,
+            stage.model or "",
+            stage.arguments,
+            None if stage.state is None else stage.state.kind,
+            stage.publish,
+        )
         for stage in stages
     ]
     for verdict in verdicts(trials, RestartPolicy().start_timeout):

@@ -173,8 +173,8 @@ class Primary:
         if self.core.reign.durable_n > self._base_n:
             self._writer.durable(Version(self.core.epoch, self.core.reign.durable_n))
             self._trial.durable(self.core.reign.durable_n)
-            if self._publishing is not None:
-                self._publishing.durable(self.core.reign.durable_n)
+        if self._publishing is not None:
+            self._publishing.durable(self.core.durable_n)
         self.pump()
         return self.core.durable_places
 

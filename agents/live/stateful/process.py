@@ -64,10 +64,8 @@ def load(config: StageProcessConfig) -> StatefulModel:
     spec = config.spec
     if spec.model is None or spec.state is None:
         raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model, and to say what it keeps")
-    model = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
-    if spec.publish and not callable(getattr(model, "publish", None)):
-        told = type(model).__name__
-        raise ModelError(f"stage {spec.name!r}: {told} has no method publish(self, state); add it, or drop 'publish'")
+    where = (spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
+    model = load_declared(*where, publishes=spec.publish)
     limit_torch_threads(config.torch_threads)
     machine = Machine(f"stage {spec.name!r}", model)
     if machine.kind == "keyed":

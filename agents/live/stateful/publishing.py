@@ -3,7 +3,8 @@
 Rows are taken with a version's copy, and go when that version is durable, or a later one: no published value is ever
 taken back. Publishing is outside the version protocol: it holds no offset and no manifest. So the last rows of a reign
 may be missing, and an owner that was replaced may still write some. Therefore a reign follows its shard's partitions of
-the table, and writes a key anew whose last record differs from its state, unless that record's epoch is newer.
+the table, and writes a key anew whose last record is of an older epoch. That it has the right value would not do: it
+may have come late, after one with a higher version and another value, which is what readers go by.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Publishing:
                 await self._stirred.wait()
 
     async def _compare(self, keys: list[bytes]) -> None:
-        """Have those written whose last record differs from the state, between two batches."""
+        """Have those written whose last record is an older owner's, between two batches."""
         looked: asyncio.Future[dict[bytes, Any]] = self._loop.create_future()
         names = [SHARED if key == self._shared else key.decode("utf-8", "replace") for key in keys]
         self._means.models.submit(
@@ -149,17 +150,16 @@ class Publishing:
         )
         found = await looked
         n = self._recorded()
-        differing: dict[bytes, bytes | None] = {}
+        older: dict[bytes, bytes | None] = {}
         for key in keys:
             last = self._table.get(key)
-            if last is not None and self._epoch_of(last) > self._epoch:
+            if last is not None and self._epoch_of(last) >= self._epoch:
                 continue
-            if key not in found:
-                if last is not None and self._epoch_of(last) < self._epoch:
-                    differing[key] = None
-            elif last is None or self._differs(last, found[key]):
-                differing[key] = self._encoded(found[key], self._epoch, n)
-        self.taken(differing, n)
+            if key in found:
+                older[key] = self._encoded(found[key], self._epoch, n)
+            elif last is not None:
+                older[key] = None
+        self.taken(older, n)
         self.publish()
 
     def _name(self, key: str) -> bytes:
@@ -170,13 +170,6 @@ class Publishing:
             return decode_row(value, self._decoder).epoch
         except WireError:
             return -1  # of nobody's
-
-    def _differs(self, last: bytes, value: Any) -> bool:
-        try:
-            row = decode_row(last, self._decoder)
-        except WireError:
-            return True
-        return self._encoded(value, row.epoch, row.n) != last
 
     def _encoded(self, value: Any, epoch: int, n: int) -> bytes:
         return encode_row(Row(value, epoch, n), self._where.limits)

@@ -312,7 +312,7 @@ class Reigns:
         topic, shard = table(pipeline.name, spec.name), self._place[1]
         where = Where(topic, pipeline.partitions, shard, spec.shards, pipeline.limits.merged())
         settings, reign = self._config.settings, core.reign
-        return Publishing(settings, where, epoch, reign.durable_n, lambda: reign.recorded, machine, self._means)
+        return Publishing(settings, where, epoch, core.durable_n, lambda: reign.recorded, machine, self._means)
 
     def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
         config, spec = self._config, self._config.spec

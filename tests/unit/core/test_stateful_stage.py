@@ -199,11 +199,13 @@ def test_a_base_that_becomes_durable_later_is_told_then():
     core.assign_place(covered)
     core.durability_changed(0.0)
     assert (core.durable_places, core.commits(), core._shares[0].committed) == ({}, {}, 0)
+    assert core.durable_n == core.reign.base.n - 1
     logs.take(("a", 0), Fence(1, "other"))
     logs.take(("a", 0), Base(1, "other", INITIAL, ((1, INITIAL),)))
     logs.take(("a", 0), Manifest(Version(1, 1), ((1, INITIAL),), (), "other"))
     core.durability_changed(0.0)
     assert (core.durable_places, core.commits(), core._shares[0].committed) == ({0: covered}, {0: (7, "")}, 7)
+    assert core.durable_n == core.reign.base.n
 
 
 def served(core, logs):

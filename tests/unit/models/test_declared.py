@@ -103,12 +103,16 @@ def test_models_are_tried_in_a_process_of_their_own(capfd):
                 Trial("a", f"{THERE}:Total", {}, "shared"),
                 Trial("b", f"{THERE}:Total", {}, "keyed"),
                 Trial("c", f"{HERE}:Dies", {}, "shared"),
+                Trial("f", f"{THERE}:Sums", {}, "keyed", publishes=True),
+                Trial("g", f"{THERE}:Pooled", {}, "keyed", publishes=True),
                 Trial("d", f"{HERE}:Half", {}, "shared"),
                 Trial("e", f"{HERE}:Plain", {"says": "hello"}, None),
             ]
         )
     )
-    assert [(verdict.stage, verdict.field) for verdict in found] == [("b", "state"), ("c", "model"), ("d", "model")]
+    told = [(verdict.stage, verdict.field) for verdict in found]
+    assert told == [("b", "state"), ("c", "model"), ("f", "model"), ("d", "model")]
+    assert found[2].text.endswith("Sums has no method publish(self, state); add it, or drop 'publish'")
     assert found[1] == Verdict(
         "c", "model", f"stage 'c': model '{HERE}:Dies': its process died while it was tried (exit code 3)"
     )

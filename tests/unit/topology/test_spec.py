@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from lineage.errors import UsageError
+from lineage.errors import SpecError, UsageError
 from lineage.limits import DEFAULT_LIMITS, Limits
 from topology.load import load, parse, remarks
 from topology.quantities import duration, show_duration, size
 from topology.sections import BatchingSpec, WorkersSpec
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
+from topology.topics import table_of, topic_plan
 
 FULL = """
 name: plates
@@ -242,3 +243,25 @@ def test_every_field_is_named_with_its_default(title, model):
             assert told[name] == "required"
         elif isinstance(field.default, (int, float)) and field.default:
             assert told[name] == str(field.default)
+
+
+def test_a_learner_is_a_pipeline_of_its_own(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "name: p\nslo: 1s\npartitions: 3\npolicy: pard\nstages:\n  - {name: a, model: 'm:A', tables: {x: {of: b}}}\n"
+        "learners:\n  - {name: b, model: 'm:B', state: keyed, publish: true}\n"
+    )
+    whole = load(file)
+    (learner,) = whole.learners
+    assert learner.spec == load(f"{file}#b").spec
+    assert (learner.spec.name, learner.spec.partitions, learner.path) == ("p-b", 3, tmp_path / "p.yaml#b")
+    assert [(stage.name, stage.policy) for stage in learner.spec.stages] == [("b", "naive")]
+    assert learner.spec.learners == ()
+    assert learner.digest != whole.digest
+    names = {topic.name for topic in topic_plan(learner.spec)}
+    assert table_of(whole.spec, "b") == "p-b.b.table"
+    assert "p-b.b.table" in names
+    assert not names & {topic.name for topic in topic_plan(whole.spec)}
+    assert "p.yaml:8:" in str(learner.finding(("stages", 0, "model"), "wrong"))
+    with pytest.raises(SpecError, match="has no learner 'c'; those there are: b"):
+        load(f"{file}#c")

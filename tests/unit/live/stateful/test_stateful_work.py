@@ -232,3 +232,13 @@ def test_what_computes_and_what_updates_is_under_way(made, tmp_path):
     assert noted == [{(0, 1), (0, 2)}] * 2
     work.guard.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_off_the_partition_of_its_key_fails_where_states_are_looked_up(made):
+    made[0].placed = lambda query, partition: query["x"] == 2 and partition == 0
+    done = compute(made, request(1), request(2))
+    assert [type(result) for result in done.results] == [Failed, Ok]
+    assert done.results[0].reason == reasons.BAD_INPUT
+    assert "not that of its state's key" in done.results[0].text
+    update(made)
+    assert made[1].state == {"seen": (2,)}

@@ -1,0 +1,231 @@
+"""Estimated against measured latencies (Figure 4.8): plans served live, and the Estimator held to what was measured.
+
+The thesis' pipelines run on emulated accelerators, five times slower (`examples.inferline.slowed`); the first one also
+with models that compute, on this machine's cores. A plan is made for a trace and served on that trace. What a hop takes
+is measured on a few queries before, one at a time, and given to the Estimator. The verdict is `spillway whatif`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import numpy as np
+
+from agents.broker import EmbeddedBroker
+from agents.cli.commands.profile import profile
+from agents.cli.commands.serve import ONE_THREAD_EACH
+from agents.cli.options import cache_dir
+from agents.sim.estimator import POLICY, Estimator
+from agents.supervise.service import ServiceSettings, served
+from agents.whatif.figures import Fates, Figures, figures
+from agents.whatif.study import judge
+from benchmarks.inferline.scene import CHOICES, gamma
+from benchmarks.output import Table, median_spread
+from examples.inferline import slowed
+from lineage.metric_names import GATE
+from producers.client.exchange import Exchange
+from producers.connection import ClientSettings
+from producers.load import generated
+from producers.load.generator import Pace, run_load
+from producers.report import PREDICTION
+from topology.capacity.hardware import options_of, read_catalogue
+from topology.capacity.plan import read_plan, write_plan
+from topology.capacity.provisioning import Provisioning, first_sizes
+from topology.capacity.served import planned
+from topology.load import load
+from topology.profiles import read_profile_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from benchmarks.inferline.scene import Times
+    from producers.load.payloads import Payload
+    from topology.load import Pipeline
+
+RATE, CV2, SECONDS = 30.0, 4.0, 40.0
+CORES_RATE: Final = 20.0  # queries a second to models that compute
+SIDE: Final = 192  # pixels of an image to them
+HOP: Final = 0.01  # what a plan counts on
+ALONE: Final = np.arange(0.0, 10.0, 0.5)  # when queries come that wait for nothing
+GRACE: Final = 30.0
+_REAL: Final = """\
+name: image-models
+slo: 300ms
+stages:
+  - {name: preprocess, model: "benchmarks.inferline.models:Preprocess", batching: {max: 8}}
+  - {name: classify, after: preprocess, model: "benchmarks.inferline.models:Classify", batching: {max: 8}}
+"""
+_CORES: Final = "spillway-hardware: 1\nkinds:\n  core: {price: 0.05, runs: core}\n"
+_INPUTS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
+    "social": lambda way: {"language": "fr" if "translate" in way else "en"},
+    "video": lambda way: {name: True for name in way.split("+") if name},
+    "cascade": lambda way: {"sure": 0.0 if way == "slow" else 1.0},
+}
+"""By pipeline, the inputs of a query that is to go a way, as examples.inferline.choices reads them."""
+
+_TRAFFIC: Final = (
+    f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times its "
+    "SLO and durations. Accelerators are emulated. But image-models is a convolutional network (torch) on this "
+    f"machine's cores, as `spillway profile` measured it there: {CORES_RATE:g}/s, SLO 300 ms."
+)
+_THESIS: Final = (
+    "Thesis: close to each other and below the SLO in all four. Close: p50 within 5 ms or a tenth, p99 within 10 ms "
+    "or a fifth, misses within half a point or a fifth; rough: within 2.5 times that."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pipeline, its hardware, and what it is asked."""
+
+    name: str
+    file: Path
+    hardware: Path
+    profiles: Path
+    rate: float
+    payload: Payload
+
+    @property
+    def choices(self) -> Mapping[str, Mapping[str, float]]:
+        return CHOICES.get(self.name, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was estimated of a plan, and what was measured."""
+
+    plan: str
+    hop: float
+    estimated: Figures
+    measured: Figures
+    level: str
+
+
+def live(repeats: int) -> list[Table]:
+    """Figure 4.8."""
+    found: dict[str, list[Compared]] = {}
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-inferline-")))
+        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+        settings = ClientSettings(bootstrap=broker.bootstrap)
+        for seed in range(repeats):
+            for case in _cases(work, seed):
+                found.setdefault(case.name, []).append(compare(case, settings, work, seed))
+                click.echo(" | ".join(_row(case.name, found[case.name][-1:])), err=True)
+    notes = (_TRAFFIC, _THESIS)
+    columns = (
+        *("pipeline", "plan", "hop, ms", "p50 estimated, ms", "measured", "p99 estimated, ms", "measured"),
+        *("misses estimated, %", "measured", "verdict"),
+    )
+    return [
+        Table("Estimated and measured latencies (Figure 4.8)", columns, [_row(*each) for each in found.items()], notes)
+    ]
+
+
+def _cases(folder: Path, seed: int) -> list[Case]:
+    profiles = slowed.profiles_file(folder)
+    cases = []
+    for which in CHOICES:
+        file = slowed.pipeline_file(which, f"{which}-{seed}", folder)
+        cases.append(Case(which, file, slowed.HARDWARE, profiles, RATE, payload_of(which)))
+    real, measured, cores = (folder / name for name in ("models.yaml", "models.profile.yaml", "cores.yaml"))
+    real.write_text(_REAL.replace("image-models", f"image-models-{seed}"), encoding="utf-8")
+    cores.write_text(_CORES, encoding="utf-8")
+    words = [str(real), "--sample", "benchmarks.inferline.live:image", "--output", str(measured)]
+    with redirect_stdout(sys.stderr):
+        profile.main(words, standalone_mode=False)
+    real.write_text(f"profile: {measured.name}\n{real.read_text(encoding='utf-8')}", encoding="utf-8")
+    return [*cases[:1], Case("image-models", real, cores, measured, CORES_RATE, image), *cases[1:]]
+
+
+def image(index: int, rng: np.random.Generator) -> dict[str, Any]:
+    """A query to models that compute."""
+    return {"index": index, "image": rng.integers(0, 256, (SIDE, SIDE), np.uint8)}
+
+
+def payload_of(which: str) -> Payload:
+    """Queries that go each way as often as is assumed of a pipeline."""
+
+    def make(index: int, rng: np.random.Generator) -> dict[str, Any]:
+        inputs: dict[str, Any] = {"index": index}
+        for chances in CHOICES[which].values():
+            way = str(rng.choice(list(chances), p=list(chances.values())))
+            inputs |= _INPUTS[which](way)
+        return inputs
+
+    return make
+
+
+def compare(case: Case, settings: ClientSettings, folder: Path, seed: int) -> Compared:
+    """Plan for a trace, serve the plan on it, and hold the Estimator to what came of that."""
+    pipeline, due = load(case.file), gamma(case.rate, CV2, SECONDS, seed)
+    catalogue = read_catalogue(case.hardware)
+    options = options_of(pipeline, catalogue, read_profile_file(case.profiles), str(case.profiles))
+    estimator = _estimator(case, pipeline, due, HOP, sizes=first_sizes(options))
+    made = Provisioning(pipeline, catalogue, options, estimator, estimator.shares, due, "live")
+    file = folder / f"{pipeline.spec.name}.plan.yaml"
+    write_plan(file, made.plan(pipeline.spec.slo))
+    plan = read_plan(file)
+    as_planned = planned(pipeline, plan)
+    service = ServiceSettings(
+        *(as_planned, settings, folder / "run"),
+        policy=POLICY,
+        sizes=("--sizes", str(file)),
+        environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
+    )
+    with served(service, say=lambda _text: None):
+        exchange, pace = Exchange(settings, pipeline.spec.name, linger=0.001), Pace(slo=plan.slo, grace=GRACE)
+        try:
+            alone = run_load(exchange, generated(ALONE, case.payload, seed=seed), pace)
+            result = run_load(exchange, generated(due, case.payload, seed=seed), pace)
+        finally:
+            exchange.close()
+    hop = _hop(case, as_planned, alone.finished - alone.due)
+    budget = np.full(len(due), plan.slo)
+    estimated = _estimator(case, as_planned, due, hop)({})
+    assert estimated is not None  # any number may be late
+    kinds = np.full(len(due), PREDICTION, dtype=result.kind.dtype)
+    will = figures(Fates(due, estimated, kinds, budget, np.zeros(len(due))), {}, {})
+    was = figures(Fates(due, result.finished - due, result.kind, budget, result.spent), {}, {})
+    sizes = ", ".join(f"{stage.count} {stage.hardware} x {stage.batch}" for stage in plan.stages.values())
+    return Compared(sizes, hop, will, was, judge(was, will).level)
+
+
+def _estimator(case: Case, pipeline: Pipeline, due: Times, hop: float, **options: Any) -> Estimator:
+    places = [*(stage.name for stage in pipeline.spec.stages), GATE]
+    return Estimator(pipeline, due, choices=case.choices, hops=dict.fromkeys(places, hop), **options)
+
+
+def _hop(case: Case, pipeline: Pipeline, latencies: Times) -> float:
+    """Seconds of a hop, by what queries took that waited for nothing, their ways being as likely as assumed."""
+    without, with_seconds = (_estimator(case, pipeline, 100 * np.arange(500.0), hop)({}) for hop in (0.0, 1.0))
+    assert without is not None  # any number may be late
+    assert with_seconds is not None
+    return max(0.0, float((latencies.mean() - without.mean()) / (with_seconds - without).mean()))
+
+
+def _row(name: str, found: list[Compared]) -> list[str]:
+    pairs: list[tuple[Callable[[Figures], float], str]] = [
+        (lambda each: 1e3 * (each.p50 or 0.0), "{:.0f}"),
+        (lambda each: 1e3 * (each.p99 or 0.0), "{:.0f}"),
+        (lambda each: 100 * each.drop_rate, "{:.2f}"),
+    ]
+    cells = [
+        median_spread([of(figure) for figure in each], form)
+        for of, form in pairs
+        for each in ([one.estimated for one in found], [one.measured for one in found])
+    ]
+    return [
+        name,
+        found[0].plan,
+        median_spread([1e3 * one.hop for one in found], "{:.1f}"),
+        *cells,
+        ", ".join(one.level for one in found),
+    ]
