@@ -11,11 +11,13 @@ from agents.core.actions import DEFAULT, Failed, Ok
 from agents.core.batching import Batcher
 from agents.core.journal import Recorded
 from agents.core.laned_stage import LanedCore
-from agents.core.lanes import Lanes, number_of, parts_of
+from agents.core.lanes import Lanes, Query, number_of, parts_of
 from agents.core.policies import make
 from agents.core.policy import StageView
+from agents.core.request import Request
 from agents.core.routes.ensemble import Ensemble, Joint, Weights
 from agents.learning.selection import POLICIES
+from lineage.flags import bounded, checked
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
 
@@ -340,6 +342,16 @@ def test_lanes_come_and_go_while_it_serves():
     }
     deliver(core, 2)
     assert [parts_of(batch.worker)[0] for batch in core.take_runs()] == [number]
+
+
+def test_flags_of_many_members_that_say_much_stay_within_their_bounds():
+    members = [f"member-number-{n}" for n in range(32)]
+    ensemble = Ensemble(POLICIES["exp4"](), lambda *_: Weights({}), random.Random(0), learner="stage-weights")
+    query = Query(Request("q" * 36, 0, NOW, NOW + 1, NOW, (), {}), NOW)
+    query.asked = ensemble.select(query, members)
+    query.answers = {member: member * 50 for member in members}
+    flags = {"stage": checked(ensemble.combine(query).flags)}
+    assert bounded(flags, "stage") is flags
 
 
 def test_a_journal_is_kept_of_it():
