@@ -20,6 +20,7 @@ _PIPELINE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _STAGE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 MODEL_FILES: Final = ("sklearn", "onnx", "torchscript")  # what a model may be a file of
+_OF_REFERENCES: Final = ("function", "velox")
 _DEVICE: Final = re.compile(r"cpu|cuda(:(0|[1-9]\d{0,2}))?")
 
 
@@ -78,16 +79,16 @@ def model(name: str) -> str:
     elif not _REFERENCE.fullmatch(rest):
         files = ", ".join(f"{each}:FILE" for each in MODEL_FILES)
         raise ValueError(
-            f"must be written as module:name, as in 'models:Detector', as function:module:name, or as one of {files}, "
-            f"not {name!r:.80}"
+            f"must be written as module:name, as in 'models:Detector', as function:module:name or velox:module:name, "
+            f"or as one of {files}, not {name!r:.80}"
         )
     return name
 
 
 def model_parts(name: str) -> tuple[str, str]:
-    """What a model is, and where: one of MODEL_FILES and its file; 'function', or '' for a class, and module:name."""
+    """What a model is, and where: of MODEL_FILES and its file; function, velox or '' for a class, and module:name."""
     kind, _, rest = name.partition(":")
-    return (kind, rest) if kind in MODEL_FILES or (kind == "function" and ":" in rest) else ("", name)
+    return (kind, rest) if kind in MODEL_FILES or (kind in _OF_REFERENCES and ":" in rest) else ("", name)
 
 
 def device(name: str) -> str:

@@ -14,16 +14,15 @@ A request's key is the driver's affair; it is in `Work.key`. Rules:
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from agents.recent import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from agents.core.actions import Work
-
-_ENTRY_BYTES: Final = 200  # that an entry takes beside its value: its key, its place in the order
 
 
 @dataclass(slots=True)
@@ -35,23 +34,23 @@ class _Flight:
 class PredictionCache:
     """Bounded in bytes. Not for several threads."""
 
-    __slots__ = ("_entries", "_flights", "bytes", "hits", "max_bytes", "misses", "shared")
+    __slots__ = ("_flights", "_known", "hits", "misses", "shared")
 
     def __init__(self, max_bytes: int) -> None:
-        self._entries: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()  # value and bytes, least recently used first
+        self._known = Recent(max_bytes)
         self._flights: dict[bytes, _Flight] = {}
-        self.max_bytes = max_bytes
-        self.bytes = 0
         self.hits = self.misses = self.shared = 0  # `shared`: of the hits, those that followed another query
+
+    @property
+    def bytes(self) -> int:
+        return self._known.bytes
 
     def ask(self, work: Work) -> tuple[bool, Any]:
         """Whether a request must be evaluated, else its answer; (False, None) for one that follows another."""
         key = work.key
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
+        if key in self._known:
             self.hits += 1
-            return False, entry[0]
+            return False, self._known.get(key)
         flight = self._flights.get(key)
         if flight is not None:
             flight.followers.append(work)
@@ -60,17 +59,9 @@ class PredictionCache:
         self.misses += 1
         return True, None
 
-    def store(self, key: bytes, value: Any, size: int) -> None:
+    def store(self, key: Hashable, value: Any, size: int) -> None:
         """Keep a worker's answer, which takes `size` bytes, if it fits at all."""
-        size += _ENTRY_BYTES
-        if size > self.max_bytes:
-            return
-        old = self._entries.pop(key, None)
-        self.bytes += size - (0 if old is None else old[1])
-        self._entries[key] = (value, size)
-        while self.bytes > self.max_bytes:
-            _, (_, freed) = self._entries.popitem(last=False)
-            self.bytes -= freed
+        self._known.put(key, value, size)
 
     def land(self, work: Work) -> list[Work]:
         """Take note that an answer to `work` is known; its followers, if it led any, get the same."""
@@ -105,4 +96,4 @@ class PredictionCache:
         return gone
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._known)

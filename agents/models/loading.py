@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agents.models.stateful import StatefulModel
 
 
+_SERVED: Final = {"velox": "agents.learning.velox.served:Served"}  # what makes a model of a user's class, by name
 TORCH_THREADS: Final = 1  # a stage uses more cores by replicas and instances
 
 
@@ -116,13 +117,13 @@ def construct(place: str, name: str, arguments: Mapping[str, Any], device: str =
     with named_if_slow(place):
         if kind in names.MODEL_FILES:
             return load_file(place, kind, where, arguments, device)
-        if kind:
+        if kind == "function":
             return _function_model(place, where, arguments)
-        factory = _find(place, name)
+        factory = _find(place, where)
         if not callable(factory):
             raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
         try:
-            return factory(**arguments)
+            return _find(place, _SERVED[kind])(factory, arguments) if kind else factory(**arguments)
         except Exception as error:
             raise ModelError(f"{place}: constructing it failed: {words_of(error)}") from error
 

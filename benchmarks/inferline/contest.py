@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OURS: Final = "ours (plan + tune)"
 PAPER: Final = "plan + tune by `paper`"
 COLUMNS: Final = ("strategy", "within SLO, %", "misses, %", "cost, $", "cost by ours", "orders an hour")
+DS2: Final = "ds2 every 10 s, halts 5 s"
 OVER: Final = "over capacity"
 
 
@@ -84,7 +85,7 @@ def _planned_autoscale(setup: Setup) -> Started:
     return config, AutoScale(per_unit, setup.plan.trace.rate / units, units, setup.slo)
 
 
-def _ds2(halt: float) -> Callable[[Setup], Started]:
+def _ds2(halt: float, period: float) -> Callable[[Setup], Started]:
     def start(setup: Setup) -> Started:
         shares = setup.scene.estimator(setup.sample).shares
         rate = len(setup.sample) / float(setup.sample[-1])
@@ -93,7 +94,7 @@ def _ds2(halt: float) -> Callable[[Setup], Started]:
             name: Choice(option, ceil(rate * shares[name] / option.throughput(1)), 1)
             for name, option in options.items()
         }
-        return config, Ds2(halt)
+        return config, Ds2(halt, period)
 
     return start
 
@@ -109,8 +110,9 @@ STRATEGIES: Final[dict[str, Callable[[Setup], Started]]] = {
     "cg-peak + autoscale": _coarse(peak=True, scaled=True),
     "plan + autoscale": _planned_autoscale,
     "lag": lambda setup: (setup.config, Lag({name: stage.count for name, stage in setup.plan.stages.items()})),
-    "ds2, halts 5 s": _ds2(5.0),
-    "ds2, halts 30 s": _ds2(30.0),
+    DS2: _ds2(5.0, 10.0),
+    "ds2 every 10 s, halts 30 s": _ds2(30.0, 10.0),
+    "ds2 every 60 s, halts 30 s": _ds2(30.0, 60.0),
 }
 
 

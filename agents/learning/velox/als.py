@@ -1,0 +1,45 @@
+"""Features from ratings: alternating least squares (thesis, section 2.2), for a `retrain` or before serving begins.
+
+min over W, X:  l (|W|^2 + |X|^2) + sum of (r_ui - w_u . x_i)^2
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents.learning.velox.weights import naive
+
+if TYPE_CHECKING:
+    from agents.learning.velox.weights import Matrix, Vector
+
+
+def als(
+    users: np.ndarray, items: np.ndarray, ratings: Vector, shape: tuple[int, int], *, rank: int, regularization: float,
+    rounds: int = 10, seed: int = 0,
+) -> tuple[Matrix, Matrix]:  # fmt: skip
+    """Weights of users and features of items, `shape[0]` and `shape[1]` of them, from ratings of numbered ones.
+
+    Who has no rating gets zeros. The first feature of every item is 1, so that each user's own mean is learned.
+    """
+    rng = np.random.default_rng(seed)
+    features = rng.normal(scale=rank**-0.5, size=(shape[1], rank))
+    features[:, 0] = 1.0
+    weights = np.zeros((shape[0], rank))
+    for _ in range(rounds):
+        weights = _solved(users, items, ratings, features, shape[0], regularization)
+        rest = ratings - weights[users, 0]
+        features[:, 1:] = _solved(items, users, rest, weights[:, 1:], shape[1], regularization)
+    return weights, features
+
+
+def _solved(
+    of: np.ndarray, by: np.ndarray, ratings: Vector, given: Matrix, count: int, regularization: float
+) -> Matrix:
+    made = np.zeros((count, given.shape[1]))
+    order = np.argsort(of, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+        if len(rows):
+            made[of[rows[0]]] = naive(given[by[rows]], ratings[rows], regularization, made[of[rows[0]]])
+    return made

@@ -1,0 +1,96 @@
+"""What a user writes of a Velox model, and the features that it gives (thesis, Listing 2.2)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from agents.learning.velox.weights import ERRORS
+from agents.recent import Recent
+from lineage.errors import ModelError
+from topology.names import meant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agents.learning.velox.weights import Matrix, Vector
+
+Item = Any  # a text, an int: what a message can hold and a mapping can have as a key
+
+
+class VeloxModel:
+    """Base of a user's class, which a stage and a learner name as `model: velox:module:Class`.
+
+    The features of an item are a row of `table`, or what `features` computes. `items` is the catalogue, which the table
+    has in its order; it may be empty where features are computed.
+    """
+
+    dimension: int
+    theta = ""  # names the parameters of the features: other parameters, another name. Of a table by default its hash
+    items: Sequence[Item] = ()
+    table: Matrix | None = None
+    regularization: float = 1.0
+    error: ClassVar[str] = "squared"  # what an update minimises: one of weights.ERRORS
+    publish_inverse: ClassVar[bool] = True  # d x d numbers a user; linucb and thompson want them
+
+    def features(self, item: Item) -> Vector:
+        """Compute an item's features, `dimension` numbers; only for items that are not in the table."""
+        raise ModelError(f"item {item!r:.80} is not in the table of {type(self).__name__}")
+
+    def loss(self, observed: float, predicted: float, item: Item, user: str) -> float:  # noqa: ARG002 - for subclasses
+        """How bad a prediction was, for the running error."""
+        return (observed - predicted) ** 2
+
+    def retrain(
+        self, observations: Sequence[tuple[str, Item, float]], weights: Mapping[str, Vector]
+    ) -> tuple[VeloxModel, Mapping[str, Vector]]:
+        """Make a model with other features of all observations (user, item, value); nothing calls it yet."""
+        raise NotImplementedError
+
+
+_FEATURES_BYTES: Final = 64 << 20
+
+
+class Features:
+    """The features of items: rows of a table, else computed and remembered by (theta, item)."""
+
+    def __init__(self, model: VeloxModel, max_bytes: int = _FEATURES_BYTES) -> None:
+        """Raises ModelError for a model whose parts do not fit together."""
+        if model.error not in ERRORS:
+            raise ModelError(f"there is no error {model.error!r}; {meant(model.error, ERRORS)}")
+        self._model = model
+        self._recent = Recent(max_bytes)
+        self.items = list(model.items)
+        self.theta = model.theta
+        if model.table is not None:
+            self.table = np.ascontiguousarray(model.table, np.float64)
+            self.theta = self.theta or hashlib.sha256(self.table.tobytes()).hexdigest()[:16]
+        else:
+            self.table = np.array([self._computed(item) for item in self.items]).reshape(-1, model.dimension)
+        if self.table.shape != (len(self.items), model.dimension):
+            raise ModelError(
+                f"the table is {self.table.shape}, and there are {len(self.items)} items of {model.dimension} features"
+            )
+        self.places = {item: place for place, item in enumerate(self.items)}
+
+    def of(self, item: Item) -> Vector:
+        """Raises ModelError for an item that has none, or wrong ones."""
+        place = self.places.get(item)
+        if place is not None:
+            return self.table[place]  # type: ignore[no-any-return]
+        key = self.theta, item
+        found = self._recent.get(key)
+        if found is None:
+            found = self._computed(item)
+            self._recent.put(key, found, found.nbytes)
+        return found  # type: ignore[no-any-return]
+
+    def _computed(self, item: Item) -> Vector:
+        made = np.asarray(self._model.features(item), np.float64)
+        if made.shape != (self._model.dimension,) or not np.isfinite(made).all():
+            raise ModelError(
+                f"{type(self._model).__name__}.features({item!r:.80}) must be {self._model.dimension} finite numbers"
+            )
+        return made

@@ -1,0 +1,204 @@
+"""The stage's part of a Velox model: predict and topK for the user whose weights were looked up (thesis, section 2.5).
+
+The thesis says that topK adds an uncertainty to each score, and gives no formula. Here, of an item with features f:
+
+    greedy      w.f
+    linucb      w.f + alpha sqrt(f' P f), P the user's (F'F + l I)^-1
+    thompson    v.f, with v drawn from the normal distribution of mean w and covariance alpha^2 P
+    epsilon     greedy, with `random` a tenth by default
+
+Whatever the policy, each slot of an answer is filled at random with probability `random`, alike from all candidates
+that no earlier slot has. These slots are the validation pool: the flag `random` lists them, each with the probability
+with which its item was so drawn. Draws follow from the request's id, so a query that runs again is answered the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from agents.learning.velox.learning import check_theta
+from agents.models.flagged import Flagged
+from agents.recent import Recent
+from lineage.errors import ModelError, UsageError
+from topology.names import meant
+from topology.quantities import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.learning.velox.model import Features, Item, VeloxModel
+    from agents.learning.velox.weights import Matrix, Vector
+    from agents.models.inputs import Inputs
+
+POLICIES: Final = ("greedy", "linucb", "thompson", "epsilon")
+
+
+@dataclass(frozen=True)
+class TopK:
+    """How topK chooses, as the stage's `arguments: {topk: ...}` say. Raises UsageError for what cannot be."""
+
+    policy: str = "greedy"
+    alpha: float = 1.0
+    random: float | None = None  # of all slots; by default .1 of epsilon's, and none of others'
+    k: int = 10  # where a query says none
+    cache: int | str = 64 << 20  # bytes of remembered scores; 0: none
+    table: str = "user"  # the stage's name of the learner's table
+    key: str | None = None  # the input that is the table's key, where the table says one
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UsageError(f"there is no topk policy {self.policy!r:.80}; {meant(self.policy, POLICIES)}")
+        if not 0 <= self.share <= 1 or self.alpha < 0:
+            raise UsageError("topk: 'random' is a share from 0 to 1, and 'alpha' is not below 0")
+
+    @property
+    def share(self) -> float:
+        return (0.1 if self.policy == "epsilon" else 0.0) if self.random is None else self.random
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whose weights a query is answered by; `version` tells them from all others of the features."""
+
+    w: Vector
+    inverse: Matrix | None
+    version: tuple[Any, ...]
+
+
+class Ranking:
+    """A model without a state, as `agents.models.loading` has it."""
+
+    def __init__(self, model: VeloxModel, features: Features, topk: TopK) -> None:
+        self._model, self._features, self._topk = model, features, topk
+        self._all = np.arange(len(features.items))
+        self._recent = Recent(size(topk.cache))
+
+    def predict(self, batch: list[Inputs]) -> list[Flagged]:
+        """Answer `{"item": x}` with its score, and `{"items": [..], "k": n}`, or `{}`: the catalogue, with the best.
+
+        Raises ModelError for an item without features, or a user of other features.
+        """
+        return [self._answer(query) for query in batch]
+
+    def _answer(self, query: Inputs) -> Flagged:
+        user = self._user(query)
+        if "item" in query:
+            score = float(user.w @ self._features.of(query["item"]))
+            return Flagged({"item": query["item"], "score": score}, theta=self._features.theta)
+        draw = np.random.default_rng(int.from_bytes(blake2b(query.request_id.encode()).digest()))
+        items, scores, random = self.top(user, query.get("items"), int(query.get("k", self._topk.k)), draw)
+        flags: dict[str, Any] = {"random": random} if random else {}
+        return Flagged({"items": items, "scores": scores}, theta=self._features.theta, **flags)
+
+    def _user(self, query: Inputs) -> User:
+        name = self._topk.table
+        if name not in query:
+            raise ModelError(f"the query has no {name!r}: give the stage 'tables: {{{name}: {{of: LEARNER}}}}'")
+        row = query[name]
+        if row is None:  # nobody has been learned of yet
+            return self.user(np.zeros(self._model.dimension), None, ())
+        check_theta(row["theta"], self._features.theta)
+        key = query.key if self._topk.key is None else query[self._topk.key]
+        # The version is the shard's: a key's first row may have that of the shared row which it had before.
+        version = (key, *query[f"{name}.version"], row["n"])
+        return self.user(np.asarray(row["w"]), row.get("inverse"), version)
+
+    def user(self, w: Vector, inverse: Matrix | None, version: tuple[Any, ...]) -> User:
+        """Raises ModelError where the policy needs an inverse and there is none."""
+        if inverse is None and not version:
+            inverse = np.eye(self._model.dimension) / self._model.regularization
+        elif inverse is None and self._topk.policy in {"linucb", "thompson"}:
+            raise ModelError(f"{self._topk.policy} needs the users' inverses: set publish_inverse = True on the model")
+        return User(w, inverse, version)
+
+    def top(
+        self, user: User, candidates: Sequence[Item] | None, k: int, draw: np.random.Generator
+    ) -> tuple[list[Item], list[float], list[tuple[int, float]]]:
+        """Give the k best of the candidates, or of the catalogue, with their scores w.f; and which slots are random."""
+        items, places, others = self._split(candidates)
+        scores = self._column(user, "score", places, others, lambda rows: rows @ user.w)
+        chosen, random = self._fill(self._potentials(user, scores, places, others, draw), k, draw)
+        return [items[at] for at in chosen], scores[chosen].tolist(), random
+
+    def _split(self, candidates: Sequence[Item] | None) -> tuple[Sequence[Item], Any, Matrix | None]:
+        """The candidates: those of the catalogue, with their places, then the others, with their features."""
+        if candidates is None:
+            return self._features.items, self._all, None
+        told = candidates.tolist() if isinstance(candidates, np.ndarray) else candidates
+        known: list[Item] = []
+        others: list[Item] = []
+        for item in dict.fromkeys(told):
+            (known if item in self._features.places else others).append(item)
+        places = np.fromiter(map(self._features.places.__getitem__, known), np.intp, len(known))
+        return known + others, places, np.array([self._features.of(item) for item in others]) if others else None
+
+    def _potentials(
+        self, user: User, scores: Vector, places: Any, others: Matrix | None, draw: np.random.Generator
+    ) -> Vector:
+        alpha, inverse = self._topk.alpha, user.inverse
+        if inverse is None:
+            return scores
+        if self._topk.policy == "linucb":
+            widths = self._column(user, "width", places, others, lambda rows: ((rows @ inverse) * rows).sum(1))
+            return scores + alpha * np.sqrt(np.maximum(widths, 0))
+        if self._topk.policy == "thompson":
+            values, vectors = np.linalg.eigh(inverse)
+            drawn = vectors @ (np.sqrt(np.maximum(values, 0)) * draw.standard_normal(len(user.w)))
+            moved = self._features.table[places] @ drawn
+            return scores + alpha * (moved if others is None else np.concatenate([moved, others @ drawn]))
+        return scores
+
+    def _column(
+        self, user: User, what: str, places: Any, others: Matrix | None, make: Callable[[Matrix], Vector]
+    ) -> Vector:
+        """What is made of the candidates' features; of the catalogue's items it is remembered by user and version."""
+        key = (self._features.theta, *user.version, what)
+        column = self._recent.get(key) if user.version else None
+        if column is None:
+            column = np.full(len(self._features.items), np.nan)
+            if user.version:
+                self._recent.put(key, column, column.nbytes)
+        found = column[places]
+        missing = places[np.isnan(found)]
+        if len(missing):
+            column[missing] = make(self._features.table[missing])
+            found = column[places]
+        return found if others is None else np.concatenate([found, make(others)])
+
+    def _fill(self, potentials: Vector, k: int, draw: np.random.Generator) -> tuple[list[int], list[tuple[int, float]]]:
+        """The candidates of each slot, and the slots filled at random with their items' probabilities."""
+        k = min(max(k, 0), len(potentials))
+        if k == 0:
+            return [], []
+        best = np.argpartition(-potentials, k - 1)[:k]
+        best = best[np.argsort(-potentials[best], kind="stable")]
+        if not self._topk.share:
+            return best.tolist(), []
+        free = np.ones(len(potentials), np.bool_)
+        ranked, chosen, random = iter(best.tolist()), [], []
+        for slot in range(k):
+            if draw.random() < self._topk.share:
+                left = np.flatnonzero(free)
+                at = int(draw.choice(left))
+                random.append((slot, self._topk.share / len(left)))
+            else:
+                at = next(each for each in ranked if free[each])
+            free[at] = False
+            chosen.append(at)
+        return chosen, random
+
+
+def topk_of(told: Any) -> TopK:
+    """Raises UsageError that tells which parameters there are."""
+    if not isinstance(told, Mapping):
+        raise UsageError(f"topk is a mapping, as in {{policy: linucb}}, not {told!r:.80}")
+    known = TopK.__dataclass_fields__
+    for name in told:
+        if name not in known:
+            raise UsageError(f"topk has no {name!r:.80}; {meant(str(name), known)}")
+    return TopK(**told)

@@ -1,0 +1,54 @@
+"""A user's weights: what eq. 2.2 makes of all observations, kept up to date with each (thesis, section 2.4).
+
+    w = m + (F'F + l I)^-1 F' (y - F m)
+
+`F` has the features of the n observed items as its rows (n x d), `y` what was observed, `l` is the regularisation. `I`
+is d x d (the thesis prints I_n). `m` is the prior: the weights before any observation, 0 in the thesis.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def learn(weights: Vector, inverse: Matrix, features: Vector, residual: float, weight: float = 1.0) -> None:
+    """Take one observation in, in place, in O(d^2), by Sherman and Morrison.
+
+    `inverse` is (F'F + l I)^-1, at first I / l; it stays symmetric to the bit. `residual`: what was observed less what
+    was predicted; it counts `weight` times (above 0).
+    """
+    gain = inverse @ features
+    spread = 1 / weight + features @ gain
+    weights += gain * (residual / spread)
+    step = gain / np.sqrt(spread)
+    inverse -= step[:, None] * step
+
+
+def naive(features: Matrix, observed: Vector, regularization: float, prior: Vector) -> Vector:
+    """The weights from all observations anew, as eq. 2.2 has it: O(n d^2 + d^3)."""
+    square = features.T @ features + regularization * np.eye(features.shape[1])
+    return prior + np.linalg.solve(square, features.T @ (observed - features @ prior))
+
+
+def dual(features: Matrix, observed: Vector, regularization: float, prior: Vector) -> Vector:
+    """The same by a system of n equations, O(n^2 d + n^3): m + F' (F F' + l I)^-1 (y - F m)."""
+    square = features @ features.T + regularization * np.eye(len(features))
+    return prior + features.T @ np.linalg.solve(square, observed - features @ prior)
+
+
+def huber(residual: float) -> float:
+    """Residuals beyond 1 count by their size, not its square."""
+    return 1 / max(1.0, abs(residual))
+
+
+ERRORS: Final[dict[str, Callable[[float], float]]] = {"squared": lambda _residual: 1.0, "huber": huber}
+"""The error functions that updates can minimise (section 2.4), each as an observation's weight by its residual."""
