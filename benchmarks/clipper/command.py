@@ -1,4 +1,4 @@
-"""`python -m benchmarks clipper`: section 3.4 of Crankshaw's thesis, its headlines beside ours."""
+"""`python -m benchmarks clipper`: sections 3.4 and 3.5 of Crankshaw's thesis, its headlines beside ours."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import click
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from agents.live.stage.beginning import look_through_rarely
-from benchmarks.clipper import front, served
+from benchmarks.clipper import front, selection, served
 from benchmarks.clipper.beside import beside
+from benchmarks.clipper.stragglers import stragglers
 from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from benchmarks.output import Table
 
 FRONT = ("profiles", "limits", "changes", "delays", "workers")
+SELECTION = ("agreement", "failing", "stragglers", "personal")
 SERVED = ("cost", "cache", "beside")
+ALL = (*FRONT, *SELECTION, *SERVED)
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice([*FRONT, *SERVED]), help="This section; may be repeated.")
+@click.option("--only", multiple=True, type=click.Choice([*ALL, "selection"]), help="This section; may be repeated.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each measurement.")
 @click.option("--seconds", type=click.FloatRange(0.2), default=6.0, show_default=True, help="Of each run.")
 @click.option(
@@ -38,7 +41,7 @@ SERVED = ("cost", "cache", "beside")
 def clipper(
     *, only: tuple[str, ...], repeats: int, seconds: float, output: Path | None, mlserver_python: Path | None
 ) -> None:
-    """Show what batching, workers and the cache bring, beside the thesis' figures.
+    """Show what batching, workers, the cache and selection bring, beside the thesis' figures.
 
     \b
     Example:
@@ -50,9 +53,13 @@ def clipper(
         "changes": lambda: front.changes(repeats, 2 * seconds),
         "delays": lambda: front.delays(repeats, seconds),
         "workers": lambda: front.workers(repeats, seconds),
+        "agreement": lambda: selection.agreement(repeats),
+        "failing": selection.failing,
+        "stragglers": lambda: stragglers(repeats),
+        "personal": lambda: selection.personal(repeats),
     }
     look_through_rarely()  # as a served front does: else the collector of garbage takes a part of every large batch
-    chosen = [name for name in (*FRONT, *SERVED) if not only or name in only]
+    chosen = [name for name in ALL if not only or name in only or ("selection" in only and name in SELECTION)]
     tables: list[str] = []
 
     def show(table: Table) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 OURS: Final = "ours (plan + tune)"
 PAPER: Final = "plan + tune by `paper`"
 COLUMNS: Final = ("strategy", "within SLO, %", "misses, %", "cost, $", "cost by ours", "orders an hour")
+DS2: Final = "ds2 every 10 s, halts 5 s"
 OVER: Final = "over capacity"
 
 
@@ -38,13 +40,10 @@ class Setup:
     live: Times
     slo: float = SLO
     seed: int = 0
-    _plan: list[Plan] = field(default_factory=list)
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
-        if not self._plan:
-            self._plan.append(self.scene.plan(self.sample, self.slo))
-        return self._plan[0]
+        return self.scene.plan(self.sample, self.slo)
 
     @property
     def config(self) -> Config:
@@ -84,7 +83,7 @@ def _planned_autoscale(setup: Setup) -> Started:
     return config, AutoScale(per_unit, setup.plan.trace.rate / units, units, setup.slo)
 
 
-def _ds2(halt: float) -> Callable[[Setup], Started]:
+def _ds2(halt: float, period: float) -> Callable[[Setup], Started]:
     def start(setup: Setup) -> Started:
         shares = setup.scene.estimator(setup.sample).shares
         rate = len(setup.sample) / float(setup.sample[-1])
@@ -93,7 +92,7 @@ def _ds2(halt: float) -> Callable[[Setup], Started]:
             name: Choice(option, ceil(rate * shares[name] / option.throughput(1)), 1)
             for name, option in options.items()
         }
-        return config, Ds2(halt)
+        return config, Ds2(halt, period)
 
     return start
 
@@ -109,8 +108,9 @@ STRATEGIES: Final[dict[str, Callable[[Setup], Started]]] = {
     "cg-peak + autoscale": _coarse(peak=True, scaled=True),
     "plan + autoscale": _planned_autoscale,
     "lag": lambda setup: (setup.config, Lag({name: stage.count for name, stage in setup.plan.stages.items()})),
-    "ds2, halts 5 s": _ds2(5.0),
-    "ds2, halts 30 s": _ds2(30.0),
+    DS2: _ds2(5.0, 10.0),
+    "ds2 every 10 s, halts 30 s": _ds2(30.0, 10.0),
+    "ds2 every 60 s, halts 30 s": _ds2(30.0, 60.0),
 }
 
 

@@ -105,13 +105,13 @@ class Lag:
 
 @dataclass
 class Ds2:
-    """DS2: workers for the mean rate of the last 10 s, without batches; each change stops and restarts the pipeline.
+    """DS2: workers for the mean rate of the last period, without batches; each change stops and restarts the pipeline.
 
     `halt`: seconds until the pipeline runs again; then a period passes before the next decision.
     """
 
     halt: float
-    period: float = 10.0
+    period: float
     _next: float = 0.0
 
     def look(self, now: float, serving: Serving) -> None:

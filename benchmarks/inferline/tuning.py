@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from benchmarks.inferline.contest import COLUMNS, OURS, PAPER, Setup, play, play_all, rows
+from benchmarks.inferline.contest import COLUMNS, DS2, OURS, PAPER, STRATEGIES, Setup, play, play_all, rows
 from benchmarks.inferline.planning import EMULATED, THESIS
 from benchmarks.inferline.scene import SLO, gamma, price, scene
 from benchmarks.output import Table, median_spread
@@ -20,7 +20,7 @@ SAMPLE: Final = 300.0
 STEP: Final = 30.0  # seconds of each minute's mean rate (4.6)
 ALL: Final = (
     *(OURS, PAPER, "plan alone", "oracle plan", "cg-mean + autoscale", "cg-peak + autoscale", "plan + autoscale"),
-    *("lag", "ds2, halts 5 s"),
+    *("lag", DS2),
 )
 # The mean rates of 60 minutes, as the text and figure 4.6 tell of them: its traces are not public. Scaled to 300/s.
 _WAVE: Final = [80 + 20 * float(np.sin(n / 5)) for n in range(60)]
@@ -107,7 +107,7 @@ def attribution(repeats: int) -> list[Table]:
 
 def ds2(repeats: int) -> list[Table]:
     """Figure 4.14."""
-    of, names = scene("image", *THESIS), (OURS, PAPER, "ds2, halts 5 s", "ds2, halts 30 s")
+    of, names = scene("image", *THESIS), (OURS, PAPER, *(name for name in STRATEGIES if name.startswith("ds2")))
     cases = {
         f"50/s, cv2 {cv2}": _moves(of, [f"gamma:rate=50,cv2={cv2},for=300s"], repeats, 50, cv2) for cv2 in (0, 1, 4)
     }

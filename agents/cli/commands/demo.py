@@ -28,15 +28,22 @@ def clone(start: Path) -> Path:
 
 def demos(root: Path) -> dict[str, str]:
     """The name of each demonstration, and the first line of its docstring."""
-    return {file.parent.name: _summary(file) for file in sorted((root / "examples").glob("*/demo.py"))}
+    return {name: _summary(file) for name, file in _files(root).items()}
 
 
 def module(root: Path, name: str) -> str:
     """The module to run for the demonstration `name`. Raises UsageError where there is none of that name."""
-    known = demos(root)
+    known = _files(root)
     if name not in known:
         raise UsageError(f"there is no demonstration {name!r} in {root / 'examples'}: {meant(name, known)}")
-    return f"examples.{name}.demo"
+    return f"examples.{known[name].parent.name}.{known[name].stem}"
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """By name: examples/clipper/demo.py is `clipper`, and demo_selection.py beside it `clipper-selection`."""
+    found = sorted((root / "examples").glob("*/demo*.py"))
+    files = [file for file in found if file.stem == "demo" or file.stem.startswith("demo_")]
+    return {file.parent.name + file.stem.removeprefix("demo").replace("_", "-"): file for file in files}
 
 
 def _summary(file: Path) -> str:
@@ -60,7 +67,7 @@ def demo(name: str | None) -> None:
     root = clone(Path.cwd())
     if name is None:
         for known, summary in demos(root).items():
-            click.echo(f"{known:<10} {summary}")
+            click.echo(f"{known:<17} {summary}")
         return
     arguments = [sys.executable, "-m", module(root, name)]
     os.chdir(root)

@@ -38,6 +38,16 @@ def test_a_demonstration_runs_from_its_clone_in_place_of_the_command(repository,
     assert ran == [(sys.executable, [sys.executable, "-m", "examples.new.demo"], repository)]
 
 
+def test_a_folder_may_have_several_demonstrations(repository, monkeypatch):
+    (repository / "examples" / "new" / "demo_other_way.py").write_text('"""Another way."""\n')
+    (repository / "examples" / "new" / "demonstration.py").write_text("")
+    assert list(demos(repository)) == ["new", "new-other-way"]
+    ran = []
+    monkeypatch.setattr("os.execv", lambda _path, arguments: ran.append(arguments[-1]))
+    assert main.run(["demo", "new-other-way"]) == 0
+    assert ran == ["examples.new.demo_other_way"]
+
+
 def test_an_unknown_demonstration_is_refused_with_the_known_ones(repository, capsys):
     assert main.run(["demo", "other"]) == 2
     assert "no demonstration 'other'" in (error := capsys.readouterr().err)
