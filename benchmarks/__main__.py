@@ -21,6 +21,7 @@ BENCHMARKS = {
     "clipper": "Batch limits, workers and the prediction cache, beside Clipper's figures.",
     "tuner": "What the tuner orders, misses and costs, in its two forms, in virtual time.",
     "inferline": "Plans and sizes that follow the load against coarse-grained ones, beside InferLine's figures.",
+    "velox": "Users' weights learned while serving: updates, rankings, errors and regret, beside Velox's figures.",
     "parm": "Coded computation against stragglers, beside the ParM paper's numbers, in virtual time and live.",
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
     "standby": "How soon a killed replica's queries are answered again, with a standby and without.",

@@ -92,8 +92,8 @@ def run_cell(
             queries = generated(arrivals, signature_payload(spec), seed=0)
             result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=outcomes.__setitem__))
             stages = meter.totals()
-            intake, handoff = (_mean(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
-            overheads = {stage.name: _mean(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
+            intake, handoff = (mean_of(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
+            overheads = {stage.name: mean_of(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
         finally:
             exchange.close()
     if stages is None:
@@ -114,13 +114,13 @@ def run_cell(
         emulated=True,
     )
     hops = measured_hops(read_ways(settings, pipeline), outcomes, result, pipeline, overheads)
-    slowed = replace(pipeline, durations=_slowed(pipeline.durations, overheads))
-    simulated = simulate(slowed, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
+    longer = replace(pipeline, durations=slowed(pipeline.durations, overheads))
+    simulated = simulate(longer, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
     slip = float(np.quantile(result.sent - result.due, 0.99))
     return Cell(live, simulated, _medians(hops), intake, handoff, max(overheads.values()), slip)
 
 
-def _slowed(
+def slowed(
     durations: Mapping[str, Callable[[int], float]], overheads: Mapping[str, float]
 ) -> dict[str, Callable[[int], float]]:
     """Durations by which an instance is taken up: the model's, and what was measured on top of it."""
@@ -135,7 +135,7 @@ def _medians(hops: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
     return {place: float(np.median(seconds)) for place, seconds in hops.items()}
 
 
-def _mean(run_dir: Path, pipeline: str, name: str, stage: str | None = None) -> float:
+def mean_of(run_dir: Path, pipeline: str, name: str, stage: str | None = None) -> float:
     """The mean of a distribution over the processes of a stage, or of all stages, since their start."""
     found = [
         snapshot.distribution(name)

@@ -23,6 +23,7 @@ from agents.core.actions import Emit, Failed, Ok, Work
 from agents.core.batching import Batch
 from agents.core.gate import GATE, GateCore
 from agents.core.joins import Fetch
+from agents.core.lanes import Ticket
 from agents.core.outcomes import Release
 from agents.core.policy import StageState
 from agents.core.request import Delivery, Loss
@@ -65,6 +66,7 @@ _SAID: dict[type, tuple[str, ...]] = {
     _Report: ("outcome",),
     Batch: ("worker", "requests"),
     Work: ("request_id",),
+    Ticket: ("request_id", "lane"),
     Emit: ("kind", "destination", "request_id", "partition", "hop", "path", "lost", "loss"),
     Release: ("request_id", "partition", "outcome", "good"),
 }  # fmt: skip

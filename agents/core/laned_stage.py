@@ -42,25 +42,25 @@ class LanedCore(StageCore):
     def __init__(self, graph: Graph, stage: str, lanes: Lanes, route: Combines, **options: Any) -> None:
         """`options`: of `StageCore`, without a cache or a dispatch."""
         super().__init__(graph, stage, lanes, **(options | {"holds": True}))  # type: ignore[arg-type] # a facade
-        self._lanes = lanes
+        self.lanes = lanes
         self._route = route
 
     @property
     def room(self) -> bool:
         """Whether more records may be delivered: a lane that is full stops only what it is asked."""
-        return self._lanes.room and self._few_under_way
+        return self.lanes.room and self._few_under_way
 
     def _settle(self, now: float, request: Request, result: Result) -> None:
         if not isinstance(request, Ticket):
             super()._settle(now, request, result)
         elif isinstance(result, Ok):
-            counts = self._lanes.answered(now, request, result.value)
+            counts = self.lanes.answered(now, request, result.value)
             self._route.heard(request.lane, result.value, late=not counts)
         else:
-            self._lanes.failed(now, request, result)
+            self.lanes.failed(now, request, result)
 
     def _spare(self, work: Work) -> bool:
-        query = self._lanes.find(work)
+        query = self.lanes.find(work)
         if query is not None and query.answers:
             self._combine(query)
             return True
@@ -69,7 +69,7 @@ class LanedCore(StageCore):
         return super()._spare(work)
 
     def _drain(self, now: float) -> None:
-        lanes = self._lanes
+        lanes = self.lanes
         super()._drain(now)
         while lanes.over:
             over, lanes.over = lanes.over, []

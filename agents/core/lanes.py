@@ -117,7 +117,7 @@ class Lanes:
         self.drops: list[tuple[Request, Refusal]] = []
         self.over: list[Query] = []
         self.arrived = self.dropped = 0
-        self.refused: dict[str, dict[str, int]] = {}  # tickets, by lane and reason
+        self.refused: dict[tuple[str, ...], int] = {}  # tickets, by lane and reason
         for name, batcher in lanes.items():
             self.add(name, batcher)
         self.policy: Policy = next(iter(lanes.values())).policy
@@ -377,8 +377,8 @@ class Lanes:
         )  # fmt: skip
 
     def _refuse(self, query: Query, lane: str, refusal: Refusal) -> None:
-        by_reason = self.refused.setdefault(lane, {})
-        by_reason[refusal.reason] = by_reason.get(refusal.reason, 0) + 1
+        which = lane, refusal.reason
+        self.refused[which] = self.refused.get(which, 0) + 1
         query.lost(lane, refusal)
 
     def _look(self, now: float, query: Query) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -39,13 +40,10 @@ class Setup:
     live: Times
     slo: float = SLO
     seed: int = 0
-    _plan: list[Plan] = field(default_factory=list)
 
-    @property
+    @cached_property
     def plan(self) -> Plan:
-        if not self._plan:
-            self._plan.append(self.scene.plan(self.sample, self.slo))
-        return self._plan[0]
+        return self.scene.plan(self.sample, self.slo)
 
     @property
     def config(self) -> Config:

@@ -1,8 +1,9 @@
 """Estimated against measured latencies (Figure 4.8): plans served live, and the Estimator held to what was measured.
 
 The thesis' pipelines run on emulated accelerators, five times slower (`examples.inferline.slowed`); the first one also
-with models that compute, on this machine's cores. A plan is made for a trace and served on that trace. What a hop takes
-is measured on a few queries before, one at a time, and given to the Estimator. The verdict is `spillway whatif`'s.
+with models that compute, on this machine's cores. A plan is made for a trace and served on that trace. What a hop
+takes, and by how much a batch takes a worker up for longer than the model, is measured on a few queries before, one at
+a time, and given to the Estimator. The verdict is `spillway whatif`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,9 +28,11 @@ from agents.supervise.service import ServiceSettings, served
 from agents.whatif.figures import Fates, Figures, figures
 from agents.whatif.study import judge
 from benchmarks.inferline.scene import CHOICES, gamma
+from benchmarks.live_cell import mean_of
+from benchmarks.live_cell import slowed as slowed_by
 from benchmarks.output import Table, median_spread
 from examples.inferline import slowed
-from lineage.metric_names import GATE
+from lineage.metric_names import GATE, OVERHEAD_SECONDS
 from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
 from producers.load import generated
@@ -184,12 +187,15 @@ def compare(case: Case, settings: ClientSettings, folder: Path, seed: int) -> Co
         exchange, pace = Exchange(settings, pipeline.spec.name, linger=0.001), Pace(slo=plan.slo, grace=GRACE)
         try:
             alone = run_load(exchange, generated(ALONE, case.payload, seed=seed), pace)
+            names = [stage.name for stage in pipeline.spec.stages]
+            overheads = {name: mean_of(folder / "run", pipeline.spec.name, OVERHEAD_SECONDS, name) for name in names}
             result = run_load(exchange, generated(due, case.payload, seed=seed), pace)
         finally:
             exchange.close()
-    hop = _hop(case, as_planned, alone.finished - alone.due)
+    as_served = replace(as_planned, durations=slowed_by(as_planned.durations, overheads))
+    hop = _hop(case, as_served, alone.finished - alone.due)
     budget = np.full(len(due), plan.slo)
-    estimated = _estimator(case, as_planned, due, hop)({})
+    estimated = _estimator(case, as_served, due, hop)({})
     assert estimated is not None  # any number may be late
     kinds = np.full(len(due), PREDICTION, dtype=result.kind.dtype)
     will = figures(Fates(due, estimated, kinds, budget, np.zeros(len(due))), {}, {})

@@ -157,6 +157,8 @@ def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
     chosen = [pipeline.written.stage(name) for name in dict.fromkeys(names)]
     for stage in chosen:
         if stage.model is None:
+            if stage.ensemble is not None:
+                raise UsageError(f"stage {stage.name!r} has an ensemble, whose members are not profiled")
             raise UsageError(f"stage {stage.name!r} is emulated: its durations are its profile")
     return chosen
 

@@ -33,6 +33,7 @@ EVERYWHERE: Final = "all"
 """The context of queries that have none of their own."""
 Missing = Literal["own_mean", "ensemble_mean", "skip"]
 _LONG: Final = 64  # characters of a label in the flags
+_ROOM: Final = 1_024  # characters of all labels of a query there
 _KEY: Final = 128  # characters of a context
 
 
@@ -151,11 +152,12 @@ class Ensemble:
         return dict.fromkeys(absent, mean)
 
     def _flags(self, query: Query, made: Combined, context: str, known: Weights) -> dict[str, Any]:
-        members = {}
+        members: dict[str, dict[str, Any]] = {}
+        longest = min(_LONG, _ROOM // len(query.asked))
         for member, probability in query.asked.items():
             members[member] = {"p": float(f"{probability:.6g}")}
             if member in query.answers:
-                members[member]["answer"] = said(query.answers[member])
+                members[member]["answer"] = said(query.answers[member], longest)
         flags: dict[str, Any] = {"members": members, "confidence": round(made.confidence, 6)}
         if self._learner:
             flags[REQUEST] = query.request.request_id
@@ -186,7 +188,7 @@ class _Mean:
 _MOST: Final = 1_000
 
 
-def said(answer: Any) -> Any:
+def said(answer: Any, longest: int = _LONG) -> Any:
     """An answer as flags have it: a number, a short text, or of scores the place of the highest."""
     if is_score(answer):
         return int(np.argmax(answer)) if np.ndim(answer) else float(answer)
@@ -194,4 +196,4 @@ def said(answer: Any) -> Any:
         answer = answer.tolist() if answer.ndim == 0 else repr(answer.tolist())
     elif isinstance(answer, np.generic):
         answer = answer.item()
-    return answer if isinstance(answer, bool | int) or answer is None else str(answer)[:_LONG]
+    return answer if isinstance(answer, bool | int) or answer is None else str(answer)[:longest]

@@ -57,12 +57,14 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
         wait=float("inf") if ensemble.wait is None else ensemble.wait,
         missing=ensemble.missing,
         threshold=ensemble.threshold or 0.0,
-        context_of=(lambda request: key_of(request.parts[0].payload))
-        if ensemble.context == "key"
-        else lambda _: EVERYWHERE,
+        context_of=_context if ensemble.context == "key" else lambda _: EVERYWHERE,
         answer=ensemble.answer,
         learner="" if spec.learner is None else spec.learner.name,
     )
+
+
+def _context(request: Request) -> str:
+    return key_of(request.parts[0].payload)
 
 
 class MemberWork:

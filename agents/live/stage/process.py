@@ -72,6 +72,7 @@ from topology.sizes import key_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agents.core.laned_stage import LanedCore
     from agents.core.policy import StageFacts
     from agents.live.stage.driver import Workers
     from agents.live.stage.extras import Beside
@@ -396,6 +397,8 @@ class StageProcess(Serving):
         if config.spec.ensemble is not None:
             more["route"] = route_of(config.spec, config.replica, self._lookups)
         core = build_core(*where, config.policy, self._journal(), **more)
+        if config.spec.ensemble is not None:
+            self._metrics.members = cast("LanedCore", core).lanes, more["route"].stats
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made

@@ -75,3 +75,6 @@ def test_a_member_that_is_killed_and_one_that_is_slow_cost_no_query(stage, until
     assert any("answer" not in flags["members"].get("slow", {}) for flags in members.values())
     assert any("answer" in flags["members"].get("killed", {}) for flags in members.values())
     until(lambda: one.committed("f") == one.ends())
+    metrics = one.metrics("f")
+    assert metrics["spillway_combined_total"] == 200
+    assert metrics["spillway_partial_total"] > 0

@@ -1,6 +1,7 @@
 """An ensemble in virtual time: whoever dies, raises, is full or late, each query settles once and nothing lingers."""
 
 import heapq
+import json
 import math
 import random
 
@@ -8,12 +9,15 @@ import pytest
 
 from agents.core.actions import DEFAULT, Failed, Ok
 from agents.core.batching import Batcher
+from agents.core.journal import Recorded
 from agents.core.laned_stage import LanedCore
-from agents.core.lanes import Lanes, number_of, parts_of
+from agents.core.lanes import Lanes, Query, number_of, parts_of
 from agents.core.policies import make
 from agents.core.policy import StageView
+from agents.core.request import Request
 from agents.core.routes.ensemble import Ensemble, Joint, Weights
 from agents.learning.selection import POLICIES
+from lineage.flags import bounded, checked
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
 
@@ -185,7 +189,7 @@ def test_each_query_settles_once_and_the_offsets_follow(kind):
         assert {p: offset for p, (offset, _) in core.commits().items()}[0] == QUERIES // 2, seed
         late += world.route.stats.late
         partial += world.route.stats.partial
-        refused |= {reason for counts in lanes.refused.values() for reason in counts}
+        refused |= {reason for _, reason in lanes.refused}
     assert "answer" in ends
     assert ("default" in ends) == kind.get("default", False)
     if kind["selection"] == "exp4":
@@ -268,7 +272,7 @@ def test_a_member_that_is_down_is_not_drawn_and_a_full_one_stops_nothing():
         deliver(core, n)
     assert lanes.ready() == {"linear": 0, "forest": 1, "cnn": 0}
     assert not core.room  # its only lane is full
-    assert lanes.refused["forest"] == {"lane-full": 7}
+    assert lanes.refused == {("forest", "lane-full"): 7}
     assert {emit.loss.reason for emit in core.take_emits()} == {"lane-full"}
     core.attach(NOW, number_of(0, 0))
     assert core.room
@@ -338,3 +342,21 @@ def test_lanes_come_and_go_while_it_serves():
     }
     deliver(core, 2)
     assert [parts_of(batch.worker)[0] for batch in core.take_runs()] == [number]
+
+
+def test_flags_of_many_members_that_say_much_stay_within_their_bounds():
+    members = [f"member-number-{n}" for n in range(32)]
+    ensemble = Ensemble(POLICIES["exp4"](), lambda *_: Weights({}), random.Random(0), learner="stage-weights")
+    query = Query(Request("q" * 36, 0, NOW, NOW + 1, NOW, (), {}), NOW)
+    query.asked = ensemble.select(query, members)
+    query.answers = {member: member * 50 for member in members}
+    flags = {"stage": checked(ensemble.combine(query).flags)}
+    assert bounded(flags, "stage") is flags
+
+
+def test_a_journal_is_kept_of_it():
+    lines = []
+    world = World(1, selection="exp4")
+    world.core = Recorded(world.core, lines.append)
+    world.play()
+    assert {json.loads(line)[0] for line in lines[1:]} >= {"attach", "complete", "deliver", "lose"}
