@@ -19,7 +19,6 @@ BENCHMARKS = {
     "live-pairs": "Queries answered in time, pard beside naive, where hops take longer than models.",
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
     "clipper": "Batch limits, workers and the prediction cache, beside Clipper's figures.",
-    "tuner": "What the tuner orders, misses and costs, in its two forms, in virtual time.",
     "inferline": "Plans and sizes that follow the load against coarse-grained ones, beside InferLine's figures.",
     "velox": "Users' weights learned while serving: updates, rankings, errors and regret, beside Velox's figures.",
     "parm": "Coded computation against stragglers, beside the ParM paper's numbers, in virtual time and live.",
