@@ -46,6 +46,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's, which takes longer to import than all else here
 if TYPE_CHECKING:
+    from agents.learning.velox.model import VeloxModel
     from agents.models.flagged import Flagged
     from agents.models.loading import Model
     from agents.models.per_key import PerKey
@@ -81,11 +82,13 @@ __all__ = [
     "TooManyInFlightError",
     "TopicError",
     "UsageError",
+    "VeloxModel",
     "WireError",
     "rehearse",
 ]
 
 _NAMES = {
+    "agents.learning.velox.model": ("VeloxModel",),
     "agents.models.flagged": ("Flagged",),
     "agents.models.loading": ("Model",),
     "agents.models.per_key": ("PerKey",),

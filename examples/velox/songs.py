@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agents.learning.velox.als import als
-from agents.learning.velox.model import VeloxModel
 from examples.velox.ratings import World
+from spillway import VeloxModel
 
 SONGS, LISTENERS, EACH = 500, 300, 60
 

@@ -112,7 +112,9 @@ class Learning:
         for name in ("error", "pool"):
             count, total = state[name]
             told[name] = total / count if count else None
-        if self._model.publish_inverse:
+        if (
+            self._model.publish_inverse and told["n"]
+        ):  # else it is I / lambda; the shared row goes out with each version
             told["inverse"] = state["inverse"].astype(np.float32)
         return told
 

@@ -77,6 +77,7 @@ class Ranking:
         self._model, self._features, self._topk = model, features, topk
         self._all = np.arange(len(features.items))
         self._recent = Recent(size(topk.cache))
+        self._unlearned = np.eye(model.dimension) / model.regularization
 
     def predict(self, batch: list[Inputs]) -> list[Flagged]:
         """Answer `{"item": x}` with its score, and `{"items": [..], "k": n}`, or `{}`: the catalogue, with the best.
@@ -101,20 +102,15 @@ class Ranking:
             raise ModelError(f"the query has no {name!r}: give the stage 'tables: {{{name}: {{of: LEARNER}}}}'")
         row = query[name]
         if row is None:  # nobody has been learned of yet
-            return self.user(np.zeros(self._model.dimension), None, ())
+            return User(np.zeros(self._model.dimension), self._unlearned, ())
         check_theta(row["theta"], self._features.theta)
         key = query.key if self._topk.key is None else query[self._topk.key]
         # The version is the shard's: a key's first row may have that of the shared row which it had before.
         version = (key, *query[f"{name}.version"], row["n"])
-        return self.user(np.asarray(row["w"]), row.get("inverse"), version)
-
-    def user(self, w: Vector, inverse: Matrix | None, version: tuple[Any, ...]) -> User:
-        """Raises ModelError where the policy needs an inverse and there is none."""
-        if inverse is None and not version:
-            inverse = np.eye(self._model.dimension) / self._model.regularization
-        elif inverse is None and self._topk.policy in {"linucb", "thompson"}:
+        inverse = row.get("inverse") if row["n"] else self._unlearned
+        if inverse is None and self._topk.policy in {"linucb", "thompson"}:
             raise ModelError(f"{self._topk.policy} needs the users' inverses: set publish_inverse = True on the model")
-        return User(w, inverse, version)
+        return User(np.asarray(row["w"]), inverse, version)
 
     def top(
         self, user: User, candidates: Sequence[Item] | None, k: int, draw: np.random.Generator

@@ -21,7 +21,7 @@ class Served(Learning, Ranking):
         topk = topk_of(arguments.get("topk", {}))
         model = make(**{name: value for name, value in arguments.items() if name != "topk"})
         if not isinstance(model, VeloxModel):
-            raise ModelError(f"{type(model).__name__} is no VeloxModel; derive it from agents.learning.velox.model's")
+            raise ModelError(f"{type(model).__name__} is no VeloxModel; derive it from spillway.VeloxModel")
         features = Features(model)
         Learning.__init__(self, model, features)
         Ranking.__init__(self, model, features, topk)

@@ -118,6 +118,7 @@ def test_users_begin_with_the_mean_of_all_weights_and_it_stays_their_prior():
     ((_, shared),) = machine.published([SHARED])
     assert np.allclose(shared["w"], np.mean(weights, axis=0))
     assert (shared["n"], shared["error"]) == (0, None)
+    assert "inverse" not in shared
 
 
 def test_the_running_error_is_of_predictions_before_they_were_learned_and_the_pool_of_what_was_drawn():
@@ -243,9 +244,12 @@ def test_computed_features_are_made_once_and_mix_with_the_catalogue():
 
 def test_of_nobody_all_is_unknown():
     model = Served(Table, {"topk": {"policy": "linucb"}})
-    (answer,) = model.predict([row(model, None, k=3)])
-    assert answer["scores"] == [0, 0, 0]
-    assert answer["items"] == [f"i{place}" for place in np.argsort(-np.square(Table().table).sum(1))[:3]]
+    nothing = Machine("here", model)
+    ((_, shared),) = nothing.published([SHARED])
+    for user in (None, shared):
+        (answer,) = model.predict([Inputs({"user": user, "user.version": [1, 0], "k": 3}, {}, "id", "ada")])
+        assert answer["scores"] == [0, 0, 0]
+        assert answer["items"] == [f"i{place}" for place in np.argsort(-np.square(Table().table).sum(1))[:3]]
     with pytest.raises(ModelError, match=r"give the stage 'tables: \{user: {of: LEARNER}}'"):
         model.predict([Inputs({}, {}, "id", "ada")])
 

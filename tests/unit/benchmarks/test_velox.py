@@ -1,0 +1,29 @@
+"""`python -m benchmarks velox`, small: its tables, and what of them holds whatever the machine does."""
+
+from agents.cli.main import run
+from benchmarks.__main__ import benchmarks
+from benchmarks.velox import latency, learned
+
+
+def rows(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+
+
+def test_all_sections_are_told_and_what_is_learned_is_as_the_thesis_says(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(latency, "DIMENSIONS", (16,))
+    monkeypatch.setattr(latency, "SETS", (20, 40))
+    monkeypatch.setattr(latency, "CATALOGUE", 100)
+    monkeypatch.setattr(learned, "USERS", 200)
+    monkeypatch.setattr(learned, "ITEMS", 200)
+    file = tmp_path / "velox.md"
+    options = ["--repeats", "2", "--seeds", "2", "--rounds", "40", "--output", str(file)]
+    assert run(["velox", *options], benchmarks, "benchmarks") == 0, capsys.readouterr()
+    updates, topk, hybrid, fresh, bandits = map(rows, file.read_text().split("\n**")[0:5])
+    assert [row[0] for row in updates[2:]] == ["16"]
+    assert len(topk) == 2 + 12
+    for row in hybrid[2:]:
+        before, online, retrained = map(float, row[1:4])
+        assert retrained < online < before
+    zero, mean = ([float(cell.split()[0]) for cell in row[1:7]] for row in fresh[2:])
+    assert all(better < worse for better, worse in zip(mean, zero, strict=True))
+    assert len(bandits) == 2 + 12
