@@ -10,8 +10,8 @@ much:
   the mean rate here, so a burst a few percent above the sample's orders for all of the burst.
 * `ratio`: k_m = planned k_m x the largest r_i / sample's r_i over the windows, `NOISE` queries aside; up where that is
   more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate,
-  no burst, so k_m = planned k_m x r_i / lambda then: the sample's fullest is above its own mean. Down: by the largest such
-  ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where that ratio is at most 1.
+  no burst, so k_m = planned k_m x r_i / lambda then: the sample's fullest is above its own mean. Down: by the largest
+  such ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where that ratio is at most 1.
 
 `ratio` is the default. `python -m benchmarks inferline --only stationary --only rising --only burstiness`: an hour of
 traffic like the sample's gets some forty orders from `paper` and none from `ratio`. Where 150/s become 250/s in 100 s,
