@@ -14,6 +14,7 @@ from agents.cli.options import cache_dir
 from agents.live.stage.beginning import look_through_rarely
 from benchmarks.clipper import front, selection, served
 from benchmarks.clipper.beside import beside
+from benchmarks.clipper.observations import observations
 from benchmarks.clipper.stragglers import stragglers
 from producers.connection import ClientSettings
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 FRONT = ("profiles", "limits", "changes", "delays", "workers")
 SELECTION = ("agreement", "failing", "stragglers", "personal")
-SERVED = ("cost", "cache", "beside")
+SERVED = ("cost", "cache", "beside", "observations")
 ALL = (*FRONT, *SELECTION, *SERVED)
 
 
@@ -59,7 +60,11 @@ def clipper(
         "personal": lambda: selection.personal(repeats),
     }
     look_through_rarely()  # as a served front does: else the collector of garbage takes a part of every large batch
-    chosen = [name for name in ALL if not only or name in only or ("selection" in only and name in SELECTION)]
+    chosen = [
+        name
+        for name in ALL
+        if not only or name in only or ("selection" in only and name in (*SELECTION, "observations"))
+    ]
     tables: list[str] = []
 
     def show(table: Table) -> None:
@@ -80,5 +85,7 @@ def clipper(
                 show(served.zipf(*where))
             if "beside" in chosen:
                 show(beside(*where, mlserver_python))
+            if "observations" in chosen:
+                show(observations(*where))
     if output is not None:
         output.write_text("\n".join(tables), encoding="utf-8")

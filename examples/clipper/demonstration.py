@@ -14,14 +14,12 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 from agents.bench.front import FrontRun, saturate
@@ -33,7 +31,7 @@ from agents.models.loading import load_model
 from agents.pages.run_report import svg_of
 from agents.supervise.service import ServiceSettings, served
 from examples.clipper import training
-from lineage.errors import SpillwayError
+from examples.terminal import shown
 from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
 from producers.load import generated
@@ -42,7 +40,10 @@ from producers.load.tally import PREDICTION
 from topology.load import load
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from matplotlib.axes import Axes
+    from rich.console import Console
 
     from producers.load.tally import LoadResult
 
@@ -276,18 +277,7 @@ def _streams(axes: Axes, streams: dict[str, Served]) -> None:
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    console.print("[bold]Spillway[/]: batches that find their size, workers that die, predictions remembered\n")
-    try:
-        with ExitStack() as stack:
-            good = run(console, stack)
-    except SpillwayError as error:
-        console.print(f"error: {error}", markup=False, style="red")
-        return error.exit_code
-    except KeyboardInterrupt:
-        console.print("interrupted; everything that was started has ended")
-        return 130
-    return 0 if good else 1
+    return shown("batches that find their size, workers that die, predictions remembered", run)
 
 
 if __name__ == "__main__":

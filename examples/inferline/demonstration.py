@@ -10,13 +10,11 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
@@ -26,6 +24,7 @@ from agents.pages.run_report import STYLE, svg_of
 from agents.supervise.service import ServiceSettings, served
 from examples.inferline import slowed
 from examples.inferline.followed import HOUR, Run, watched
+from examples.terminal import shown
 from lineage.errors import SpillwayError
 from producers.client.exchange import Exchange
 from producers.connection import ClientSettings
@@ -36,8 +35,11 @@ from topology.capacity.served import planned
 from topology.load import load
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
+    from rich.console import Console
 
     from topology.capacity.plan import Plan
     from topology.load import Pipeline
@@ -247,15 +249,4 @@ def _costs(axes: Axes, runs: dict[str, Run]) -> None:
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    console.print("[bold]Spillway[/]: the cheapest plan for a sample, and workers that follow the load (emulated)\n")
-    try:
-        with ExitStack() as stack:
-            good = run(console, stack)
-    except SpillwayError as error:
-        console.print(f"error: {error}", markup=False, style="red")
-        return error.exit_code
-    except KeyboardInterrupt:
-        console.print("interrupted; everything that was started has ended")
-        return 130
-    return 0 if good else 1
+    return shown("the cheapest plan for a sample, and workers that follow the load (emulated)", run)

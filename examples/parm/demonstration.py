@@ -7,12 +7,10 @@ random by one schedule: once to six workers of the model, once to four and two o
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
@@ -21,12 +19,15 @@ from agents.cli.options import cache_dir
 from agents.pages.run_report import svg_of
 from examples.parm import contest
 from examples.parm.contest import FOLDER
-from lineage.errors import SpillwayError
+from examples.terminal import shown
 from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
+    from rich.console import Console
 
     from examples.parm.contest import Run
 
@@ -124,15 +125,4 @@ def _tails(axes: Axes, runs: dict[str, Run]) -> None:
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    console.print("[bold]Spillway[/]: workers that stall, and answers that are made without them\n")
-    try:
-        with ExitStack() as stack:
-            good = run(console, stack)
-    except SpillwayError as error:
-        console.print(f"error: {error}", markup=False, style="red")
-        return error.exit_code
-    except KeyboardInterrupt:
-        console.print("interrupted; everything that was started has ended")
-        return 130
-    return 0 if good else 1
+    return shown("workers that stall, and answers that are made without them", run)

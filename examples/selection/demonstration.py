@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
@@ -27,7 +25,7 @@ from agents.learning.chosen import selection_of
 from agents.pages.run_report import STYLE, svg_of
 from agents.supervise.service import ServiceSettings, served
 from examples.selection.training import queries
-from lineage.errors import SpillwayError
+from examples.terminal import shown
 from producers.client import AsyncClient
 from producers.connection import ClientSettings
 from producers.published import Published
@@ -35,7 +33,10 @@ from topology.load import load
 from topology.topics import table_of
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from matplotlib.axes import Axes
+    from rich.console import Console
 
     from lineage.message import Outcome
     from topology.load import Pipeline
@@ -247,15 +248,4 @@ def _latencies(axes: Axes, done: Run) -> None:
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    console.print("[bold]Spillway[/]: five models behind one stage; truths say which of them to believe\n")
-    try:
-        with ExitStack() as stack:
-            good = run(console, stack)
-    except SpillwayError as error:
-        console.print(f"error: {error}", markup=False, style="red")
-        return error.exit_code
-    except KeyboardInterrupt:
-        console.print("interrupted; everything that was started has ended")
-        return 130
-    return 0 if good else 1
+    return shown("five models behind one stage; truths say which of them to believe", run)

@@ -95,6 +95,7 @@ def _network(kind: str, images: Rows, labels: NDArray[np.int64], seed: int) -> P
 
     @torch.inference_mode()
     def predict(rows: Rows) -> NDArray[Any]:
-        return network(torch.from_numpy(rows)).softmax(1).numpy()
+        chances: NDArray[Any] = network(torch.from_numpy(rows)).softmax(1).numpy()
+        return chances
 
     return predict

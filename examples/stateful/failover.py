@@ -12,12 +12,10 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
@@ -30,6 +28,7 @@ from agents.pages.visits import live_series
 from agents.supervise.scrape import BACKUP, PRIMARY, members
 from agents.supervise.service import ServiceSettings, served
 from examples.stateful.payload import offer
+from examples.terminal import shown
 from lineage.errors import SpillwayError
 from lineage.values.replication import ReplicationDecoder
 from producers.client.exchange import Exchange
@@ -41,6 +40,10 @@ from producers.report import Report
 from topology.load import load
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from rich.console import Console
+
     from lineage.message import Outcome
     from producers.load.tally import LoadResult
     from topology.load import Pipeline
@@ -216,18 +219,7 @@ def write_page(pipeline: Pipeline, result: LoadResult, watcher: Watcher, rows: l
 
 
 def main() -> int:
-    console = Console(highlight=False)
-    console.print("[bold]Spillway[/]: a stage that learns loses its primary\n")
-    try:
-        with ExitStack() as stack:
-            good = run(console, stack)
-    except SpillwayError as error:
-        console.print(f"error: {error}", markup=False, style="red")
-        return error.exit_code
-    except KeyboardInterrupt:
-        console.print("interrupted; everything that was started has ended")
-        return 130
-    return 0 if good else 1
+    return shown("a stage that learns loses its primary", run)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ class World:
 
     def worth(self, user: int) -> Numbers:
         """What a user thinks of all items, before noise and rounding."""
-        return 3.5 + self.biases[user] + self.items @ self.tastes[user]
+        worth: Numbers = 3.5 + self.biases[user] + self.items @ self.tastes[user]
+        return worth
 
     def rated(self, user: int, items: Numbers, rng: np.random.Generator) -> Numbers:
         told = self.worth(user)[items] + rng.normal(size=len(items)) * NOISE

@@ -9,14 +9,14 @@ much:
   in windows of 5 s, and the least rho of the plan stands for each stage's. The rate of a short window is set against
   the mean rate here, so a burst a few percent above the sample's orders for all of the burst.
 * `ratio`: k_m = planned k_m x the largest r_i / sample's r_i over the windows, `NOISE` queries aside; up where that is
-  more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate, no
-  burst, so k_m = planned k_m x r_i / lambda then: the sample's fullest is above its own mean. Down: by the largest such
-  ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where that ratio is at most 1.
+  more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate,
+  no burst, so k_m = planned k_m x r_i / lambda then: the sample's fullest is above its own mean. Down: by the largest
+  such ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where that ratio is at most 1.
 
 `ratio` is the default. `python -m benchmarks inferline --only stationary --only rising --only burstiness`: an hour of
 traffic like the sample's gets some forty orders from `paper` and none from `ratio`. Where 150/s become 250/s in 100 s,
-78 % miss as planned, .2 % by `paper` and .5 % by `ratio`, at 2.3 and 1.5 times the plan's cost; a rise in 10 s costs 1.5
-and 4.7 %.
+78 % miss as planned, .2 % by `paper` and .5 % by `ratio`, at 2.3 and 1.5 times the plan's cost. Of a rise in
+10 s they miss 1.5 and 4.7 %.
 
 Nothing goes down within 15 s after a change, nor before the last 30 s are known without a gap: no data is not no load,
 and before the first query comes to a plan that was just served there is no data.
