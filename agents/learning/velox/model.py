@@ -74,6 +74,8 @@ class Features:
                 f"the table is {self.table.shape}, and there are {len(self.items)} items of {model.dimension} features"
             )
         self.places = {item: place for place, item in enumerate(self.items)}
+        if len(self.places) < len(self.items) or not np.isfinite(self.table).all():
+            raise ModelError("an item is in the catalogue twice, or a feature in the table is no finite number")
 
     def of(self, item: Item) -> Vector:
         """Raises ModelError for an item that has none, or wrong ones."""

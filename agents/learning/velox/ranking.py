@@ -91,8 +91,13 @@ class Ranking:
         if "item" in query:
             score = float(user.w @ self._features.of(query["item"]))
             return Flagged({"item": query["item"], "score": score}, theta=self._features.theta)
+        items, k = query.get("items"), query.get("k", self._topk.k)
+        if type(k) is not int or k < 1 or not (items is None or isinstance(items, list | np.ndarray)):
+            raise ModelError(
+                f"'items' is a list of items and 'k' a whole number above 0, not {items!r:.80} and {k!r:.80}"
+            )
         draw = np.random.default_rng(int.from_bytes(blake2b(query.request_id.encode()).digest()))
-        items, scores, random = self.top(user, query.get("items"), int(query.get("k", self._topk.k)), draw)
+        items, scores, random = self.top(user, items, k, draw)
         flags: dict[str, Any] = {"random": random} if random else {}
         return Flagged({"items": items, "scores": scores}, theta=self._features.theta, **flags)
 
@@ -113,15 +118,15 @@ class Ranking:
         return User(np.asarray(row["w"]), inverse, version)
 
     def top(
-        self, user: User, candidates: Sequence[Item] | None, k: int, draw: np.random.Generator
+        self, user: User, candidates: Sequence[Item] | np.ndarray | None, k: int, draw: np.random.Generator
     ) -> tuple[list[Item], list[float], list[tuple[int, float]]]:
-        """Give the k best of the candidates, or of the catalogue, with their scores w.f; and which slots are random."""
+        """Give the k (above 0) best of the candidates, or of the catalogue, their scores w.f, and the random slots."""
         items, places, others = self._split(candidates)
         scores = self._column(user, "score", places, others, lambda rows: rows @ user.w)
         chosen, random = self._fill(self._potentials(user, scores, places, others, draw), k, draw)
         return [items[at] for at in chosen], scores[chosen].tolist(), random
 
-    def _split(self, candidates: Sequence[Item] | None) -> tuple[Sequence[Item], Any, Matrix | None]:
+    def _split(self, candidates: Sequence[Item] | np.ndarray | None) -> tuple[Sequence[Item], Any, Matrix | None]:
         """The candidates: those of the catalogue, with their places, then the others, with their features."""
         if candidates is None:
             return self._features.items, self._all, None
@@ -143,8 +148,9 @@ class Ranking:
             widths = self._column(user, "width", places, others, lambda rows: ((rows @ inverse) * rows).sum(1))
             return scores + alpha * np.sqrt(np.maximum(widths, 0))
         if self._topk.policy == "thompson":
-            values, vectors = np.linalg.eigh(inverse)
-            drawn = vectors @ (np.sqrt(np.maximum(values, 0)) * draw.standard_normal(len(user.w)))
+            # An eigenvalue is at most 1 / lambda, so what is added is more than single precision has taken off any.
+            root = np.linalg.cholesky(inverse + 1e-5 * self._unlearned)
+            drawn = root @ draw.standard_normal(len(user.w))
             moved = self._features.table[places] @ drawn
             return scores + alpha * (moved if others is None else np.concatenate([moved, others @ drawn]))
         return scores
@@ -168,7 +174,7 @@ class Ranking:
 
     def _fill(self, potentials: Vector, k: int, draw: np.random.Generator) -> tuple[list[int], list[tuple[int, float]]]:
         """The candidates of each slot, and the slots filled at random with their items' probabilities."""
-        k = min(max(k, 0), len(potentials))
+        k = min(k, len(potentials))
         if k == 0:
             return [], []
         best = np.argpartition(-potentials, k - 1)[:k]

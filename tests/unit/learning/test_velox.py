@@ -212,6 +212,27 @@ def test_thompson_draws_as_wide_as_the_user_is_unknown_and_the_same_for_a_reques
     assert model.predict([row(model, few, request=3)]) == model.predict([row(model, few, request=3)])
 
 
+def test_thompson_draws_where_single_precision_has_left_nothing():
+    class Wide(Table):
+        dimension, regularization = 120, 1e-3
+
+        def __init__(self):
+            rng = np.random.default_rng(1)
+            self.items, self.table = range(300), rng.normal(size=(300, 4)) @ rng.normal(size=(4, 120)) * 10
+
+    model = Served(Wide, {"topk": {"policy": "thompson"}})
+    state = learned(model, [(item % 300, 1.0) for item in range(900)])["ada"]
+    assert np.linalg.eigvalsh(state["inverse"].astype(np.float32)).min() < 0
+    assert len(model.predict([row(model, state)])[0]["items"]) == 10
+
+
+@pytest.mark.parametrize("asked", [{"k": 0}, {"k": True}, {"k": "3"}, {"items": "i3"}])
+def test_what_is_no_question_is_refused(asked):
+    model = Served(Table, {})
+    with pytest.raises(ModelError, match="'items' is a list of items and 'k' a whole number above 0"):
+        model.predict([row(model, None, **asked)])
+
+
 @pytest.mark.parametrize("topk", [{"policy": "epsilon"}, {"policy": "greedy", "random": 0.3}])
 def test_a_share_of_slots_is_drawn_at_random_with_its_probability(topk):
     model = Served(Table, {"topk": topk})
@@ -275,8 +296,21 @@ def test_models_whose_parts_do_not_fit_are_refused():
     class Odd(Table):
         error = "square"
 
+    def twice(items):
+        made = Table()
+        made.items[:2] = items
+        return made
+
+    def endless():
+        made = Table()
+        made.table[3, 1] = np.inf
+        return made
+
     with pytest.raises(ModelError, match="did you mean 'squared'"):
         Served(Odd, {})
+    for make in (lambda: twice(["i5", "i6"]), endless):
+        with pytest.raises(ModelError, match="in the catalogue twice, or a feature in the table is no finite number"):
+            Served(make, {})
     with pytest.raises(ModelError, match="dict is no VeloxModel"):
         Served(dict, {})
     model = Served(Silent, {"topk": {"policy": "linucb"}})
