@@ -14,7 +14,8 @@ import numpy as np
 
 from agents.learning.selection import Exp3, Exp4, Observed, combine, zero_one
 from benchmarks.output import Table, median_spread, spread
-from examples.selection.training import KINDS, TRAINING, digits, fitted, inverted, queries, trained
+from examples.clipper.training import TRAINED_ON, digits
+from examples.selection.training import KINDS, fitted, inverted, queries, trained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +115,7 @@ def agreement(repeats: int) -> Table:
 def failing(seeds: int = 20) -> Table:
     """The best model is broken for a quarter of the stream, and recovers (Figure 3.8)."""
     best = "nearest"
-    models = {kind: fitted(kind, TRAINING if kind == best else _FEW) for kind in KINDS}
+    models = {kind: fitted(kind, TRAINED_ON if kind == best else _FEW) for kind in KINDS}
     forms: dict[str, Selection] = {
         "Exp3": Exp3(), "Exp4": Exp4(),
         "Exp3, bare": Exp3(floor=0.0, forgetting=0.0), "Exp4, bare": Exp4(forgetting=0.0),
@@ -146,7 +147,7 @@ def failing(seeds: int = 20) -> Table:
         (
             "The thesis shows curves: Exp3 and Exp4 end below every static choice.",
             f"Exp3 and Exp4 have the default settings; the bare forms no floor and no forgetting. {seeds} seeds.",
-            f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINING:,} of them, the others on {_FEW}.",
+            f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINED_ON:,} of them, the others on {_FEW}.",
             "While it fails it sees its inputs inverted.",
         ),
     )
@@ -180,7 +181,7 @@ _PARTS: Final = ((0, 4), (4, 16), (16, 64), (64, _TRUTHS))  # truths that were t
 
 def personal(repeats: int) -> Table:
     """Users who each distort in their own way, near the style that they report (Figure 3.10)."""
-    images, labels = digits(TRAINING)
+    images, labels = digits(TRAINED_ON)
     chance = np.random.default_rng(0)
     by_style = {name: style(images, chance) for name, style in STYLES.items()}
     models = {name: trained("mlp", rows, labels) for name, rows in by_style.items()}
@@ -220,7 +221,7 @@ def _of_users(seed: int, models: Mapping[str, Predict], oblivious: Predict, eage
         reported = list(STYLES)[chance.integers(len(STYLES))]
         near = STYLES[reported]
         own = Style(near.angle + chance.normal(0, 10), near.noise, near.inverted)
-        drawn = chance.integers(TRAINING, len(labels), _TRUTHS)
+        drawn = chance.integers(TRAINED_ON, len(labels), _TRUTHS)
         rows, truths = own(images[drawn], chance), labels[drawn].tolist()
         streams.append((truths, {name: list(model(rows)) for name, model in models.items()}))
         for name, model in (("one model for all", oblivious), ("the reported style's model", models[reported])):

@@ -21,7 +21,8 @@ from agents.core.request import Request
 from agents.core.routes.ensemble import Ensemble, Joint, Weights
 from agents.learning.selection import Exp4
 from benchmarks.output import Table, median_spread, spread
-from examples.selection.training import digits, queries, trained
+from examples.clipper.training import digits
+from examples.selection.training import queries, trained
 
 if TYPE_CHECKING:
     from examples.selection.training import Predict

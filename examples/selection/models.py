@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from examples.selection.training import TRAINING, fitted, inverted
+from examples.clipper.training import TRAINED_ON
+from examples.selection.training import fitted, inverted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ class Digits:
     """
 
     def __init__(
-        self, kind: str, digits: int = TRAINING, broken: str | None = None, tail: float = 0.0, sleep: float = 0.5
+        self, kind: str, digits: int = TRAINED_ON, broken: str | None = None, tail: float = 0.0, sleep: float = 0.5
     ) -> None:
         self._predict = fitted(kind, digits)
         self._broken = Path(broken) if broken else None

@@ -7,29 +7,22 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+
+from examples.clipper.training import TRAINED_ON, digits
 
 Rows = NDArray[np.float32]
 Predict = Callable[[Rows], NDArray[Any]]  # probabilities of the ten digits for each row
 
 KINDS: Final = ("linear", "forest", "mlp", "cnn", "nearest")
-TRAINING: Final = 1_400  # digits; the 397 others are the queries
 NOISE: Final = 0.25
 _STEPS: Final = 300
-
-
-def digits(count: int = 1_797) -> tuple[Rows, NDArray[np.int64]]:
-    """The first digits, as rows of 64 numbers between 0 and 1, and what they are; the same order each time."""
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))[:count]
-    return (images[order] / 16).astype(np.float32), labels[order].astype(np.int64)
 
 
 def queries(count: int, seed: int = 0, noise: float = NOISE) -> tuple[Rows, NDArray[np.int64]]:
     """Draw digits that no model was trained on, each with noise of its own, and what they are."""
     images, labels = digits()
     chance = np.random.default_rng([seed, count])
-    drawn = chance.integers(TRAINING, len(labels), count)
+    drawn = chance.integers(TRAINED_ON, len(labels), count)
     rows = images[drawn] + chance.normal(0, noise, (count, images.shape[1]))
     return rows.astype(np.float32), labels[drawn]
 
@@ -39,7 +32,7 @@ def inverted(rows: Rows) -> Rows:
     return 1 - rows
 
 
-def fitted(kind: str, count: int = TRAINING, seed: int = 0) -> Predict:
+def fitted(kind: str, count: int = TRAINED_ON, seed: int = 0) -> Predict:
     """A model that is trained on the first `count` digits."""
     return trained(kind, *digits(count), seed)
 

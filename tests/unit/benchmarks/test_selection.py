@@ -6,9 +6,10 @@ import pytest
 from agents.learning.selection import Exp3, Exp4
 from benchmarks.clipper import stragglers
 from benchmarks.clipper.selection import Style, replay
+from examples.clipper.training import TRAINED_ON, digits
 from examples.selection import training
 
-ROWS, LABELS = training.digits()
+ROWS, LABELS = digits()
 
 
 @pytest.mark.parametrize("policy", [Exp3(), Exp4()])
@@ -48,7 +49,7 @@ def test_ensembles_with_tails_answer_each_query_once_and_in_time_where_they_do_n
 
 def test_queries_are_of_digits_that_no_model_was_trained_on_and_the_same_for_a_seed():
     rows, labels = training.queries(50, seed=1, noise=0.0)
-    held_out = {row.tobytes() for row in ROWS[training.TRAINING :]}
+    held_out = {row.tobytes() for row in ROWS[TRAINED_ON:]}
     assert all(row.tobytes() in held_out for row in rows)
     assert (training.queries(50, seed=1)[0] == training.queries(50, seed=1)[0]).all()
     assert (labels == training.queries(50, seed=1)[1]).all()
