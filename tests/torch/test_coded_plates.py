@@ -53,6 +53,7 @@ def pipeline(tmp_path, unique_name):
     shutil.rmtree(tmp_path / "parity")
 
 
+@pytest.mark.nightly
 def test_plates_are_read_while_workers_stand_still(broker, unique_name, tmp_path, pipeline):
     with (
         serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served,
