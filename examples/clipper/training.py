@@ -76,7 +76,7 @@ def _network(file: Path, images: NDArray[np.float32], labels: NDArray[np.int64])
     for _ in range(_STEPS):
         some = torch.randint(len(x), (128,), generator=chance)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(network(x[some]), y[some]).backward()
+        nn.functional.cross_entropy(network(x[some]), y[some]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     batch = torch.export.Dim("batch", max=4_096)
     torch.export.save(torch.export.export(network.eval(), (x[:2],), dynamic_shapes=({0: batch},)), str(file))
