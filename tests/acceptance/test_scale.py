@@ -118,6 +118,7 @@ def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_
     assert not problems, "\n".join([*problems[:20], served.logs()])
 
 
+@pytest.mark.nightly
 def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_one_its_own(
     broker, unique_name, pipeline, tmp_path
 ):

@@ -75,6 +75,7 @@ def state(capsys, command, pipeline, *arguments):
     return run(["state", command, str(pipeline), *map(str, arguments)]), *capsys.readouterr()
 
 
+@pytest.mark.nightly
 def test_a_served_pipeline_goes_on_from_what_the_operator_put_in(served, pipeline, tmp_path, capsys):
     file = tmp_path / "learn.safetensors"
     with served() as ask:

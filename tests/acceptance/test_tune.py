@@ -92,6 +92,7 @@ def status_of(served):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENT_SECONDS, check=False).stdout
 
 
+@pytest.mark.nightly
 def test_it_goes_up_with_the_load_and_leaves_alone_what_is_held(broker, unique_name, pipeline, plan, tmp_path):
     with serving(pipeline, unique_name, broker, tmp_path, "--sizes", plan, "--tune", cwd=ROOT) as served:
         with (

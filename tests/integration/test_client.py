@@ -248,6 +248,7 @@ def test_asyncio_timeouts_cancellation_and_closing(echo_pipeline, settings):
     asyncio.run(scenario())
 
 
+@pytest.mark.nightly
 def test_a_producer_that_has_lost_all_brokers_is_replaced_and_what_waits_in_it_sent_again(
     echo_pipeline, settings, monkeypatch
 ):
