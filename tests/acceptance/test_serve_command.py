@@ -220,6 +220,7 @@ def test_a_serve_that_takes_over_ends_the_other_in_good_order(project, elsewhere
             assert third.end() == 0, third.said()
 
 
+@pytest.mark.nightly
 def test_the_local_kafka_is_left_to_the_serve_that_takes_over(project, elsewhere, unique_name):
     folder = project / ".spillway" / "broker"
     with Serve(project, unique_name) as first:

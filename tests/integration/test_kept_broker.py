@@ -66,7 +66,8 @@ def test_it_comes_back_at_its_address_until_it_dies_too_often(tmp_path):
     assert not kafka_answers(port)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("count", [1, 3])
 def test_who_is_taken_over_leaves_it_to_its_successor(tmp_path, count):
     EmbeddedCluster(tmp_path / "data", nodes=count, port=free_port(), cache_dir=cache_dir()).start().stop()
     said = []

@@ -73,6 +73,7 @@ def test_records_come_in_order_behind_them_that_all_was_read(bench):
     told.until(lambda: done)
 
 
+@pytest.mark.nightly
 def test_what_is_appended_before_the_wish_is_read_before_it_is_fulfilled(bench):
     told = Told()
     reader = reader_of(bench, told)
