@@ -1,4 +1,4 @@
-"""Features from ratings: alternating least squares (thesis, section 2.2), for a `retrain` or before serving begins.
+"""Features from ratings: alternating least squares (thesis, section 2.2), to train with before serving begins.
 
 min over W, X:  l (|W|^2 + |X|^2) + sum of (r_ui - w_u . x_i)^2
 """

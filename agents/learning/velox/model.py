@@ -13,7 +13,7 @@ from lineage.errors import ModelError
 from topology.names import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from agents.learning.velox.weights import Matrix, Vector
 
@@ -42,12 +42,6 @@ class VeloxModel:
     def loss(self, observed: float, predicted: float, item: Item, user: str) -> float:  # noqa: ARG002 - for subclasses
         """How bad a prediction was, for the running error."""
         return (observed - predicted) ** 2
-
-    def retrain(
-        self, observations: Sequence[tuple[str, Item, float]], weights: Mapping[str, Vector]
-    ) -> tuple[VeloxModel, Mapping[str, Vector]]:
-        """Make a model with other features of all observations (user, item, value); nothing calls it yet."""
-        raise NotImplementedError
 
 
 _FEATURES_BYTES: Final = 64 << 20
