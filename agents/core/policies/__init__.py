@@ -79,7 +79,7 @@ def words_for(spec: PipelineSpec, instead: str | None = None) -> str:
         return "policies: " + ", ".join(f"{stage} {setting}" for stage, setting in settings.items())
     setting = next(iter(settings.values()))
     default = "" if instead or any(stage.policy for stage in spec.stages) else " (the default)"
-    drops = "" if setting == "naive" else "; what it finds too late it drops, 'policy: naive' drops nothing"
+    drops = "" if setting == "naive" else "; queries predicted to miss the SLO are dropped ('policy: naive' drops none)"
     return f"policy: {setting}{default}{drops}"
 
 

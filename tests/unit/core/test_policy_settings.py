@@ -114,7 +114,7 @@ def test_a_wrong_parameter_is_said_with_its_place_in_the_file(tmp_path, monkeypa
 PIPELINE = (
     "name: p\nslo: 1s\n{whole}stages:\n  - {{name: a, model: 'm:A'}}\n  - {{name: b, model: 'm:B', after: a{own}}}\n"
 )
-DROPS = "; what it finds too late it drops, 'policy: naive' drops nothing"
+DROPS = "; queries predicted to miss the SLO are dropped ('policy: naive' drops none)"
 
 
 @pytest.mark.parametrize(
