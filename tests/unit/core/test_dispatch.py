@@ -12,7 +12,7 @@ import pytest
 
 from agents.coding.codes import Sum
 from agents.core.actions import DEFAULT, Ok
-from agents.core.agreement import AGAIN, LEAST, SEEN, Agreement
+from agents.core.agreement import AGAIN, Agreement
 from agents.core.cache import PredictionCache
 from agents.core.dispatch import FLOOR, Dispatch
 from agents.core.policy import StageState
@@ -442,28 +442,6 @@ def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
     assert not dispatch.drain(0, 0)
     dispatch.done(extra)
     assert (dispatch.take_extras(), core.unsettled) == ([], 2)
-
-
-def test_the_share_is_of_the_last_that_were_graded():
-    for seed in range(50):
-        draw = random.Random(seed)
-        floor = draw.choice([None, 0.3, 0.8])
-        agreement, seen, until, now = Agreement(floor), [], None, NOW
-        for _ in range(300):
-            now += draw.random()
-            agreed = draw.randint(0, 3)
-            agreement.hear(agreed, 3)
-            if until is None:
-                seen = [*seen, *([True] * agreed), *([False] * (3 - agreed))][-SEEN:]
-            share = sum(seen) / len(seen) if len(seen) >= LEAST else None
-            assert agreement.share == share
-            if until is not None and now >= until:
-                until = None
-            elif until is None and floor is not None and share is not None and share < floor:
-                until, seen = now + AGAIN, []
-            assert agreement.paused(now) == (until is not None)
-        assert agreement.graded == 900
-        assert bool(agreement.pauses) == (floor == 0.8)
 
 
 def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
