@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -22,12 +20,15 @@ from agents.supervise.table import table
 from examples.plates.contest import FOOT, HEADINGS, Contest, cells
 from examples.plates.profiling import profiled
 from examples.plates.training import ensure_trained
-from lineage.errors import SpillwayError
+from examples.terminal import shown
 from producers.connection import ClientSettings
 from producers.load import traces
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     import numpy as np
+    from rich.console import Console
 
 POLICIES = ("naive", "pard", "spillway")  # shown in this order
 ROOT = Path(__file__).parents[2]
@@ -43,9 +44,8 @@ def due_times(rate: float) -> np.ndarray:
     return traces.arrivals(str(TRACE), seed=1, scale=CALM_SHARE * rate / CALM_RATE, duration=SECONDS)
 
 
-def run(console: Console, stack: ExitStack) -> Contest:
+def contest_of(console: Console, stack: ExitStack) -> Contest:
     """Train, start, and let every policy show what it does."""
-    console.print("[bold]Spillway[/]: four models read licence plates made of real handwritten digits\n")
     began = time.monotonic()
     ensure_trained(lambda text: console.print(f"  training {text}"))
     console.print(f"models ready after {time.monotonic() - began:.1f} s")
@@ -89,22 +89,16 @@ def summary(contest: Contest) -> Table:
     return made
 
 
-def main() -> int:
-    """Run the demo; 0 if all went well."""
-    console = Console(highlight=False)
-    try:
-        with ExitStack() as stack:
-            contest = run(console, stack)
-    except SpillwayError as error:
-        console.print(f"error: {error}", markup=False, style="red")
-        return error.exit_code
-    except KeyboardInterrupt:
-        console.print("interrupted; everything that was started has ended")
-        return 130
+def run(console: Console, stack: ExitStack) -> bool:
+    """Have all policies compared, and show how they did; whether every query had one outcome."""
+    contest = contest_of(console, stack)
     console.print()
     console.print(summary(contest))
     console.print(FOOT)
     console.print("Plates are of digits that no model was trained on.")
     console.print(f"report  {contest.pages(REPORTS)}", soft_wrap=True)
-    whole = all(each.report.outcomes.missing == each.report.outcomes.duplicate == 0 for each in contest.runs)
-    return 0 if whole else 1
+    return all(each.report.outcomes.missing == each.report.outcomes.duplicate == 0 for each in contest.runs)
+
+
+def main() -> int:
+    return shown("four models read licence plates made of real handwritten digits", run)
