@@ -157,6 +157,9 @@ class Links:
         self._closing = True
         self.call(lambda: None)
         self._thread.join(2 * _BYE_SECONDS)
+        if not self._thread.is_alive():  # not by the thread: it may end before it is woken
+            self._waker.close()
+            self._woken.close()
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the thread do something, as soon as it has nothing to read or write."""
@@ -384,8 +387,6 @@ class Links:
         if self._door is not None:
             self._door.close()
         self._selector.close()
-        self._waker.close()
-        self._woken.close()
 
 
 def _is_result(result: Any) -> bool:

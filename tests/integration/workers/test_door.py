@@ -100,6 +100,18 @@ def far(front, certs):
     return lambda name="worker": Far(front, context_of(certs[name], front=False))
 
 
+def test_links_that_look_while_they_are_closed_end_in_good_order(certs, heard):
+    with listening_with(heard, certs["front"]) as links:
+        tell = links.call
+
+        def late(what):  # the thread has looked by then, as it does while a door is open
+            links._thread.join(SECONDS)
+            tell(what)
+
+        links.call = late
+    assert not links._thread.is_alive()
+
+
 def test_a_front_pings_first_and_a_worker_that_answers_stays(far, front, heard):
     one = far()
     assert one.next(frames.PING)
