@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-import matplotlib as mpl
 import numpy as np
 
-from agents.pages.run_report import GOOD, LATE, LOAD, STYLE, svg_of
+from agents.pages import page
+from agents.pages.run_report import GOOD, LATE, LOAD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -52,14 +51,12 @@ def gaps(axes: Axes, times: NDArray[np.float64]) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def render(title: str, times: NDArray[np.float64], found: Statistics, rows: Sequence[Sequence[str]]) -> str:
-    """The page's text. `rows` is a table with its headings, over the scales; all is escaped."""
-    with mpl.rc_context(STYLE):
-        charts = {
-            "Rate over time": svg_of(lambda axes: over_time(axes, times, found)),
-            "Traffic envelope: the most requests a second in any window": svg_of(lambda axes: envelope(axes, found)),
-            "Gaps between requests": svg_of(lambda axes: gaps(axes, times)),
-        }
-    template = resources.files("agents.pages").joinpath("trace.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(template).render(title=title, found=found, rows=rows, charts=charts)
+def write(path: Path, title: str, times: NDArray[np.float64], found: Statistics, rows: Sequence[Sequence[str]]) -> None:
+    """Write the page. `rows` is a table with its headings, over the scales."""
+    charts: dict[str, Callable[[Axes], None]] = {
+        "Rate over time": lambda axes: over_time(axes, times, found),
+        "Traffic envelope: the most requests a second in any window": lambda axes: envelope(axes, found),
+        "Gaps between requests": lambda axes: gaps(axes, times),
+    }
+    text = f"{found.requests:,} requests in {found.seconds:,.1f} s, {found.rate:.1f}/s, cv2 of the gaps {found.cv2:.2f}"
+    page.write(path, title, charts, rows[1:], head=rows[0], text=text)

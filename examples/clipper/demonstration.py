@@ -28,7 +28,7 @@ from agents.cli.main import end
 from agents.cli.options import cache_dir
 from agents.models.inputs import Inputs
 from agents.models.loading import load_model
-from agents.pages.run_report import svg_of
+from agents.pages import page
 from agents.supervise.service import ServiceSettings, served
 from examples.clipper import training
 from examples.terminal import shown
@@ -40,6 +40,7 @@ from producers.load.tally import PREDICTION
 from topology.load import load
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from matplotlib.axes import Axes
@@ -218,24 +219,13 @@ def _percentiles(load: Served) -> str:
 def write_page(
     found: dict[str, dict[str, FrontRun]], blown: Served, streams: dict[str, Served], rows: list[tuple[str, str]]
 ) -> None:
-    charts = [
-        ("Queries a second of one worker, by batch limit", svg_of(lambda axes: _bars(axes, found))),
-        ("Batch sizes under aimd over time", svg_of(lambda axes: _sizes(axes, found))),
-        (
-            "Latency by the time when a query was due; a worker killed, a worker stopped",
-            svg_of(lambda a: _blows(a, blown)),
-        ),
-        ("Latencies with a cache and without", svg_of(lambda axes: _streams(axes, streams))),
-    ]
-    figures = "".join(f"<figure>{svg}<figcaption>{text}</figcaption></figure>" for text, svg in charts)
-    table = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows)
-    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2rem auto}svg{width:100%;height:auto}"
-    style += "figure{display:inline-block;width:46%;margin:1%}td:last-child{text-align:right}td{padding:.2rem .8rem}"
-    PAGE.write_text(
-        f"<!doctype html><meta charset=utf-8><title>Spillway: Clipper</title><style>{style}</style>"
-        f"<h1>Batches, workers, cache</h1>{figures}<table>{table}</table>",
-        encoding="utf-8",
-    )
+    charts: dict[str, Callable[[Axes], None]] = {
+        "Queries a second of one worker, by batch limit": lambda axes: _bars(axes, found),
+        "Batch sizes under aimd over time": lambda axes: _sizes(axes, found),
+        "Latency by the time when a query was due; a worker killed, a worker stopped": lambda axes: _blows(axes, blown),
+        "Latencies with a cache and without": lambda axes: _streams(axes, streams),
+    }
+    page.write(PAGE, "Clipper: batches, workers, cache", charts, rows)
 
 
 def _bars(axes: Axes, found: dict[str, dict[str, FrontRun]]) -> None:

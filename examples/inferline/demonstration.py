@@ -13,14 +13,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib as mpl
 import numpy as np
 from rich.table import Table
 
 from agents.broker import EmbeddedBroker
 from agents.cli.commands.provision import provision
 from agents.cli.options import cache_dir
-from agents.pages.run_report import STYLE, svg_of
+from agents.pages import page
 from agents.supervise.service import ServiceSettings, served
 from examples.inferline import slowed
 from examples.inferline.followed import HOUR, Run, watched
@@ -186,22 +185,12 @@ def write_page(runs: dict[str, Run], due: NDArray[np.float64], table: list[list[
     charts[f"99th percentile of {WINDOW:g} s, ms; the SLO is dashed"] = lambda axes: _tails(axes, runs)
     charts[f"% of the queries of {WINDOW:g} s that are not answered within the SLO"] = lambda axes: _misses(axes, runs)
     charts["Cost so far, $, at the prices of the catalogue"] = lambda axes: _costs(axes, runs)
-    with mpl.rc_context(STYLE):
-        figures = "".join(
-            f"<figure>{svg_of(chart)}<figcaption>{text}</figcaption></figure>" for text, chart in charts.items()
-        )
-    head = "".join(f"<th>{name}</th>" for name in NAMES.values())
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in table)
-    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2rem auto}svg{width:100%;height:auto}"
-    style += "figure{display:inline-block;width:46%;margin:1%}td+td,th{text-align:right}td,th{padding:.2rem .8rem}"
-    PAGE.write_text(
-        f"<!doctype html><meta charset=utf-8><title>Spillway: InferLine</title><style>{style}</style>"
-        "<h1>Workers that follow the load, beside a plan for the peak</h1>"
-        f"<p>The accelerators are emulated: batches take what the catalogue's profiles say, times {slowed.FACTOR:g}, "
-        f"a new worker is ready after its load time. SLO {1e3 * runs['tuned'].plan.slo:g} ms. Times in seconds.</p>"
-        f"{figures}<table><tr><th></th>{head}</tr>{body}</table>",
-        encoding="utf-8",
+    text = (
+        f"The accelerators are emulated: batches take what the catalogue's profiles say, times {slowed.FACTOR:g}, "
+        f"a new worker is ready after its load time. SLO {1e3 * runs['tuned'].plan.slo:g} ms. Times in seconds."
     )
+    title = "InferLine: workers that follow the load, beside a plan for the peak"
+    page.write(PAGE, title, charts, table, text=text, head=["", *NAMES.values()])
 
 
 def windowed(due: NDArray[np.float64], values: NDArray[Any], of: Any) -> tuple[NDArray[np.float64], list[float]]:

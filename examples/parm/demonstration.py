@@ -16,13 +16,14 @@ from rich.table import Table
 from agents.broker import EmbeddedBroker
 from agents.chaos.schedule import Load, Often, schedule
 from agents.cli.options import cache_dir
-from agents.pages.run_report import svg_of
+from agents.pages import page
 from examples.parm import contest
 from examples.parm.contest import FOLDER
 from examples.terminal import shown
 from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from matplotlib.axes import Axes
@@ -91,20 +92,12 @@ def told(runs: dict[str, Run], table: list[list[str]]) -> Table:
 
 
 def write_page(runs: dict[str, Run], table: list[list[str]]) -> None:
-    charts = [
-        ("Latencies from when a query was due: how many took how long", svg_of(lambda axes: _histogram(axes, runs))),
-        ("Share of queries that took longer", svg_of(lambda axes: _tails(axes, runs))),
-    ]
-    figures = "".join(f"<figure>{svg}<figcaption>{text}</figcaption></figure>" for text, svg in charts)
-    head = "".join(f"<th>{NAMES[name]}</th>" for name in runs)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in table)
-    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2rem auto}svg{width:100%;height:auto}"
-    style += "figure{display:inline-block;width:46%;margin:1%}td+td,th{text-align:right}td,th{padding:.2rem .8rem}"
-    PAGE.write_text(
-        f"<!doctype html><meta charset=utf-8><title>Spillway: ParM</title><style>{style}</style>"
-        f"<h1>Workers that stall, with a code and without</h1>{figures}<table><tr><th></th>{head}</tr>{body}</table>",
-        encoding="utf-8",
-    )
+    charts: dict[str, Callable[[Axes], None]] = {
+        "Latencies from when a query was due: how many took how long": lambda axes: _histogram(axes, runs),
+        "Share of queries that took longer": lambda axes: _tails(axes, runs),
+    }
+    head = ["", *(NAMES[name] for name in runs)]
+    page.write(PAGE, "ParM: workers that stall, with a code and without", charts, table, head=head)
 
 
 def _histogram(axes: Axes, runs: dict[str, Run]) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import matplotlib as mpl
 import numpy as np
 from rich.table import Table
 
@@ -22,7 +21,7 @@ from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from agents.core.routes.ensemble import EVERYWHERE
 from agents.learning.chosen import selection_of
-from agents.pages.run_report import STYLE, svg_of
+from agents.pages import page
 from agents.supervise.service import ServiceSettings, served
 from examples.selection.training import queries
 from examples.terminal import shown
@@ -33,6 +32,7 @@ from topology.load import load
 from topology.topics import table_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from matplotlib.axes import Axes
@@ -203,21 +203,13 @@ def told(done: Run) -> list[tuple[str, str]]:
 
 
 def write_page(done: Run, rows: list[tuple[str, str]]) -> None:
-    with mpl.rc_context(STYLE):
-        charts = [
-            ("Weights of the members", svg_of(lambda axes: _weights(axes, done), (8.0, 3.0))),
-            (f"Errors, over {WINDOW:g} s each", svg_of(lambda axes: _errors(axes, done), (8.0, 3.0))),
-            ("Latencies by when a query was due", svg_of(lambda axes: _latencies(axes, done), (8.0, 3.0))),
-        ]
-    figures = "".join(f"<figure>{svg}<figcaption>{text}</figcaption></figure>" for text, svg in charts)
-    table = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows)
-    style = "body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2rem auto}svg{width:100%;height:auto}"
-    style += "figure{margin:1rem 0}td:last-child{text-align:right}td{padding:.2rem .8rem}"
-    PAGE.write_text(
-        f"<!doctype html><meta charset=utf-8><title>Spillway: model selection</title><style>{style}</style>"
-        f"<h1>Five models, one of which fails from {BREAK_AT:g} to {MEND_AT:g} s</h1>{figures}<table>{table}</table>",
-        encoding="utf-8",
-    )
+    charts: dict[str, Callable[[Axes], None]] = {
+        "Weights of the members": lambda axes: _weights(axes, done),
+        f"Errors, over {WINDOW:g} s each": lambda axes: _errors(axes, done),
+        "Latencies by when a query was due": lambda axes: _latencies(axes, done),
+    }
+    title = f"Clipper: five models, one of which fails from {BREAK_AT:g} to {MEND_AT:g} s"
+    page.write(PAGE, title, charts, rows, size=(8.0, 3.0))
 
 
 def _phases(axes: Axes, label: str) -> None:

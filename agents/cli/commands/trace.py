@@ -161,7 +161,7 @@ def plot(source: str, *, duration: float | None, service: float, seed: int, outp
     found = statistics(times, service)
     from agents.pages import trace_page  # noqa: PLC0415 - takes a second to import
 
-    output.write_text(trace_page.render(source, times, found, _table(found)), encoding="utf-8")
+    trace_page.write(output, source, times, found, _table(found))
     click.echo(f"written to {output}")
 
 
