@@ -13,6 +13,8 @@ from agents.coding.card import Tensor
 from agents.coding.codes import Sum
 from agents.models.inputs import Inputs
 from lineage.errors import ModelError, UsageError
+from producers.recording import read_recording
+from producers.recording.history import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from agents.coding.codes import Arrays, Code
     from agents.models.loading import Model
-    from topology.spec import StageSpec
+    from topology.spec import PipelineSpec, StageSpec
 
 LABEL: Final = "label"  # of the arrays, that which is no input
 _BATCH: Final = 64  # queries of one call of a model
@@ -33,6 +35,8 @@ class Data:
 
     inputs: Arrays
     label: NDArray[Any] | None = None
+    left_out: int = 0
+    """Queries of a recording that are not among these."""
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -55,6 +59,40 @@ def read_data(source: str, stage: StageSpec) -> Data:
     """
     arrays = _arrays(source)
     label = arrays.pop(LABEL, None)
+    _check(source, arrays, label, stage)
+    return Data(arrays, label)
+
+
+def recorded_data(directory: Path, pipeline: PipelineSpec, stage: StageSpec) -> Data:
+    """Read the queries of a recording (`spillway record`), for a stage that is given them as they came.
+
+    Those of other shapes than most, or not finite, are left out: when it is served the stage does not code them either.
+    Raises UsageError for another pipeline's recording, a stage behind others, and what cannot be coded.
+    """
+    recording = read_recording(directory)
+    if recording.about.pipeline != pipeline.name:
+        raise UsageError(f"{directory} is a recording of pipeline {recording.about.pipeline!r}, not {pipeline.name!r}")
+    if stage.after:
+        raise UsageError(
+            f"{directory} has what came into {pipeline.name!r}, and stage {stage.name!r} is given what "
+            f"{', '.join(stage.after)} makes of it: give its own inputs by --data"
+        )
+    kinds: dict[Any, list[dict[str, NDArray[Any]]]] = {}
+    every = list(inputs(recording, pipeline.limits.merged()))
+    for query in every:
+        arrays = {name: np.asarray(query[name]) for name in sorted(query)}
+        if all(value.dtype.kind != "f" or np.isfinite(value).all() for value in arrays.values()):
+            kind = tuple((name, value.dtype, value.shape) for name, value in arrays.items())
+            kinds.setdefault(kind, []).append(arrays)
+    if not kinds:
+        raise UsageError(f"{directory} holds no query that can be read: record while the pipeline is used")
+    most = max(kinds.values(), key=len)
+    stacked = {name: np.stack([query[name] for query in most]) for name in most[0]}
+    _check(str(directory), stacked, None, stage)
+    return Data(stacked, left_out=len(every) - len(most))
+
+
+def _check(source: str, arrays: Arrays, label: NDArray[Any] | None, stage: StageSpec) -> None:
     sizes = {name: len(value) if value.ndim else 0 for name, value in arrays.items()}
     if label is not None:
         sizes[LABEL] = len(label)
@@ -74,7 +112,6 @@ def read_data(source: str, stage: StageSpec) -> Data:
                 f"{source}: {name!r} is {value.dtype.name}, or not finite; only floats can be summed without overflow: "
                 "have queries bring float32"
             )
-    return Data(arrays, label)
 
 
 def _arrays(source: str) -> dict[str, NDArray[Any]]:

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from lineage import headers as wire
 from lineage.errors import UsageError, WireError
-from lineage.message import DROPPED, FAILED, PREDICTION
+from lineage.message import DROPPED, FAILED, PREDICTION, Query
 from lineage.values.codec import Decoder
 from producers import report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from numpy.typing import NDArray
 
     from lineage.limits import Limits
@@ -66,6 +68,18 @@ class History:
             raise UsageError(f"no query came within the first {seconds:g} s of the recording")
         arrays = ("due", "budget", "partition", "kind", "latency", "spent", "lost_at", "hop", "paths")
         return replace(self, **{name: getattr(self, name)[:count] for name in arrays})
+
+
+def inputs(recording: Recording, limits: Limits) -> Iterator[Mapping[str, Any]]:
+    """The inputs of each query, in order of arrival; a message that cannot be read is left out."""
+    decoder = Decoder(limits)
+    for recorded in recording.queries():
+        try:
+            message = decoder.message(recorded.value or b"")
+        except WireError:
+            continue  # a poison message was recorded as it came
+        if isinstance(message, Query):
+            yield message.inputs
 
 
 def history(recording: Recording, predecessors: dict[str, tuple[str, ...]], limits: Limits) -> History:

@@ -14,7 +14,7 @@ from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from agents.cli.summary import progress_bar
 from agents.coding.card import check_card, outdated, read_card
 from agents.coding.codes import CODES, MOST, code_of
-from agents.coding.data import read_data
+from agents.coding.data import read_data, recorded_data
 from agents.coding.evaluation import METRICS, check_metric, evaluate
 from agents.coding.making import Maker, deployed_answers
 from agents.coding.parity import Parity
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.coding.card import Card
+    from agents.coding.data import Data
     from agents.coding.evaluation import Grades
     from agents.coding.making import Made
+    from topology.load import Pipeline
     from topology.spec import StageSpec
 
 _HELD: Final = 0.2  # of the queries, for the grades
@@ -35,7 +37,13 @@ _UNAVAILABLE: Final = (0.01, 0.05, 0.1)  # expected levels (section 4.2: at most
 
 _stage = click.argument("stage")
 _data = click.option(
-    "--data", required=True, metavar="WHAT", help="Queries: an .npz of arrays, or a module:function that returns them."
+    "--data", metavar="WHAT", help="Queries: an .npz of arrays, or a module:function that returns them."
+)
+_recording = click.option(
+    "--recording",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead: what 'spillway record' wrote, for a stage that no other is before.",
 )
 _metric = click.option(
     "--metric", metavar="NAME", help=f"What a grade is: {', '.join(METRICS)} or module:function.  [default: accuracy]"
@@ -54,7 +62,7 @@ def parity() -> None:
     """Train the parity models of a stage, and tell how accurate reconstructions are.
 
     An array of the data has a name of the stage's inputs, and the queries as its first axis; `label` has the truth:
-    classes, or boxes x0, y0, x1, y1. Without it, grades are by the deployed model's own answers.
+    classes, or boxes x0, y0, x1, y1. Without it, as of a recording, grades are by the deployed model's own answers.
 
     \b
     Example:
@@ -67,6 +75,7 @@ def parity() -> None:
 @pipeline_argument
 @_stage
 @_data
+@_recording
 @click.option("--test", metavar="WHAT", help="Queries to grade on.  [default: a fifth of the data, held out]")
 @click.option("--k", type=click.IntRange(2, MOST), help="Queries of a group.  [default: as the stage says, else 2]")
 @click.option("--rows", type=click.IntRange(1), help="Parity models.  [default: as the stage says, else 1]")
@@ -84,7 +93,8 @@ def train(
     pipeline: Path,
     stage: str,
     *,
-    data: str,
+    data: str | None,
+    recording: Path | None,
     test: str | None,
     row: int | None,
     epochs: int,
@@ -100,6 +110,7 @@ def train(
     \b
     Example:
       spillway parity train pipeline.yaml detect --data queries.npz --k 3 --rows 2
+      spillway parity train pipeline.yaml detect --recording recordings/monday
     """  # noqa: D301
     loaded = load(pipeline, profiled=False)
     spec = loaded.written.stage(stage)
@@ -107,7 +118,7 @@ def train(
     if chosen["encoder"] == "concatenation" and (chosen["rows"] > 1 or row):
         raise UsageError("encoder 'concatenation' has one row; say --rows 1, or --encoder sum")
     graded_by = check_metric(metric or METRICS[0])
-    given = read_data(data, spec)
+    given = _given(loaded, spec, data, recording)
     train_on, grade_on = given.split(_HELD, seed) if test is None else (given, read_data(test, spec))
     place = folder or _place(loaded.path, spec)
     maker = Maker(spec, place, train_on, grade_on, k=chosen["k"], encoder=chosen["encoder"])
@@ -127,6 +138,7 @@ def train(
 @pipeline_argument
 @_stage
 @_data
+@_recording
 @click.option("--rows", type=click.IntRange(1), help="Parity models to use.  [default: as the stage says, else 1]")
 @click.option(
     "--unavailable", type=click.FloatRange(0, 1), multiple=True, metavar="SHARE", help="Shares f_u; can be repeated."
@@ -139,7 +151,8 @@ def evaluate_(
     pipeline: Path,
     stage: str,
     *,
-    data: str,
+    data: str | None,
+    recording: Path | None,
     rows: int | None,
     unavailable: tuple[float, ...],
     folder: Path | None,
@@ -165,14 +178,27 @@ def evaluate_(
         check_card(each, place, str(spec.model), card.k, card.encoder)
         if why := outdated(each, place, spec.arguments):
             raise ModelError(why)
-    given = read_data(data, spec)
+    given = _given(loaded, spec, data, recording)
     if len(given) < card.k:
-        raise UsageError(f"{data} has {len(given)} queries, which make no group of {card.k}")
+        raise UsageError(f"{data or recording} has {len(given)} queries, which make no group of {card.k}")
     parities = {each.row: Parity(str(place), each.row) for each in cards}
     outputs = deployed_answers(spec, given)
     code = code_of(card.encoder, card.k)
     grades = evaluate(parities, code, card.k, given, outputs, metric=check_metric(metric or card.metric), seed=seed)
     _tell_grades(card, grades, unavailable or _UNAVAILABLE, as_json=as_json)
+
+
+def _given(pipeline: Pipeline, stage: StageSpec, data: str | None, recording: Path | None) -> Data:
+    if data is not None and recording is None:
+        return read_data(data, stage)
+    if recording is None or data is not None:
+        raise UsageError("queries come from either --data or --recording: give one of them")
+    found = recorded_data(recording, pipeline.written, stage)
+    if found.left_out:
+        click.echo(
+            f"{found.left_out} recorded queries are left out: not finite, or of other shapes than most", err=True
+        )
+    return found
 
 
 def _chosen(stage: StageSpec, name: str, given: Any) -> Any:
@@ -223,7 +249,7 @@ def _tell_grades(card: Card, grades: Grades, unavailable: tuple[float, ...], *, 
 
 def _tell_truth(grades: Grades) -> None:
     if not grades.labelled:
-        click.echo("no 'label' in the data: graded by the deployed model's own answers")
+        click.echo("the queries have no 'label': graded by the deployed model's own answers")
 
 
 def _percent(share: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,10 @@ from agents.profiling.process import SAMPLES, Effort
 from agents.profiling.profiler import Profiler, parse_sizes
 from lineage.errors import SpecError, UsageError, WireError
 from lineage.limits import DEFAULT_LIMITS
-from lineage.message import Query
-from lineage.values.codec import Decoder
 from lineage.values.json_text import read_inputs
 from producers.load.payloads import find_payload
 from producers.recording import is_recording, read_recording
+from producers.recording.history import inputs
 from topology.load import load
 from topology.profiles import read_profile_file, write_profiles
 from topology.quantities import show_duration
@@ -43,7 +43,7 @@ def given_samples(source: str, seed: int) -> list[Sample]:
     """The first queries of a recording's folder, of a file of JSON objects, or of a `module:function`."""
     path = Path(source)
     if is_recording(path):
-        found = list(_recorded(path))
+        found = [dict(each) for each in islice(inputs(read_recording(path), DEFAULT_LIMITS), SAMPLES)]
     elif path.is_file():
         found = list(_listed(path))
     elif ":" in source:
@@ -57,20 +57,6 @@ def given_samples(source: str, seed: int) -> list[Sample]:
     if not found:
         raise UsageError(f"{source} holds no query to sample from")
     return found
-
-
-def _recorded(path: Path) -> Iterator[Sample]:
-    recording = read_recording(path)
-    decoder = Decoder(DEFAULT_LIMITS)
-    for number, query in enumerate(recording.queries()):
-        if number >= SAMPLES:
-            return
-        try:
-            message = decoder.message(query.value or b"")
-        except WireError:
-            continue  # a poison message was recorded as it came
-        if isinstance(message, Query):
-            yield message.inputs
 
 
 def _listed(path: Path) -> Iterator[Sample]:

@@ -1,7 +1,9 @@
 """Parity models without torch: their cards and weights, what is refused, and grades that can be told exactly."""
 
+import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,16 @@ import pytest
 from agents.cli import main
 from agents.coding.card import check_card, outdated, read_card, read_reference
 from agents.coding.codes import CODES, Concatenation, code_of
-from agents.coding.data import encoded, groups, read_data
+from agents.coding.data import encoded, groups, read_data, recorded_data
 from agents.coding.evaluation import check_metric, evaluate, grade
 from agents.coding.making import Maker, deployed_answers
 from agents.coding.parity import Parity
 from agents.models.inputs import Inputs
 from lineage.errors import ModelError, UsageError
+from lineage.message import Query
+from lineage.values import codec
+from producers.recording import RecordingWriter
+from tests.unit.producers.test_recording import ABOUT, message
 from topology.load import parse
 
 LINEAR = "parity_models:Linear"
@@ -31,10 +37,14 @@ def models(monkeypatch, tmp_path):
         sys.modules.pop(name, None)
 
 
-def stage(model=LINEAR, **more):
+def pipeline_of(*others, model=LINEAR, **more):
     return parse(
-        json.dumps({"name": "p", "slo": "1s", "stages": [{"name": "s", "model": model, **more}]})
-    ).written.stage("s")
+        json.dumps({"name": "p", "slo": "1s", "stages": [{"name": "s", "model": model, **more}, *others]})
+    ).written
+
+
+def stage(model=LINEAR, **more):
+    return pipeline_of(model=model, **more).stage("s")
 
 
 class NoEffort:  # nothing is trained
@@ -150,6 +160,52 @@ def test_data_that_cannot_be_coded_is_refused(tmp_path):
             read_data(str(tmp_path / "data.npz"), stage(**({"inputs": declares} if declares else {})))
     with pytest.raises(UsageError, match=r"no \.npz file"):
         read_data("nowhere.npz", stage())
+
+
+def recorded(folder, values, pipeline="p"):
+    about = replace(ABOUT, pipeline=pipeline)
+    with RecordingWriter(folder, about) as writer:
+        for number, value in enumerate(values):
+            query = value if isinstance(value, bytes) else codec.encode_query(Query(value, {}, []))
+            writer.write(message(number, value=query))
+        writer.write(message(len(values), "p.egress", value=codec.encode_query(Query({"x": 0.0}, {}, []))))
+    return folder
+
+
+def test_the_queries_of_a_recording_train_and_grade(tmp_path, capsys):
+    (tmp_path / "p.yaml").write_text(json.dumps({"name": "p", "slo": "1s", "stages": [{"name": "s", "model": LINEAR}]}))
+    queries = importlib.import_module("parity_models").queries()["x"]
+    odd = [b"poison", {"x": np.zeros((2, 2))}, {"x": np.full((3, 4), np.nan)}]
+    recorded(tmp_path / "r", [*odd, *({"x": query} for query in queries)])
+    data = recorded_data(tmp_path / "r", pipeline_of(), stage())
+    assert np.array_equal(data.inputs["x"], queries)  # in order of arrival, and without outcomes
+    assert (data.label, data.left_out) == (None, 2)
+    common = ["p.yaml", "s", "--recording", "r"]
+    assert main.run(["parity", "train", *common, "--architecture", LINEAR]) == 0
+    told = capsys.readouterr()
+    assert "100.0 %" in told.out
+    assert "2 recorded queries are left out" in told.err
+    assert main.run(["parity", "evaluate", *common, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["degraded"] == {"1": 1.0}
+    for options, says in ((common[:2], "give one of them"), ([*common, "--data", "d.npz"], "give one of them")):
+        assert main.run(["parity", "train", *options]) == 2
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "pipeline", "name", "says"),
+    [
+        ([{"x": np.zeros(3)}], "other", "s", "is a recording of pipeline 'other', not 'p'"),
+        ([{"x": np.zeros(3)}], "p", "t", r"stage 't' is given what s makes of it: give its own inputs by --data"),
+        ([b"poison"], "p", "s", "holds no query that can be read"),
+        ([{"x": 3}], "p", "s", "'x' is int64.*bring float32"),
+        ([{"x": "text"}], "p", "s", "'x' is str.*bring float32"),
+    ],
+)
+def test_a_recording_that_has_not_a_stages_inputs_is_refused(tmp_path, values, pipeline, name, says):
+    spec = pipeline_of({"name": "t", "model": LINEAR, "after": "s"})
+    with pytest.raises(UsageError, match=says):
+        recorded_data(recorded(tmp_path / "r", values, pipeline), spec, spec.stage(name))
 
 
 def test_side_by_side_a_parity_query_is_as_large_as_a_query():
