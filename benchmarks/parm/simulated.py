@@ -50,6 +50,8 @@ class Setting:
     shuffles: int = 4
     tenants: bool = False
     rows: int = 1
+    held: float | None = None
+    """`release: budget`: made answers wait until so many seconds after their queries came."""
     queries: int = 100_000
 
 
@@ -85,6 +87,12 @@ def latencies(strategy: str, setting: Setting, seed: int) -> NDArray[np.float64]
     return _Run(strategy, setting, seed).play()
 
 
+def released(setting: Setting, seed: int) -> tuple[NDArray[np.float64], float]:
+    """The latencies of `coded`, and the share of queries whose answer was made."""
+    run = _Run("coded", setting, seed)
+    return run.play(), len(run.made) / setting.queries
+
+
 def sent(strategy: str, setting: Setting, seed: int) -> float:
     """How many queries' inputs go from the front to workers, for each query that comes."""
     run = _Run(strategy, setting, seed)
@@ -110,6 +118,7 @@ class _Run:
         self._events: list[tuple[float, int, Callable[..., None], Any]] = []
         self._numbers = count()
         self._answered: dict[str, float] = {}
+        self.made: set[str] = set()  # whose answer is a reconstruction
         arrivals = np.random.default_rng(seed).exponential(1 / setting.rate, setting.queries)
         self._arrivals = np.cumsum(arrivals)
 
@@ -144,8 +153,10 @@ class _Run:
             instance = self._setting.instances + extra.worker
             self._later(began + self._cluster.seconds(instance, now, size, self._speed), self._done, extra)
         for recovery in self._dispatch.take_recoveries():
+            made = now + (DECODE if self._coded else 0.0)
             for place in recovery.places:
-                self._settle(now + (DECODE if self._coded else 0.0), recovery.group.batches[place])
+                for request in recovery.group.batches[place].requests:
+                    self._later(max(made, request.arrived + (self._setting.held or 0.0)), self._reconstruct, request)
         due = self._dispatch.next_wake()
         if due is not None and (not self._events or due < self._events[0][0]):
             self._later(max(now, due), lambda _now, _about: None, None)
@@ -157,6 +168,10 @@ class _Run:
 
     def _done(self, _now: float, extra: Extra) -> None:
         self._dispatch.done(extra)
+
+    def _reconstruct(self, now: float, request: Request) -> None:
+        if self._answered.setdefault(request.request_id, now) == now:
+            self.made.add(request.request_id)
 
     def _settle(self, now: float, batch: Batch) -> None:
         for request in batch.requests:
