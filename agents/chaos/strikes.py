@@ -1,7 +1,8 @@
 """Carries a schedule out on processes: it stops, continues, kills and crowds the workers of a pipeline, and no others.
 
-A worker keeps its slot until it is gone; one that takes its place gets the slot. None stays stopped: they are continued
-at the end, and where this process ends before, by a child that waits for that (`agents.chaos.guard`).
+A worker keeps its slot until it is gone; one that takes its place gets the slot, one that comes besides a new one. None
+stays stopped: they are continued at the end, and where this process ends before, by a child that waits for that
+(`agents.chaos.guard`).
 """
 
 from __future__ import annotations
@@ -143,16 +144,16 @@ class Strikes:
 
     def _at(self, slot: int, now: float) -> psutil.Process | None:
         """Who has a slot; None where nobody has it now."""
-        if slot >= len(self._slots):
-            return None
-        if not _runs(self._slots[slot][0]) and now - self._looked >= _LOOK_SECONDS:
+        if self._empty(slot) and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._replace()
-        process = self._slots[slot][0]
-        return process if _runs(process) else None
+        return None if self._empty(slot) else self._slots[slot][0]
+
+    def _empty(self, slot: int) -> bool:
+        return slot >= len(self._slots) or not _runs(self._slots[slot][0])
 
     def _replace(self) -> None:
-        """Give the slots of those that are gone to who came since, of the same model."""
+        """Give the slots of those that are gone to who came since, of the same model, and new ones to the rest."""
         known = {process for process, _ in self._slots}
         came = [(each, model_of(each)) for each in self._find() if each not in known]
         for slot, (process, model) in enumerate(self._slots):
@@ -162,6 +163,7 @@ class Strikes:
                     came.remove(chosen)
                     self._slots[slot] = chosen
                     self._stopped.pop(slot, None)
+        self._slots += came
         self._tell_guard()
 
     def _tell_guard(self) -> None:

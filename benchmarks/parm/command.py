@@ -14,7 +14,7 @@ import numpy as np
 from agents.coding.codes import Sum
 from benchmarks.output import Table, median_spread
 from benchmarks.parm.accuracy import accuracy
-from benchmarks.parm.live import live
+from benchmarks.parm.live import OTHERS, live
 from benchmarks.parm.simulated import Setting, latencies, released, sent
 
 if TYPE_CHECKING:
@@ -25,14 +25,15 @@ BASE: Final = "equal-resources"
 MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent, as `agents.core.last_moments` has it
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
 SECTIONS: Final[dict[str, Callable[[int, int], Table | Iterator[Table]]]] = {}
-LONG: Final = {"accuracy", "live"}  # shown when asked for: minutes, or a machine that does nothing else
+LONG: Final = {"accuracy", "live", "live-all"}  # shown when asked for: minutes, or a machine that does nothing else
 
 
 @click.command()
 @click.option(
     "--only",
     multiple=True,
-    help="This section; may be repeated: rates, k, tails, batches, load, beside, release, bytes, loses, codes, accuracy, live.",
+    help="This section; may be repeated: rates, k, tails, batches, load, beside, release, bytes, loses, codes; and, "
+    "for minutes, accuracy, live (against equal-resources), live-all (against all).",
 )
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
 @click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
@@ -161,8 +162,8 @@ def _release(repeats: int, queries: int) -> Table:
         made = median_spread([100 * share for _, share in runs], "{:.2f}")
         rows.append([name, *(median_spread(each.tolist(), "{:.1f}") for each in tails), made])
     note = (
-        "With `budget` a made answer waits until 5 ms before its query's deadline, as an exact one may still come: fewer "
-        "answers are approximate, and slow queries take as long as their deadlines let them."
+        "With `budget` a made answer waits until 5 ms before its query's deadline, as an exact one may still come: "
+        "fewer answers are approximate, and slow queries take as long as their deadlines let them."
     )
     columns = ("release", "p50 ms", "p99 ms", "p99.9 ms", "reconstructed %")
     return Table("When a made answer is released: m = 12, k = 2, 270/s", columns, rows, (note, EMULATED))
@@ -218,3 +219,4 @@ def _median_us(what: Callable[[], object], times: int = 300) -> float:
 
 SECTIONS.update(rates=_rates, k=_ks, tails=_tails, batches=_batches, load=_load, beside=_beside)
 SECTIONS.update(release=_release, bytes=_sent, loses=_loses, codes=_codes, accuracy=accuracy, live=live)
+SECTIONS["live-all"] = partial(live, others=OTHERS)

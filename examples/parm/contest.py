@@ -46,10 +46,10 @@ EPOCHS: Final = 60  # of a parity model's training
 _EQUAL: Final = "equal-resources"
 _PARITY: Final = "parity"
 _MORE: Final = {
-    "coded": f"coding: {{k: {K}, parity: {_PARITY}}}",
-    "replicate": "copies: {workers: 2}",
-    "approximate": "copies: {workers: 2, model: 'examples.parm.models:Mlp'}",
-    "hedged": "copies: {workers: 2, quantile: .95, budget: .1}",
+    "coded": f"coding: {{{{k: {K}, parity: {_PARITY}}}}}",
+    "replicate": "copies: {{workers: 2}}",
+    "approximate": "copies: {{workers: 2, model: '{models}:Mlp'}}",
+    "hedged": "copies: {{workers: 2, quantile: .95, budget: .1}}",
 }
 STRATEGIES: Final = ("none", _EQUAL, *_MORE)
 _SPEC: Final = """
@@ -58,7 +58,7 @@ slo: {within}s
 partitions: 4
 stages:
   - name: lenet
-    model: examples.parm.models:LeNet
+    model: {models}:LeNet
     workers: {{count: {count}, where: process, threads: 1}}
     batching: {{limit: fixed, size: 1}}
     inputs: {{image: {{dtype: float32, shape: [1, 8, 8]}}}}
@@ -111,9 +111,9 @@ class _Seen:
         return np.isin(np.arange(size), list(chosen))
 
 
-def train(folder: Path, say: Callable[[str], None]) -> None:
+def train(folder: Path, say: Callable[[str], None], *, timed: bool = False) -> None:
     """Train the LeNet and its parity model, where they were not yet; `folder` keeps the latter."""
-    pipeline = load(write(folder, "coded", "coded"), profiled=False)
+    pipeline = load(write(folder, "coded", "coded", timed=timed), profiled=False)
     spec = pipeline.written.stage("lenet")
     assert spec.coding is not None
     try:
@@ -129,18 +129,22 @@ def train(folder: Path, say: Callable[[str], None]) -> None:
         torch.set_num_threads(1)  # small networks: threads that wait for one another where processors are taken
         given = [read_data(f"examples.parm.data:{name}", spec) for name in ("training", "test")]
         made = Maker(spec, folder / _PARITY, given[0], given[1], k=K, encoder="sum").make(
-            0, Effort(epochs=EPOCHS, seed=0), architecture="examples.parm.networks:LeNet"
+            0,
+            Effort(epochs=EPOCHS, seed=0),
+            architecture="examples.parm.timed:Parity" if timed else "examples.parm.networks:LeNet",
         )
         say(f"parity model trained in {made.seconds:.1f} s")
 
 
-def write(folder: Path, strategy: str, name: str) -> Path:
-    """The pipeline file of a strategy."""
+def write(folder: Path, strategy: str, name: str, *, timed: bool = False) -> Path:
+    """The pipeline file of a strategy; `timed`: with the emulated service times of `examples.parm.timed`."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{strategy}.yaml"
     count = SLOTS if strategy == _EQUAL else WORKERS
-    more = _MORE.get(strategy, "")
-    file.write_text(_SPEC.format(name=name, within=WITHIN, count=count, more=more), encoding="utf-8")
+    models = "examples.parm.timed" if timed else "examples.parm.models"
+    more = _MORE.get(strategy, "").format(models=models)
+    text = _SPEC.format(name=name, within=WITHIN, models=models, count=count, more=more)
+    file.write_text(text, encoding="utf-8")
     return file
 
 
@@ -152,9 +156,11 @@ def run(
     events: Sequence[Event],
     folder: Path,
     say: Callable[[str], None],
+    *,
+    timed: bool = False,
 ) -> Run:
     """Serve the strategy under `name`, with the policy naive, and send it the trace while its workers are struck."""
-    pipeline = load(write(folder, strategy, name))
+    pipeline = load(write(folder, strategy, name, timed=timed))
     run_dir = folder / "run"
     seen = _Seen()
     stop = threading.Event()

@@ -81,6 +81,25 @@ def test_strikes_hit_their_slots_and_those_who_took_one(front, tmp_path):
     bystander.wait()
 
 
+def test_a_worker_that_is_added_takes_an_empty_slot(front, tmp_path):
+    one = front()
+    find = lambda: workers_of(tmp_path / "run", "p", ["f"])  # noqa: E731
+    until(lambda: find() == [one], 60)
+    stop = threading.Event()
+    with Strikes(find) as strikes:
+        added = front()
+        until(lambda: len(find()) == 2, 60)
+        events = [Event(n / 2, 1, Kind.STOP, 600) for n in range(3)]
+        playing = threading.Thread(target=strikes.play, args=(events, time.monotonic(), stop))
+        playing.start()
+        until(lambda: stands(added), 60)
+        stop.set()
+        playing.join()
+        assert not stands(one)
+        assert len(strikes) == 2
+    assert not stands(added)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_however_it_ends_no_worker_stays_stopped(front, tmp_path, how):
     workers = [front() for _ in range(3)]

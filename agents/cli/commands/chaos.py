@@ -47,6 +47,12 @@ def _once(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--delay", callback=_often, metavar="EVERY:LASTS", help="Have a worker run at half its speed.")
 @click.option("--shuffles", type=click.IntRange(0), default=0, metavar="N", help="Background shuffles at any time.")
 @click.option("--multitenancy", is_flag=True, help="Others' inference, on every ninth worker.")
+@click.option(
+    "--slots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="A schedule for N workers: it strikes those too that 'spillway scale' adds.  [default: those now]",
+)
 @click.option("--duration", default="60s", callback=positive, metavar="TIME", help="How long.  [default: 60s]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the schedule.")
 @run_dir_option
@@ -54,6 +60,7 @@ def chaos(
     pipeline: Path,
     *,
     stages: tuple[str, ...],
+    slots: int | None,
     duration: float,
     seed: int,
     run_dir: Path,
@@ -62,8 +69,9 @@ def chaos(
     """Have workers of a served pipeline stall, slow down and die, to see what that costs.
 
     Each strikes a worker at random, EVERY so often on average, and LASTS so long on average; the same seed and number
-    of workers give the same schedule. Shuffles and multitenancy are the background load of the ParM paper, emulated by
-    stopping workers for as long as a query would wait (sections 5.1 and 5.2.4; its usual load is --shuffles 4).
+    of workers, or --slots, give the same schedule. Shuffles and multitenancy are the background load of the ParM paper,
+    emulated by stopping workers for as long as a query would wait (sections 5.1 and 5.2.4; its usual load is
+    --shuffles 4).
 
     Only worker processes on this machine are touched, also the parity workers and copies beside them, and those that
     take a killed one's place. At the end, at Ctrl-C, and if this command is itself killed, all that were stopped go on.
@@ -83,7 +91,7 @@ def chaos(
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
     with Strikes(partial(workers_of, run_dir, spec.name, chosen)) as strikes:
-        events = schedule(wanted, len(strikes), duration, seed)
+        events = schedule(wanted, slots or len(strikes), duration, seed)
         click.echo(f"{len(events)} strikes on {len(strikes)} workers of {', '.join(chosen)} within {duration:g} s")
         strikes.play(events, time.monotonic(), threading.Event())
     click.echo(", ".join(f"{count} {kind}" for kind, count in sorted(strikes.done.items())) or "nobody was struck")
