@@ -50,6 +50,9 @@ class Outcome:
     stage: str = ""  # the stage that ended it
     timings: list[StageTiming] = field(default_factory=list)
     flags: dict[str, Value] = field(default_factory=dict)  # by stage (`lineage.flags`)
+    # What a client adds when it receives the outcome; neither travels.
+    latency: float | None = field(default=None, compare=False)  # seconds since the query was sent
+    late: bool = field(default=False, compare=False)  # it came after the query's deadline
 
 
 @dataclass(slots=True)

@@ -7,9 +7,11 @@ mapping. Only what all three clients can honour is taken; anything else is refus
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import ssl
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -18,7 +20,6 @@ from lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 _MAPPING_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -71,6 +72,9 @@ def _from_mapping(file: Path, text: str) -> dict[str, str]:
         properties[str(key)] = value
     return properties
 
+
+BOOTSTRAP_VARIABLE: Final = "SPILLWAY_BOOTSTRAP"  # of the environment
+CONFIG_VARIABLE: Final = "SPILLWAY_CLIENT_CONFIG"
 
 BOOTSTRAP = "bootstrap.servers"
 PROTOCOL = "security.protocol"
@@ -131,13 +135,23 @@ class ClientSettings(BaseModel):
     properties: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
-    def load(cls, bootstrap: str | None, file: Path | None = None) -> ClientSettings:
+    def load(cls, bootstrap: str | None = None, file: Path | None = None) -> ClientSettings:
+        """The cluster at `bootstrap` with the properties of `file`.
+
+        Where neither is given, both come from the environment: SPILLWAY_BOOTSTRAP and SPILLWAY_CLIENT_CONFIG. A file
+        that names no broker is for the one in SPILLWAY_BOOTSTRAP.
+        """
+        if bootstrap is None and file is None and os.environ.get(CONFIG_VARIABLE):
+            file = Path(os.environ[CONFIG_VARIABLE])
         properties = read_properties(file) if file is not None else {}
         listed = properties.pop(BOOTSTRAP, None)
-        chosen = bootstrap or listed
+        chosen = bootstrap or listed or os.environ.get(BOOTSTRAP_VARIABLE)
         if not chosen:
-            where = f" and {file} has no {BOOTSTRAP}" if file is not None else ""
-            raise UsageError(f"no Kafka broker is named{where}: give --bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP")
+            where = f", and {file} has no {BOOTSTRAP}" if file is not None else ""
+            raise UsageError(
+                f"no Kafka broker is named{where}: give its address, as in 127.0.0.1:9092 (a command takes it as "
+                f"--bootstrap), or set {BOOTSTRAP_VARIABLE}"
+            )
         try:
             return cls(bootstrap=chosen, properties=properties)
         except UsageError as error:

@@ -1,9 +1,9 @@
 """Spillway's public names: clients, pipelines and what models are made of, under one roof.
 
-    from spillway import Client, ClientSettings, Pipeline
+    from spillway import Client, Pipeline
 
     pipeline = Pipeline.load("pipeline.yaml")
-    with Client(pipeline, ClientSettings.load("127.0.0.1:9092")) as client:
+    with Client(pipeline, "127.0.0.1:9092") as client:
         outcome = client.predict({"name": "Ada"})
 
 Each is imported when it is first asked for, so `import spillway` costs next to nothing. What is not in `__all__` may

@@ -93,8 +93,11 @@ def show_value(value: Any) -> Any:
     return value
 
 
-def show_outcome(outcome: Outcome, request_id: str, seconds: float) -> dict[str, Any]:
-    """Give an outcome, and how long it took, as a JSON object; durations in milliseconds."""
+def show_outcome(outcome: Outcome, request_id: str, seconds: float, *, late: bool | None = None) -> dict[str, Any]:
+    """Give an outcome, and how long it took, as a JSON object; durations in milliseconds.
+
+    `late`: whether it came after its deadline, where the one who shows it knows.
+    """
     return {
         "request_id": request_id,
         "kind": outcome.kind,
@@ -103,6 +106,7 @@ def show_outcome(outcome: Outcome, request_id: str, seconds: float) -> dict[str,
         "text": outcome.text,
         "stage": outcome.stage,
         "latency_ms": _ms(seconds),
+        **({} if late is None else {"late": late}),
         "timings": [
             {
                 "stage": timing.stage,

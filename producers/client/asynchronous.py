@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
 from producers.client.feedback import Learners
-from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
+from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ class AsyncClient:
     def __init__(
         self,
         pipeline: str | Pipeline | PipelineSpec,
-        settings: ClientSettings,
+        settings: ClientSettings | str | None = None,
         *,
         slo: float | None = None,
         grace: float = GRACE,
@@ -47,6 +47,7 @@ class AsyncClient:
         linger: float = 0.0,
         timeout: float = CONNECT_SECONDS,
     ) -> None:
+        settings = cluster_of(settings)
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
         self._room = asyncio.Semaphore(in_flight)
         self._connect = functools.partial(
@@ -89,18 +90,19 @@ class AsyncClient:
         self,
         queries: Iterable[Mapping[str, Value]],
         *,
+        key: Callable[[Mapping[str, Value]], str] | None = None,
         deadline: float | None = None,
         window: int = WINDOW,
     ) -> AsyncIterator[tuple[int, Outcome]]:
-        """Run many queries, `window` at a time, and yield each one's index and outcome as they come."""
+        """Run many queries, `window` at a time; yield each one's index and outcome. See `Client.outcomes`."""
         running: set[asyncio.Task[tuple[int, Outcome]]] = set()
 
-        async def run(index: int, inputs: Mapping[str, Value]) -> tuple[int, Outcome]:
-            return index, await self.predict(inputs, deadline=deadline)
+        async def run(index: int, inputs: Mapping[str, Value], key: str | None) -> tuple[int, Outcome]:
+            return index, await self.predict(inputs, deadline=deadline, key=key)
 
         try:
-            for index, inputs in enumerate(queries):
-                running.add(asyncio.create_task(run(index, inputs)))
+            for each in keyed(queries, key):
+                running.add(asyncio.create_task(run(*each)))
                 while len(running) >= window:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
@@ -141,7 +143,7 @@ class AsyncClient:
         await self.close()
 
     def _send(self, exchange: Exchange, query: Prepared) -> _AsyncPromise:
-        promise = _AsyncPromise(asyncio.get_running_loop(), self._room)
+        promise = _AsyncPromise(asyncio.get_running_loop(), self._room, query)
         # Nothing else runs on this loop between `flying` in `predict` and here but `acquire`, which may have waited.
         there = exchange.send(
             query.headers, query.key, query.value, expires=query.expires, waiter=promise, hint=query.hint
@@ -159,13 +161,14 @@ class _AsyncPromise:
 
     stays = False
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, room: asyncio.Semaphore) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, room: asyncio.Semaphore, query: Prepared) -> None:
         self.future: asyncio.Future[Outcome] = loop.create_future()
+        self._query = query
         self._loop = loop
         self._room = room
 
-    def answered(self, outcome: Outcome, at: float) -> None:  # noqa: ARG002 - the load generator wants `at`
-        self._call(self._answer, outcome)
+    def answered(self, outcome: Outcome, at: float) -> None:
+        self._call(self._answer, self._query.received(outcome, at))
 
     def failed(self, error: SpillwayError) -> None:
         self._call(self._fail, error)

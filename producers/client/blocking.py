@@ -1,6 +1,6 @@
 """The client of a pipeline: queries in, exactly one outcome each, for threads (`Client`) and asyncio (`AsyncClient`).
 
-    with Client("hello", ClientSettings.load("localhost:9092"), slo=0.4) as client:
+    with Client("hello", "127.0.0.1:9092", slo=0.4) as client:
         outcome = client.predict({"name": "Ada"})
 
 A request id names a query: sent again within ten minutes it is the same query, which is not run again and has no second
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Self
 from producers.client.asynchronous import AsyncClient
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, OutcomeTimeoutError, TooManyInFlightError
 from producers.client.feedback import Feedback, Learners
-from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker
+from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
@@ -39,8 +39,9 @@ __all__ = ["AsyncClient", "Client", "ClientClosedError", "Feedback", "OutcomeTim
 class Client:
     """A pipeline's client for any number of threads; it runs one of its own. A context manager.
 
-    `pipeline` is a pipeline, its spec or its name; `slo` (by default the pipeline's) is the deadline in seconds of
-    queries that bring none. A query's outcome is waited for until `grace` seconds after its deadline. At most
+    `pipeline` is a pipeline, its spec or its name. `settings` are a cluster's, or just its address; without them the
+    environment names the cluster (`ClientSettings.load`). `slo` (by default the pipeline's) is the deadline in seconds
+    of queries that bring none. A query's outcome is waited for until `grace` seconds after its deadline. At most
     `in_flight` queries wait at a time: `submit` and `predict` then block until one has ended. `linger` seconds of delay
     let more queries travel together. Making one connects, within `timeout` seconds, or raises `BrokerError` or
     `TopicError`.
@@ -49,7 +50,7 @@ class Client:
     def __init__(
         self,
         pipeline: str | Pipeline | PipelineSpec,
-        settings: ClientSettings,
+        settings: ClientSettings | str | None = None,
         *,
         slo: float | None = None,
         grace: float = GRACE,
@@ -57,6 +58,7 @@ class Client:
         linger: float = 0.0,
         timeout: float = CONNECT_SECONDS,
     ) -> None:
+        settings = cluster_of(settings)
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
         self._room = threading.Semaphore(in_flight)
         self._exchange = Exchange(
@@ -83,6 +85,9 @@ class Client:
         same state; by default the request id. `trace`: the caller's, by default a new one. `headers`: passed through to
         the egress; their names begin with `x-`. `after`: a token of feedback on the same key, which the answer is to
         rest on; where that takes too long, it is flagged `stale`.
+
+        The outcome's `latency` is the seconds from sending the query until the outcome arrived here, and `late` says
+        whether that was after its deadline.
 
         Raises `OutcomeTimeoutError` (a `TimeoutError`) without an outcome in time, `BrokerError` where the query could
         not be sent, `WireError` for inputs that cannot travel.
@@ -121,24 +126,28 @@ class Client:
             return there.future
         if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
             raise TooManyInFlightError(NO_ROOM)
-        promise = _Promise(self._room)
+        promise = _Promise(self._room, query)
         return self._send(query, promise).future
 
     def outcomes(
         self,
         queries: Iterable[Mapping[str, Value]],
         *,
+        key: Callable[[Mapping[str, Value]], str] | None = None,
         deadline: float | None = None,
         window: int = WINDOW,
     ) -> Iterator[tuple[int, Outcome]]:
-        """Run many queries, `window` at a time, and yield each one's index and outcome as they come.
+        """Run many queries, `window` at a time, and yield each one's index and outcome.
+
+        They come in the order in which they end, not in that of `queries`: the index says which one it is. `key` gives
+        the key of a query from its inputs, as `lambda inputs: inputs["user"]`; by default each has its own.
 
         Takes from `queries` only as there is room. Raises what `predict` would where a query has no outcome.
         """
         done: queue.SimpleQueue[tuple[int, Future[Outcome]]] = queue.SimpleQueue()
         waiting = 0
-        for index, inputs in enumerate(queries):
-            future = self.submit(inputs, deadline=deadline)
+        for index, inputs, chosen in keyed(queries, key):
+            future = self.submit(inputs, deadline=deadline, key=chosen)
             future.add_done_callback(functools.partial(_report, done, index))
             waiting += 1
             while waiting and (waiting >= window or not done.empty()):
@@ -196,14 +205,15 @@ class _Promise:
 
     stays = False
 
-    def __init__(self, room: threading.Semaphore) -> None:
+    def __init__(self, room: threading.Semaphore, query: Prepared) -> None:
         self.future: Future[Outcome] = Future()
+        self._query = query
         self.future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
         self._room = room
 
-    def answered(self, outcome: Outcome, at: float) -> None:  # noqa: ARG002 - the load generator wants `at`
+    def answered(self, outcome: Outcome, at: float) -> None:
         self._room.release()
-        self.future.set_result(outcome)
+        self.future.set_result(self._query.received(outcome, at))
 
     def failed(self, error: SpillwayError) -> None:
         self._room.release()

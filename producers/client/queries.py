@@ -15,13 +15,14 @@ from lineage.limits import DEFAULT_LIMITS
 from lineage.message import Query
 from lineage.trace import new_trace
 from lineage.values.codec import encode_query
+from producers.connection import ClientSettings
 from topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lineage.headers import Pair
-    from lineage.message import Value
+    from lineage.message import Outcome, Value
     from lineage.tokens import Token
     from lineage.trace import TraceContext
     from topology.load import Pipeline
@@ -33,6 +34,14 @@ _REUSED = "; was the id used before? Within ten minutes it names the same query,
 WINDOW = 256  # queries in flight of a stream of outcomes
 
 
+def keyed(
+    queries: Iterable[Mapping[str, Value]], key: Callable[[Mapping[str, Value]], str] | None
+) -> Iterator[tuple[int, Mapping[str, Value], str | None]]:
+    """Each query's number, inputs and key."""
+    for index, inputs in enumerate(queries):
+        yield index, inputs, None if key is None else key(inputs)
+
+
 @dataclass(slots=True, frozen=True)
 class Prepared:
     """A query ready to be sent."""
@@ -41,8 +50,15 @@ class Prepared:
     headers: list[Pair]
     key: bytes
     value: bytes
-    expires: float  # monotonic: when to stop waiting for its outcome
+    sent: float  # this and the next two on the monotonic clock
+    due: float  # its deadline
+    expires: float  # when to stop waiting for its outcome
     hint: str = ""  # what else there is to say where none comes
+
+    def received(self, outcome: Outcome, at: float) -> Outcome:
+        """Note in its outcome, which came `at`, how long it took and whether that was too long."""
+        outcome.latency, outcome.late = at - self.sent, at > self.due
+        return outcome
 
 
 class QueryMaker:
@@ -94,9 +110,16 @@ class QueryMaker:
             headers.extra.append((AFTER, str(after).encode()))
         pairs = encode(headers)
         value = encode_query(Query(dict(inputs), dict(parameters or {})), self.limits)
-        expires = time.monotonic() + seconds + self._grace
+        start = time.monotonic()
+        due = start + seconds
         hint = "" if request_id is None else _REUSED
-        return Prepared(pairs[0][1], pairs, pairs[0][1] if key is None else key.encode(), value, expires, hint)
+        chosen = pairs[0][1] if key is None else key.encode()
+        return Prepared(pairs[0][1], pairs, chosen, value, start, due, due + self._grace, hint)
+
+
+def cluster_of(settings: ClientSettings | str | None) -> ClientSettings:
+    """A client's cluster: settings, an address, or None for what the environment names. Raises `UsageError`."""
+    return settings if isinstance(settings, ClientSettings) else ClientSettings.load(settings)
 
 
 def _seconds(name: str, value: float) -> float:

@@ -26,7 +26,7 @@ def hello(embedded_broker, tmp_path_factory):
 
 
 def test_the_page_has_examples_in_three_languages():
-    assert [language for language, _ in BLOCKS] == ["python", "python", "sh", "java", "python"]
+    assert [language for language, _ in BLOCKS] == ["python", "python", "python", "sh", "java", "python"]
 
 
 @pytest.mark.parametrize(("language", "code"), BLOCKS)

@@ -35,6 +35,15 @@ def test_a_query_gets_its_own_outcome(echo_pipeline, settings):
     assert outcome.timings[0].batch == 2
 
 
+def test_an_outcome_says_how_long_it_took_and_whether_it_is_late(echo_pipeline, broker):
+    pipeline = echo_pipeline()
+    with Client(pipeline.name, broker, **PATIENT) as client:  # an address will do
+        good, late = client.predict({}), client.predict({}, deadline=0.0)
+    assert (good.late, late.late) == (False, True)
+    assert 0 < good.latency < PATIENT_SECONDS
+    assert late.latency > 0
+
+
 @pytest.mark.parametrize("transactional", [False, True])
 def test_many_in_flight_from_several_threads_are_never_mixed_up(echo_pipeline, settings, transactional):
     pipeline = echo_pipeline(transactional=transactional)
@@ -150,12 +159,14 @@ def test_outcomes_stream_as_they_come(echo_pipeline, settings):
     pipeline = echo_pipeline()
     taken = itertools.count()
     with Client(pipeline.name, settings, **PATIENT) as client:
-        stream = client.outcomes(({"n": next(taken)} for _ in range(500)), window=20)
+        numbers = ({"n": next(taken)} for _ in range(500))
+        stream = client.outcomes(numbers, window=20, key=lambda inputs: f"user-{inputs['n'] % 7}")
         first = next(stream)
         assert next(taken) <= 21  # no more was taken than fits the window
         seen = dict([first, *stream])
     assert len(seen) == 500
     assert seen[0].outputs == {"n": 0}
+    assert {key for _, _, key in pipeline.heard} == {b"user-%d" % n for n in range(7)}
 
 
 def test_what_cannot_travel_is_refused_before_it_is_sent(echo_pipeline, settings):
@@ -218,9 +229,8 @@ def test_asyncio_runs_many_at_a_time(echo_pipeline, settings):
             assert [outcome.outputs["n"] for outcome in outcomes] == list(range(300))
             same = await asyncio.gather(*(client.predict({"n": n}, request_id="same") for n in range(3)))
             assert [outcome.outputs["n"] for outcome in same] == [0, 0, 0]
-            seen = {
-                index: outcome async for index, outcome in client.outcomes(({"n": n} for n in range(100)), window=7)
-            }
+            stream = client.outcomes(({"n": n} for n in range(100)), window=7, key=str)
+            seen = {index: outcome async for index, outcome in stream}
             assert all(outcome.outputs == {"n": index} for index, outcome in seen.items())
             assert len(seen) == 100
 

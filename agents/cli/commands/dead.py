@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -149,7 +148,6 @@ def _retried(letters: Letters, client: Client, letter: Letter, deadline: float |
     told: dict[str, Any] = {"letter": letter.place, "retry_of": letter.request_id}
     try:
         again = letters.retry(letter)
-        began = time.monotonic()
         outcome = client.predict(
             again.query.inputs,
             again.query.parameters,
@@ -160,7 +158,7 @@ def _retried(letters: Letters, client: Client, letter: Letter, deadline: float |
         )
     except SpillwayError as error:
         return {**told, "error": str(error)}
-    return {**told, **show_outcome(outcome, again.request_id, time.monotonic() - began)}
+    return {**told, **show_outcome(outcome, again.request_id, outcome.latency or 0.0, late=outcome.late)}
 
 
 def _line(letter: Letter, told: dict[str, Any]) -> str:

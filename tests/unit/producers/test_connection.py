@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from lineage.errors import BrokerError, UsageError
 from producers import cluster
+from producers.client.queries import cluster_of
 from producers.cluster import ProducerLog, idempotent_producer
 from producers.connection import ClientSettings
 from producers.patience import AnswerTime, patiently
@@ -45,9 +46,29 @@ def test_an_address_that_is_none_is_refused(bootstrap):
         ClientSettings(bootstrap=bootstrap)
 
 
-def test_no_address_at_all_says_how_to_give_one():
+def test_no_address_at_all_says_how_to_give_one(monkeypatch):
+    monkeypatch.delenv("SPILLWAY_BOOTSTRAP", raising=False)
     with pytest.raises(UsageError, match="SPILLWAY_BOOTSTRAP"):
-        ClientSettings.load(None)
+        ClientSettings.load()
+
+
+def test_what_is_not_said_comes_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPILLWAY_BOOTSTRAP", "there:1")
+    assert ClientSettings.load().bootstrap == "there:1"
+    assert ClientSettings.load("told:2").bootstrap == "told:2"
+    file = tmp_path / "c.properties"
+    file.write_text("security.protocol=SSL")
+    monkeypatch.setenv("SPILLWAY_CLIENT_CONFIG", str(file))
+    assert ClientSettings.load() == ClientSettings(bootstrap="there:1", properties={"security.protocol": "SSL"})
+    assert ClientSettings.load("told:2").properties == {}  # another cluster, which the file is not for
+    file.write_text("bootstrap.servers=listed:3")
+    assert ClientSettings.load().bootstrap == "listed:3"
+
+
+@pytest.mark.parametrize("settings", [None, "there:1", ClientSettings(bootstrap="there:1")])
+def test_a_client_takes_settings_or_an_address_or_the_environments(monkeypatch, settings):
+    monkeypatch.setenv("SPILLWAY_BOOTSTRAP", "there:1")
+    assert cluster_of(settings).bootstrap == "there:1"
 
 
 @pytest.mark.parametrize(
