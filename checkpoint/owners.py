@@ -145,6 +145,10 @@ class Owners:
         self._current[word.epoch] = word
         return True
 
+    def names(self, gone: Callable[[Owner], bool]) -> set[str]:
+        """The processes that somebody has claimed and not left, and who is not `gone`."""
+        return {name for claim in self._current.values() if not gone(claim.owner) for name in claim.names}
+
     def of(self, names: Collection[str]) -> list[Claim]:
         return [claim for claim in self._current.values() if not set(names).isdisjoint(claim.names)]
 

@@ -98,7 +98,7 @@ class Ownership:
 
         Raises OwnedError where another one owns any of them and is there, BrokerError where the log is not.
         """
-        candidate = Candidate(self._me, self._names, _gone, take_over=self._take_over)
+        candidate = Candidate(self._me, self._names, gone, take_over=self._take_over)
         candidate.above = above
         end: int | None = None
         begun, told = time.monotonic(), ""
@@ -260,5 +260,6 @@ def _machine() -> str:
         return platform.node()
 
 
-def _gone(owner: Owner) -> bool:
+def gone(owner: Owner) -> bool:
+    """Whether a process is known to have ended, which is known of this machine's alone."""
     return owner.machine == _machine() and not is_alive(owner.pid, owner.started)

@@ -2,6 +2,7 @@
 
 <run_dir>/<pipeline>/<process>.json           one per process: its id, its metrics port, whether it is ready
 <run_dir>/<pipeline>/serve.json               the supervisor, and the cluster that it serves on
+<run_dir>/<pipeline>/file                     the pipeline's file; stays when it is served no more
 <run_dir>/<pipeline>/prometheus/targets.json  where their metrics are, as Prometheus' file_sd takes it
 <run_dir>/<pipeline>/logs/                    what the processes say
 """
@@ -10,14 +11,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from pathlib import Path
+from typing import Self, TypeVar
 
 import psutil
 
 from agents.live.registry import LOOPBACK
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _Entry = TypeVar("_Entry")
 _SUPERVISOR = "serve.json"
@@ -86,11 +85,29 @@ class ServeEntry:
         draft = path.with_suffix(".partial")
         draft.write_text(json.dumps(asdict(self)))
         draft.replace(path)
+        _file_note(run_dir, self.pipeline).write_text(str(Path(self.spec).absolute()), encoding="utf-8")
         return path
 
     @classmethod
     def read(cls, run_dir: Path, pipeline: str) -> Self | None:
         return _read(serve_path(run_dir, pipeline), cls)
+
+
+def file_of(run_dir: Path, pipeline: str) -> Path | None:
+    """The file from which a pipeline was last served, which may be gone; None where that is not known."""
+    try:
+        return Path(_file_note(run_dir, pipeline).read_text(encoding="utf-8"))
+    except OSError:
+        return None
+
+
+def known(run_dir: Path) -> list[str]:
+    """The pipelines that were served from here, by name."""
+    return sorted(folder.name for folder in run_dir.glob("*/") if file_of(run_dir, folder.name) is not None)
+
+
+def _file_note(run_dir: Path, pipeline: str) -> Path:
+    return run_dir / pipeline / "file"
 
 
 def serve_path(run_dir: Path, pipeline: str) -> Path:

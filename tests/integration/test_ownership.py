@@ -1,5 +1,6 @@
 """Who runs a pipeline's processes, claimed on a real broker: one owner, who is named, asked to leave, or followed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,11 +13,13 @@ import pytest
 from agents.live.topics import ensure
 from agents.supervise import ownership
 from agents.supervise.ownership import OwnedError, Ownership, TakenOverError
+from agents.supervise.serving import NotServedError, require_served
 from checkpoint import owners
 from checkpoint.owners import Owner
 from producers.connection import ClientSettings
 from tests.waiting import until
 from topology import topics
+from topology.load import Pipeline
 from topology.topics import TopicRequirement
 
 ALL = ("gate.0", "a.0", "a.1")
@@ -70,6 +73,21 @@ def test_a_second_one_is_refused_and_told_who_serves_since_when(bench):
             pass
     with bench.owned():  # the first has left
         first.require()
+
+
+def test_who_serves_is_known_before_anything_is_asked(bench, broker):
+    stages = [{"name": "a", "model": "m:M"}, {"name": "b", "model": "m:M", "after": "a"}]
+    pipeline = Pipeline.parse(json.dumps({"name": bench.name, "slo": "1s", "stages": stages}))
+    with bench.owned():
+        assert require_served(bench.settings, pipeline) == (
+            f"nobody serves stage b of {bench.name} now: queries wait there"
+        )
+        with bench.owned(["b.0"]):
+            assert require_served(bench.settings, pipeline) == ""
+    never = Pipeline.parse(json.dumps({"name": f"{bench.name}-never", "slo": "1s", "stages": stages}))
+    for each in (pipeline, never):
+        with pytest.raises(NotServedError, match=f"nobody serves {each.spec.name} on {broker}: start it"):
+            require_served(bench.settings, each)
 
 
 def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, TextIO
 
 import click
 
 from agents.cli.cluster import Source, from_source
 from agents.cli.options import pipeline_argument
+from agents.supervise.serving import require_served
 from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
 from lineage.message import FAILED
 from lineage.tokens import Token
 from lineage.values.json_text import read_inputs, show_outcome
-from producers.client import Client
+from producers.client import Client, OutcomeTimeoutError
 
 _DURATION = click.FloatRange(0, min_open=True)
 _AFTER_DEADLINE = 10.0
@@ -50,7 +50,8 @@ def predict(
     """Send one query to a running pipeline and print its outcome as JSON.
 
     FILE (default: standard input) holds the inputs as a JSON object. A tensor is {"dtype": "float32", "shape": [2],
-    "data": [1, 2]}, bytes are {"base64": "..."}. The exit code is 1 if the query failed or had no outcome in time.
+    "data": [1, 2]}, bytes are {"base64": "..."}. The outcome says how long it took, and whether it came after its
+    deadline ("late": true). The exit code is 1 if the query failed or had no outcome in time.
 
     \b
     Example:
@@ -64,15 +65,24 @@ def predict(
     grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
     token = None if after is None else Token.parse(after)
     identity = request_id or new_request_id()
+    missing = require_served(source.settings, source.pipeline)
+    if missing:
+        click.echo(missing, err=True)
     with Client(spec, source.settings, grace=grace, timeout=_CONNECT_SECONDS) as client:
-        start = time.monotonic()
         try:
             sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key, after=token)
         except WireError as error:
             raise UsageError(f"this query cannot travel: {error}") from error
-        outcome = sent.result()
-        taken = time.monotonic() - start
-    click.echo(json.dumps(show_outcome(outcome, identity, taken), indent=2, ensure_ascii=False))
+        try:
+            outcome = sent.result()
+        except OutcomeTimeoutError as error:
+            if request_id is not None:
+                raise
+            raise OutcomeTimeoutError(
+                f"no outcome came within {seconds + grace:g} s: 'spillway status' shows what the pipeline does"
+            ) from error
+    told = show_outcome(outcome, identity, outcome.latency or 0.0, late=outcome.late)
+    click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     return 1 if outcome.kind == FAILED else 0
 
 

@@ -16,6 +16,7 @@ from agents.cli.cluster import Source, from_source
 from agents.cli.options import json_option, pipeline_argument
 from agents.core.policies import effective
 from agents.supervise.registry import ServeEntry
+from agents.supervise.serving import NotServedError, require_served
 from producers.recording import About, RecordingWriter
 from producers.recording.tap import Tap
 from topology.topics import egress, ingress
@@ -63,6 +64,12 @@ def record(source: Source, output: Path, duration: float | None, rotate_mb: int,
     """  # noqa: D301 - click's own marks
     settings, name = source.settings, source.spec.name
     stopped = _stop_on_signals()
+    try:
+        missing = require_served(settings, source.pipeline)
+    except NotServedError as error:  # whoever starts it later finds the recorder there
+        missing = str(error)
+    if missing:
+        click.echo(missing, err=True)
     tap = Tap(settings, [ingress(name), egress(name)])
     try:
         about = _about(source.pipeline, source.run_dir)

@@ -33,6 +33,7 @@ from agents.cli.policies import POLICY, load_warned, require_policies
 from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
 from agents.core.policies import DEFAULT
 from agents.supervise.registry import ServeEntry
+from agents.supervise.serving import require_served
 from lineage.errors import UsageError
 from producers import load as loads
 from producers.client.exchange import Exchange
@@ -182,6 +183,9 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
 def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
     spec = pipeline.spec
     settings = find_cluster(chosen.bootstrap, chosen.client_config, run_dir=chosen.run_dir, pipeline=spec.name)
+    missing = require_served(settings, pipeline)
+    if missing:
+        _say(missing)
     supervisor = ServeEntry.read(chosen.run_dir, spec.name)
     if supervisor is not None and supervisor.alive() and supervisor.plan_period is not None:
         policies = dict.fromkeys(supervisor.policy or stage.policy or DEFAULT for stage in spec.stages)

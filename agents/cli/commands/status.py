@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 
-from agents.cli.options import json_option, run_dir_option
+from agents.cli.options import json_option, name_argument, run_dir_option
 from agents.supervise.child import STANDBY
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Figures, Snapshot, figures, scrape
@@ -43,20 +43,20 @@ _GONE, _SILENT = "gone", "not answering"
 
 
 @click.command()
-@click.argument("pipeline", required=False)
+@name_argument
 @run_dir_option
 @click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
 @json_option
 def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -> int:
     """Show what the processes of a served pipeline do.
 
-    PIPELINE is a pipeline's name; without it, all that are served from here are shown. Rates and means are of the last
-    second; counts run from a process's start. Below stands what the replicas last told one another: queueing delay,
-    planned and recent batches, what a planned batch takes by its profile and as measured, the stage's load (arrivals
-    by capacity), the order of its queue, who has fallen silent, and how often they speak. Of stateful stages each
-    member's role, epoch and version are shown, and how far it is behind. Exit code 1 where nothing is served, a process
-    is gone or does not answer, has stopped a partition whose log lost records, or flaps: it has died three times or
-    more without serving in between (12 s of service make one death good).
+    PIPELINE is a pipeline's file or its name; without it, all that are served from here are shown. Rates and means are
+    of the last second; counts run from a process's start. The second table holds what the replicas last told one
+    another: queueing delay, planned and recent batches, what a planned batch takes by its profile and as measured, load
+    (arrivals divided by capacity), the order of the queue, and who has fallen silent. Of stateful stages each member's
+    role, epoch and version are shown, and how far it is behind. The exit code is 1 where nothing is served, or a
+    process is gone, does not answer, has stopped a partition whose log lost records, or flaps: it has died three times
+    or more without serving in between (12 s of service make one death good).
 
     \b
     Example: spillway status --watch

@@ -125,6 +125,16 @@ def test_who_has_left_is_followed_at_once(world):
     assert not [word for word in world.log if isinstance(word, Ask)]
 
 
+def test_what_is_served_is_what_is_claimed_by_whoever_has_neither_left_nor_gone():
+    log = Owners()
+    for epoch, (owner, name) in enumerate([(FIRST, "a.0"), (SECOND, "b.0"), (THIRD, "gate.0")], 1):
+        log.take(Claim(epoch, owner, (name,)))
+    log.take(Leave(2))
+    assert log.names(lambda _owner: False) == {"a.0", "gate.0"}
+    assert log.names(lambda owner: owner == THIRD) == {"a.0"}
+    assert Owners().names(bool) == set()
+
+
 def test_who_is_known_to_be_gone_is_followed_at_once(world):
     world.win(FIRST)
     world.gone.add(FIRST)

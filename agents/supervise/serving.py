@@ -1,0 +1,70 @@
+"""Who serves a pipeline, for whoever is about to ask it: by the claims in `<p>.owners`, in one short read.
+
+A supervisor claims its processes before it starts them, so a pipeline that is starting counts as served. So does one
+whose owner was killed on another machine: only a process of this machine is known to be gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agents.live.operator.partitions import Partitions
+from agents.live.topics import present
+from agents.supervise.child import GATE
+from agents.supervise.ownership import gone
+from checkpoint import owners
+from checkpoint.owners import Owners
+from lineage.errors import CheckpointError, SpillwayError, TopicError
+from topology import topics
+
+if TYPE_CHECKING:
+    from producers.connection import ClientSettings
+    from topology.load import Pipeline
+
+log = logging.getLogger(__name__)
+
+
+class NotServedError(SpillwayError):
+    """No process of the pipeline runs, so nobody would answer."""
+
+
+def require_served(settings: ClientSettings, pipeline: Pipeline) -> str:
+    """Return what of the pipeline nobody serves, in a sentence; empty where all of it is served.
+
+    Raises NotServedError where no process of it is served, BrokerError where the cluster does not say.
+    """
+    spec = pipeline.spec
+    served = _served(settings, spec.name)
+    wanted = [GATE, *(stage.name for stage in spec.stages)]
+    missing = [name for name in wanted if name not in served]
+    if len(missing) == len(wanted):
+        raise NotServedError(
+            f"nobody serves {spec.name} on {settings.bootstrap}: start it with 'spillway serve {pipeline.path}'"
+        )
+    if not missing:
+        return ""
+    named = ["the gate" if name == GATE else f"stage {name}" for name in missing]
+    return f"nobody serves {' and '.join(named)} of {spec.name} now: queries wait there"
+
+
+def _served(settings: ClientSettings, pipeline: str) -> set[str]:
+    """The stages, and the gate, that somebody has claimed."""
+    topic, found = topics.owners(pipeline), Owners()
+    try:
+        with Partitions(settings, [(topic, 0)]) as reading:
+            for message in reading.to_the_end():
+                if message.value() is not None:
+                    _take(found, message)
+    except TopicError:
+        if present(settings, [topic]):
+            raise
+        return set()
+    return {name.rpartition(".")[0] for name in found.names(gone)}
+
+
+def _take(found: Owners, record: Any) -> None:
+    try:
+        found.take(owners.decode(record.key(), record.value()))
+    except CheckpointError as error:
+        log.warning("%s offset %d is passed over: %s", record.topic(), record.offset(), error)
