@@ -81,6 +81,11 @@ def find_cluster(
     local = DataFolder(folder).bootstrap()
     if local is not None:
         return ClientSettings.load(local)
+    if DataFolder(folder).marker.exists():
+        raise UsageError(
+            f"this folder's Kafka ({folder}) is stopped: start it by 'spillway broker start', or name another by "
+            "--bootstrap HOST:PORT or SPILLWAY_BOOTSTRAP"
+        )
     raise UsageError(
         "no Kafka broker is named, and none was started here: serve the pipeline from this directory, or give "
         "--bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP"

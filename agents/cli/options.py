@@ -1,4 +1,7 @@
-"""Options that several commands share; with the commands themselves, the only place that reads the environment."""
+"""Options that several commands share.
+
+With the commands themselves and `ClientSettings.load`, the only place that reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -104,16 +107,52 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 class _PipelineFile(click.ParamType):
-    """A file that is there, or a learner of one."""
+    """A file that is there, a learner of one, or the name of a pipeline that was served from here."""
 
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        file = Path(value)
-        if not file.exists() and "#" in file.name:
-            file = file.with_name(file.name.rpartition("#")[0])
-        _FILE.convert(str(file), param, ctx)
-        return Path(value)
+        given = Path(value)
+        if _written(given).is_file():
+            return given
+        from agents.supervise import registry  # noqa: PLC0415 - not for a file
+
+        run_dir = _run_dir(ctx)
+        served = registry.file_of(run_dir, str(value)) if given.name == str(value) else None
+        if served is not None and _written(served).is_file():
+            return served
+        known = ", ".join(registry.known(run_dir))
+        others = f" (those under {run_dir} are {known})" if known else ""
+        raise click.BadParameter(
+            f"there is no file {str(value)!r}, and no pipeline of that name was served from here{others}", ctx, param
+        )
+
+
+def _written(file: Path) -> Path:
+    """The file in which a pipeline, or a learner of one, stands."""
+    return file.with_name(file.name.rpartition("#")[0]) if "#" in file.name and not file.exists() else file
+
+
+def _run_dir(context: click.Context | None) -> Path:
+    """Where processes are registered: --run-dir, where a command has it, else as its default."""
+    told = None if context is None else context.params.get("run_dir")
+    return Path(told or os.environ.get("SPILLWAY_RUN_DIR") or DEFAULT_RUN_DIR)
+
+
+class _PipelineName(click.ParamType):
+    """A pipeline's name; of a file, that of the pipeline in it."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        given = Path(value)
+        if _written(given).is_file():
+            from topology.load import load  # noqa: PLC0415 - a name needs nothing
+
+            return load(given, profiled=False).spec.name
+        if given.suffix or given.name != str(value):
+            raise click.BadParameter(f"there is no file {str(value)!r}", ctx, param)
+        return str(value)
 
 
 def cache_dir() -> Path:
@@ -121,8 +160,16 @@ def cache_dir() -> Path:
 
 
 def pipeline_argument(command: _Command) -> _Command:
-    """PIPELINE: a pipeline file, or FILE#LEARNER; models are found in the working directory, then beside the file."""
+    """PIPELINE: a pipeline file, FILE#LEARNER, or the name of a pipeline that was served from here.
+
+    Models are found in the working directory, then beside the file.
+    """
     return click.argument("pipeline", type=_PipelineFile(), callback=_look_beside)(command)
+
+
+def name_argument(command: _Command) -> _Command:
+    """PIPELINE: a pipeline's name or its file, of a command that needs the name alone; None where it is left out."""
+    return click.argument("pipeline", type=_PipelineName(), required=False)(command)
 
 
 def bootstrap_option(command: _Command) -> _Command:
@@ -168,7 +215,8 @@ def confirmed(what: str, *, yes: bool) -> None:
 
 def run_dir_option(command: _Command) -> _Command:
     text = "Where running processes are registered."
-    return _folder_option("SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text, "--run-dir")(command)
+    # Eager, so that it is known when PIPELINE is looked up by its name.
+    return _folder_option("SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text, "--run-dir", is_eager=True)(command)
 
 
 def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:

@@ -43,6 +43,12 @@ def test_then_where_the_pipeline_is_served_then_the_local_broker(tmp_path):
     assert find_cluster(None, None, run_dir=tmp_path, pipeline="p").bootstrap == "127.0.0.1:9"
 
 
+def test_a_local_broker_that_was_stopped_is_to_be_started(tmp_path):
+    DataFolder(Path(".spillway/broker")).prepare()
+    with pytest.raises(UsageError, match=r"this folder's Kafka .* is stopped: start it by 'spillway broker start'"):
+        find_cluster(None, None, run_dir=tmp_path, pipeline="p")
+
+
 def test_else_it_says_what_to_do(tmp_path):
     with pytest.raises(UsageError, match=r"--bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP"):
         find_cluster(None, None, run_dir=tmp_path, pipeline="p")

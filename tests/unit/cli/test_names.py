@@ -1,0 +1,63 @@
+"""A pipeline is named by its file, or by its own name where it was served from here."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.cli.main import run
+from agents.supervise import registry
+from agents.supervise.registry import ServeEntry
+
+PIPELINE = "name: digits\nslo: 1s\nstages:\n  - {name: ink, model: 'm:M'}\n"
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A pipeline in a folder of its own, as it was served from the working directory and then stopped."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SPILLWAY_RUN_DIR", raising=False)
+    file = Path("there/my.yaml")
+    file.parent.mkdir()
+    file.write_text(PIPELINE)
+    run_dir = Path(".spillway/run")
+    entry = ServeEntry("digits", str(file), "b:1", None, os.getpid(), time.time())
+    entry.write(run_dir).unlink()
+    return file
+
+
+def test_a_name_stands_for_the_file_it_was_served_from(served, capsys):
+    assert run(["check", "digits"]) == 0
+    assert f"{served.absolute()} is fine: pipeline digits" in capsys.readouterr().out
+
+
+def test_a_name_is_looked_up_in_the_run_directory_that_is_told_wherever_it_is_told(served, capsys, tmp_path):
+    ServeEntry("other", str(served), "b:1", None, os.getpid(), 1.0).write(tmp_path / "mine")
+    assert run(["predict", "other", "none.json", "--run-dir", "mine"]) == 2
+    assert "none.json" in capsys.readouterr().err  # the pipeline is known
+
+
+def test_a_name_that_nobody_knows_is_told_with_those_that_are(served, capsys):
+    assert run(["check", "digit"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "there is no file 'digit', and no pipeline of that name was served from here" in said
+    assert "(those under .spillway/run are digits)" in said
+    served.unlink()
+    assert run(["check", "digits"]) == 2
+
+
+@pytest.mark.parametrize("named", ["digits", "there/my.yaml"])
+def test_status_takes_a_file_or_a_name(served, capsys, named):
+    assert run(["status", named]) == 1
+    assert "no process of digits is served" in capsys.readouterr().err
+
+
+def test_status_of_a_file_that_is_not_there_says_so(served, capsys):
+    assert run(["status", "my.yaml"]) == 2
+    assert "there is no file 'my.yaml'" in capsys.readouterr().err
+
+
+def test_what_was_never_served_is_not_known(tmp_path):
+    assert registry.file_of(tmp_path, "p") is None
+    assert registry.known(tmp_path / "none") == []
