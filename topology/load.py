@@ -17,7 +17,7 @@ from topology.reading.paper import is_paper, translate
 from topology.routing import Graph
 from topology.rules.structure import check_structure
 from topology.rules.tables import check_learners
-from topology.sizing import durations_of, least_time, planned, profiles_of
+from topology.sizing import HOP_SECONDS, durations_of, least_time, planned, profiles_of, topics_passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,6 +155,10 @@ def _digest(spec: PipelineSpec) -> str:
     return hashlib.sha256(spec.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
+def _beside(models: float) -> str:
+    return f", and the models take {show_duration(float(f'{models:.3g}'))}" if models else ""
+
+
 _ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
 _CHOICE = (
     "'choose' sees defaults and answers that are made, so a query that runs again after a crash may go another way; a "
@@ -173,6 +177,13 @@ def remarks(pipeline: Pipeline) -> list[str]:
         found.append(
             f"the stages {' -> '.join(way)} take {show_duration(least)} for a batch of one, so no query can "
             f"meet the SLO of {show_duration(spec.slo)}"
+        )
+    passed = topics_passed(spec, pipeline.graph)
+    if least < spec.slo <= least + passed * HOP_SECONDS:
+        found.append(
+            f"a query passes {passed} topics, which takes some {show_duration(passed * HOP_SECONDS)} (about "
+            f"{show_duration(HOP_SECONDS)} each on a machine of two cores){_beside(least)}: with an SLO of "
+            f"{show_duration(spec.slo)} most queries will be late"
         )
     for stage in spec.stages:
         count, parts = (stage.shards, "shards") if stage.stateful else (stage.fronts, "fronts")

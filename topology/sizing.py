@@ -113,6 +113,20 @@ def least_time(spec: PipelineSpec, graph: Graph, durations: Mapping[str, float])
     return max(ends[name] for name in graph.sinks)
 
 
+HOP_SECONDS: Final = 0.004  # of a record through a topic, at low load: the README's figures, p50 on two cores
+
+
+def topics_passed(spec: PipelineSpec, graph: Graph) -> int:
+    """How many topics a query passes at least, one after the other: ingress, stages, outcomes and egress."""
+    open_ended = any(graph.is_chooser(name) for name in graph.order) or spec.sinks == "any"
+    depth: dict[str, int] = {}
+    for name in graph.order:
+        join = spec.stage(name).join
+        first = open_ended or (join is not None and join.mode == "any")
+        depth[name] = 1 + (min if first else max)([depth[each] for each in graph.predecessors[name]] or [0])
+    return (min if open_ended else max)(depth[name] for name in graph.sinks) + 2
+
+
 def _check(spec: PipelineSpec, graph: Graph, single: Mapping[str, float]) -> None:
     least, way = least_time(spec, graph, single)
     if least > spec.slo:

@@ -206,7 +206,19 @@ def test_a_join_by_any_takes_the_fastest_way():
         "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 30ms}}, {name: b, emulated: {alpha: 10ms}},"
         "{name: c, after: [a, b], join: any, emulated: {alpha: 9ms}}]}"
     )
-    assert remarks(pipeline) == []
+    (told,) = remarks(pipeline)
+    assert "the models take 19 ms" in told
+
+
+def test_an_slo_that_the_hops_alone_use_up_is_told():
+    stages = ["{name: a, model: 'm:M'}", *(f"{{name: {b}, model: 'm:M', after: {a}}}" for a, b in pairwise("abcd"))]
+    chain = f"{{name: p, slo: 2ms, stages: [{', '.join(stages)}]}}"
+    (told,) = remarks(parse(chain))
+    assert told.startswith("a query passes 6 topics, which takes some 24 ms (about 4 ms each on a machine of two cores)")
+    assert told.endswith(": with an SLO of 2 ms most queries will be late")
+    assert remarks(parse(chain.replace("2ms", "25ms"))) == []
+    choosing = "{name: p, slo: 13ms, stages: [{name: a, model: 'm:M', choose: 'm:f'}, " + ", ".join(stages[1:]) + "]}"
+    assert "passes 6 topics" in remarks(parse(choosing))[0]
 
 
 def test_files_may_begin_with_a_byte_order_mark(tmp_path):
