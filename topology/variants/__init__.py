@@ -1,0 +1,1 @@
+"""INFaaS (Romero et al.): which variant of a model answers a query, and which are loaded, scaled and stopped."""
