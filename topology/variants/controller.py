@@ -10,7 +10,9 @@ The variants of one application and architecture are a group with one load and o
   halfway, leaves like any surplus.
 * An interfered variant moves: one more worker on a host where it is not, and the one that shares a host goes first when
   there is one too many. Where no host has room it sheds, as no new query is sent to it, and a host may be added.
-* An order carries the epoch of the claim to order. A controller that sees a higher one stand orders nothing more.
+* An order carries the epoch of the claim to order. A lower one than any that stands is void (`Standing`), and a
+  controller that sees a higher one stand orders nothing more. A new controller begins with what stands, and says it
+  again.
 * The load is counted by what came and by what found nothing active (`unmet`). A group without either for `idle` seconds
   loses its last worker, too; None: it keeps one.
 
@@ -39,6 +41,7 @@ POLL: Final = 1.0  # seconds between two decisions (INFaaS, section 5)
 HOST_POLL: Final = 2.0
 _EXACT: Final = 1e-9
 _USUAL: Final = Weights()
+_COMING: Final = frozenset({State.LOADING, State.ACTIVE})
 
 Group = tuple[str, str]  # application, architecture
 Method = Literal["greedy", "program"]
@@ -52,6 +55,22 @@ class Order(NamedTuple):
     workers: int
     why: str
     epoch: int
+
+
+class Standing:
+    """What stands, to whoever carries it out: an order of a lower epoch than any that was seen is void."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.orders: dict[str, Order] = {}
+
+    def take(self, order: Order) -> bool:
+        """Whether an order, which comes behind all others that were taken, counts."""
+        if order.epoch < self.epoch:
+            return False
+        self.epoch = order.epoch
+        self.orders[order.variant] = order
+        return True
 
 
 class Report(NamedTuple):
@@ -94,7 +113,7 @@ class Controller:
             key = (each.variant.app, each.variant.architecture)
             self._groups.setdefault(key, _Group([])).variants.append(each.variant)
         self._wanted: Counter[str] = Counter()
-        self._standing: Counter[str] = Counter()
+        self._standing: dict[str, tuple[int, int]] = {}  # by variant, the workers and the order's epoch
         self._why: dict[str, str] = {}
         self._missing: dict[str, float] = {}  # by variant that has fewer workers than ordered, since when
         self._nowhere: dict[str, Variant] = {}  # what fits on no host
@@ -110,7 +129,7 @@ class Controller:
             self.superseded = True
         if variant not in self.lives:
             return  # of another catalogue: its front ends it
-        self._standing[variant] = count
+        self._standing[variant] = (count, epoch)
         if epoch != self.epoch and count != self._wanted[variant]:
             self._want(now, variant, count, f"found standing, of epoch {epoch}")
 
@@ -133,6 +152,8 @@ class Controller:
             if placed < count:
                 self._wanted[name] -= count - placed
                 self._why[name] = f"host {host} is lost"
+                if not self._wanted[name]:
+                    self.lives[name].on(now, Event.DROPPED)
 
     # What is decided --------------------------------------------------------------------------------------------
 
@@ -153,7 +174,7 @@ class Controller:
         return [
             Order(name, life.variant.hardware, self._wanted[name], self._why.get(name, ""), self.epoch)
             for name, life in self.lives.items()
-            if self._wanted[name] != self._standing[name]
+            if self._is_to_say(name)
         ]
 
     def host_orders(self, now: float) -> list[HostOrder]:
@@ -193,12 +214,17 @@ class Controller:
             slower=life.latency / life.variant.latency,
         )
 
+    def _is_to_say(self, name: str) -> bool:
+        """Whether an order is not what stands; what stands of another claim is written again, as it counts no more."""
+        count, epoch = self._standing.get(name, (0, self.epoch))
+        return self._wanted[name] != count or epoch != self.epoch
+
     def _give_up(self, now: float, name: str, life: Life) -> None:
         """Order no more of a variant that has failed, or whose workers do not come, until it may be tried again."""
         ready = life.told.ready
         if self._wanted[name] <= ready:
             self._missing.pop(name, None)
-        elif now - self._missing.setdefault(name, now) > life.patience:
+        elif now - self._missing.setdefault(name, now) > life.patience and life.state in _COMING:
             del self._missing[name]
             life.on(now, Event.LATE)
             if life.state is State.ACTIVE:

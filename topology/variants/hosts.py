@@ -9,7 +9,8 @@ A host has units and memory of one or more kinds of hardware. A worker is put on
 4. ours: where a worker is wanted that fits on none.
 
 One of a kind starts at a time, and serves `start` seconds later. Ours, too: a host that had nothing on it for 60 s is
-let go, but not the last. Times are seconds of a clock that does not go back.
+let go, but not the last. A downgrade starts no host: it happens where there is room. Times are seconds of a clock that
+does not go back.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ def test_what_cannot_be_asked_is_refused_by_name(asked, app, said):
     assert said in str(refused.value)
 
 
-@given(st.dictionaries(st.sampled_from(["app", "latency", "accuracy", "model", "variant", "x"]), st.text() | st.floats()))
+@given(
+    st.dictionaries(st.sampled_from(["app", "latency", "accuracy", "model", "variant", "x"]), st.text() | st.floats())
+)
 def test_whatever_comes_is_read_or_refused(asked):
     try:
         needs = needs_of(asked, "faces")

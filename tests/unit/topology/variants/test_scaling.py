@@ -111,16 +111,16 @@ def test_nothing_goes_for_what_is_not_ready():
 def test_patience_begins_anew_with_another_victim():
     patience = Patience()
     assert [patience.due(now, "a", 2.0) for now in (0.0, 1.0, 2.0)] == [False, False, True]
-    assert [patience.due(now, victim, 2.0) for now, victim in ((3.0, "b"), (4.0, None), (5.0, "b"), (6.0, "b"))] == 4 * [
-        False
-    ]
+    assert [
+        patience.due(now, victim, 2.0) for now, victim in ((3.0, "b"), (4.0, None), (5.0, "b"), (6.0, "b"))
+    ] == 4 * [False]
 
 
 def test_the_program_keeps_to_the_room_and_says_where_nothing_does():
     room = {"cpu": Room(units=8, memory=8 << 30), "inferentia": Room(units=0, memory=0), "v100": Room(memory=1 << 30)}
     assert deltas(solve(with_counts(), 12, 0.3, PAPER, room)) == {"C": 1}
     assert deltas(solve(with_counts(), 10, 0.3, PAPER, room)) == {"A": 2}
-    with pytest.raises(NoConfigurationError, match="serve 2000/s within 0.3 s: nothing fits"):
+    with pytest.raises(NoConfigurationError, match=r"serve 2000/s within 0\.3 s: nothing fits"):
         solve(with_counts(), 2000, 0.3, PAPER, room)
 
 
