@@ -19,6 +19,8 @@ from lineage.values.codec import Decoder, encode_query
 from producers.table import READ_SECONDS, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lineage.limits import Limits
     from producers.connection import ClientSettings
 
@@ -44,6 +46,14 @@ def key_of_shared(shard: int) -> bytes:
     return _SHARED % shard
 
 
+def read_of(own: Collection[int], shards: int) -> frozenset[int]:
+    """The partitions of a table to read for keys in the partitions `own`.
+
+    These, and of each one's shard the one with what that shard's keys share, which has the shard's number.
+    """
+    return frozenset(own) | {partition % shards for partition in own}
+
+
 def encode_row(row: Row, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """A row as a record's value. Raises WireError for what cannot travel."""
     return encode_query(Query({"value": row.value}, {"epoch": row.epoch, "n": row.n}), limits)
@@ -62,14 +72,22 @@ class Published:
     """Follows one table of published state. A context, which reads from its start to its end."""
 
     def __init__(
-        self, settings: ClientSettings, topic: str, *, partitions: int, shards: int, limits: Limits = DEFAULT_LIMITS
+        self,
+        settings: ClientSettings,
+        topic: str,
+        *,
+        partitions: int,
+        shards: int,
+        limits: Limits = DEFAULT_LIMITS,
+        own: bool = False,
     ) -> None:
-        """`partitions` and `shards` are those of the stage that publishes."""
+        """`partitions` and `shards` are those of the stage that publishes; `own`: none is read until `follow`."""
         self._topic = topic
         self._partitions, self._shards = partitions, shards
         self._decoder = Decoder(limits)
         self._rows: dict[bytes, Row] = {}
-        self._table = Table(settings, topic, self._changed)
+        self._own: frozenset[int] | None = frozenset() if own else None
+        self._table = Table(settings, topic, self._changed, self._own)
 
     def __enter__(self) -> Self:
         self._table.start()
@@ -82,12 +100,24 @@ class Published:
         """Wait until the table is read to its end, at most `timeout` seconds; it is `stale` where it is not."""
         self._table.wait(timeout)
 
+    def follow(self, own: Collection[int]) -> None:
+        """Read the rows of keys in these partitions from now on, and no others."""
+        self._own = frozenset(own)
+        self._table.follow(read_of(own, self._shards))
+
     @property
     def stale(self) -> bool:
         return self._table.stale
 
+    def partition_of(self, key: str) -> int:
+        return partition_for(key.encode("utf-8", "replace"), self._partitions)
+
     def shard_of(self, key: str) -> int:
-        return partition_for(key.encode("utf-8", "replace"), self._partitions) % self._shards
+        return self.partition_of(key) % self._shards
+
+    def follows(self, key: str) -> bool:
+        """Whether the partition that a key is in is read."""
+        return self._own is None or self.partition_of(key) in self._own
 
     def find(self, key: str) -> Row | None:
         """A key's row; else the one that its shard's keys share; else None."""

@@ -52,6 +52,7 @@ class Table:
         self._topic = topic
         self._changed = changed
         self._partitions = partitions
+        self._lock = threading.Lock()  # of which partitions are read, and whether to the end
         self._rows: dict[bytes, bytes] = {}
         self._read = threading.Event()  # to the end
         self._met = threading.Event()  # read to the end, or failed to, once
@@ -106,6 +107,16 @@ class Table:
             )
         return self._rows.copy()
 
+    def follow(self, partitions: Collection[int]) -> None:
+        """Read these partitions from now on.
+
+        Where they are others than before, all are read anew, from the beginning; what others had goes after that.
+        """
+        with self._lock:
+            if self._partitions is None or set(partitions) != set(self._partitions):
+                self._partitions = partitions
+                self._read.clear()
+
     # On the table's thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -118,33 +129,40 @@ class Table:
                     log.warning("%s cannot be read, trying again: %s", self._topic, error)
                 self._trouble = error if isinstance(error, SpillwayError) else BrokerError(str(error))
                 self._met.set()
-            self._stop.wait(_AGAIN)
+                self._stop.wait(_AGAIN)
 
     def _follow(self) -> None:
-        """Read from the beginning until told to stop. Raises where that cannot begin, or cannot go on."""
+        """Read from the beginning until told to stop, or to read others. Raises where it cannot begin, or go on."""
+        partitions = self._partitions
         reader = Reader(
             self._settings,
             {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": _WAIT_MS},
         )
         try:
             count = reader.partitions(self._topic, _CONNECT)
-            wanted = [number for number in range(count) if self._partitions is None or number in self._partitions]
+            wanted = [number for number in range(count) if partitions is None or number in partitions]
             ends = {end.partition: end.offset for end in reader.ends(self._topic, count, _CONNECT)}
             unread = {number: ends[number] for number in wanted if ends[number]}
             reader.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in wanted])
             present = set[bytes]()
-            while not self._stop.is_set():
+            while not self._stop.is_set() and self._partitions is partitions:
                 for message in reader.read(_POLL, _AT_ONCE):
                     self._take(message, unread, present)
                 if not unread and self.stale:
-                    for key in self._rows.keys() - present:  # its end was compacted away while nobody read
-                        self._put(key, None)
-                    self._trouble = None
-                    self._read.set()
-                    self._met.set()
+                    self._at_end(partitions, present)
                 reader.heed(_QUIET, _ASK)
         finally:
             reader.close()
+
+    def _at_end(self, partitions: Collection[int] | None, present: set[bytes]) -> None:
+        """What is known and was not there: it was compacted away while nobody read, or is of other partitions."""
+        for key in self._rows.keys() - present:
+            self._put(key, None)
+        with self._lock:
+            if self._partitions is partitions:
+                self._trouble = None
+                self._read.set()
+                self._met.set()
 
     def _take(self, message: Any, unread: dict[int, int], present: set[bytes]) -> None:
         """A partition is read once its last record has come, or, as that one may be gone, once its end is told."""

@@ -164,6 +164,10 @@ _CHOICE = (
     "'choose' sees defaults and answers that are made, so a query that runs again after a crash may go another way; a "
     "join behind it then ends as join-timeout"
 )
+_OWN = (
+    "table {name!r} has 'own: true', so a front finds only keys in its own partitions: input {key!r} must be the "
+    "key of the query's message, too"
+)
 _KEYS = "send every query with its key, so that all of a key reach the same shard"
 
 
@@ -197,6 +201,9 @@ def remarks(pipeline: Pipeline) -> list[str]:
             found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
         elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
+        for name, table in (stage.tables or {}).items():
+            if table.own and table.key is not None:
+                found.append(f"stage {stage.name!r}: {_OWN.format(name=name, key=table.key)}")
         varies = stage.default is not None or stage.coding is not None or stage.ensemble is not None
         if stage.choose is not None and varies:
             found.append(f"stage {stage.name!r}: {_CHOICE}")

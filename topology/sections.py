@@ -203,6 +203,8 @@ class TableSpec(Section):
     """A learner of the pipeline, or one of its own stages that publishes."""
     key: str | None = None
     """The input that has the key, a text; None: the key of the query's message."""
+    own: StrictBool = False
+    """Whether a front follows only the partitions that it owns, so that a key elsewhere cannot be looked up."""
 
 
 class StateSpec(Section):

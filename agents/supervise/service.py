@@ -65,6 +65,7 @@ class ServiceSettings:
     ready_file: Path | None = None
     take_over: bool = False  # from whoever serves the pipeline now
     tune: bool = False  # have a tuner beside them, which goes by the plan in `sizes`
+    elsewhere: tuple[str, ...] = ()  # learners that another command serves
     sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
     extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
@@ -277,6 +278,8 @@ class Service:
     def _of_learners(self) -> Iterator[Service]:
         settings, count = self._settings, len(self.supervisor.children)
         for learner in settings.pipeline.learners:
+            if learner.spec.stages[0].name in self._settings.elsewhere:
+                continue
             alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=(), tune=False, sizes=())
             settings = replace(alone, metrics=port_after(settings.metrics, count))
             service = Service(settings, say=partial(self._say_of, learner.spec.name))

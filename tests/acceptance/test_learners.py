@@ -35,8 +35,13 @@ def pipeline(unique_name, tmp_path):
 
 
 def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
-    spec = load(pipeline).spec
-    with serving(pipeline, spec.name, broker, tmp_path, cwd=ROOT) as served:
+    """The two are served by two commands, as on two hosts."""
+    spec, beside = load(pipeline).spec, tmp_path / "beside"
+    beside.mkdir()
+    with (
+        serving(f"{pipeline}#taste", f"{spec.name}-taste", broker, beside, cwd=ROOT) as learner,
+        serving(pipeline, spec.name, broker, tmp_path, "--feedback", "taste", cwd=ROOT) as served,
+    ):
         with Client(spec, ClientSettings(bootstrap=broker)) as client:
 
             def ask(key):
@@ -70,6 +75,8 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
             never = client.predict({}, key="eve", after=token._replace(n=token.n + 1_000))
             assert never.outputs["user"]["n"] == count
             assert never.flags["rank"]["stale"] is True
+            assert learner.stop() == 0, learner.logs()
+            assert ask("eve").outputs["user"]["n"] == count  # what it published stays
         assert served.stop() == 0, served.logs()
 
 

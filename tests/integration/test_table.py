@@ -43,6 +43,30 @@ def test_the_newest_value_of_each_key_is_read_and_changes_are_followed(settings,
         assert table.require() == {b"a": b"3"}
 
 
+def test_partitions_that_are_followed_change(settings, broker, unique_name):
+    topic = f"{unique_name}.rows"
+    make_topics(broker, {topic: 3})
+    write(settings, topic, {b"%d" % number: b"1" for number in range(30)})
+    changes = []
+    with Table(settings, topic, lambda key, value: changes.append((key, value)), ()) as table:
+        table.wait(PATIENT_SECONDS)
+        assert (table.stale, table.rows()) == (False, {})
+        found = []
+        for partition in range(3):
+            table.follow([partition])
+            table.wait(PATIENT_SECONDS)
+            found.append(table.require())  # of these alone
+        assert sorted(key for rows in found for key in rows) == sorted(b"%d" % number for number in range(30))
+        assert all(0 < len(rows) < 30 for rows in found)
+        del changes[:]
+        table.follow([2, 0])
+        table.wait(PATIENT_SECONDS)
+        assert table.require() == found[2] | found[0]
+        assert dict(changes) == found[0]  # what was known stays as it is
+        table.follow([0, 2])
+        assert not table.stale
+
+
 def test_a_topic_that_is_not_there_makes_a_stale_table_that_heals(settings, broker, unique_name):
     with Table(settings, f"{unique_name}.late") as table:
         assert table.rows(PATIENT_SECONDS) == {}

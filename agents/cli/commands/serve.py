@@ -97,6 +97,13 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option(
     "--take-over", is_flag=True, help="End whoever serves the pipeline, or this replica, elsewhere; then start."
 )
+@click.option(
+    "--feedback",
+    "elsewhere",
+    multiple=True,
+    metavar="LEARNER",
+    help="A learner that takes its feedback elsewhere: 'spillway serve FILE#LEARNER' serves it. Can be given again.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
@@ -117,10 +124,13 @@ def serve(
     With --sizes the stages have the workers and batch limits of a plan. With --tune a further process, the tuner, gives
     them more or fewer as the load goes; 'spillway scale --hold' takes a stage from it.
 
+    The pipeline's learners are served beside it, but for those that --feedback names: another command serves these.
+
     \b
     Examples:
       spillway serve examples/hello/pipeline.yaml
       spillway serve pipeline.yaml --bootstrap kafka:9092 --stage detect --replica 1
+      spillway serve pipeline.yaml --feedback taste & spillway serve pipeline.yaml#taste
     """  # noqa: D301 - click's own marks
     if parent is not None:
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
@@ -140,6 +150,8 @@ def serve(
         require_policies(loaded, options["policy"])
         if options["journal"] is not None:
             _refuse_journal(loaded, loaded.graph.order)
+        for learner in options["elsewhere"]:
+            loaded.learner(learner, profiled=False)  # it says which there are, where there is none
         return _supervise(loaded, plan=plan, **options)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     log.to_stderr()
@@ -331,6 +343,7 @@ def _supervise(
     plan: Path | None,
     tune: bool,
     tune_form: str,
+    elsewhere: tuple[str, ...],
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
@@ -362,6 +375,7 @@ def _supervise(
                 ready_file=ready_file,
                 take_over=take_over,
                 tune=tune,
+                elsewhere=elsewhere,
                 sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
                 extra=() if journal is None else ("--journal", str(journal.absolute())),

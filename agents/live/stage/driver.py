@@ -82,10 +82,12 @@ class StageDriver:
         rereading: Rereading,
         reload_schemas: Callable[[], bool],
         read_logs: Callable[[], Awaitable[None]] = _nothing,
+        own: Callable[[Collection[int]], object] = bool,
     ) -> None:
         """`reload_schemas` looks for writers' schemas that are not known yet, off the loop; True if it found one.
 
         `read_logs` reads the version logs, where the stage goes by any, to the ends that they have from now on.
+        `own` hears which partitions are this replica's, before it reads them.
         """
         self._core = core
         self._clock = clock
@@ -99,6 +101,7 @@ class StageDriver:
         rereading.begin(self._fetched, self.crashed)
         self._reload_schemas = reload_schemas
         self._read_logs = read_logs
+        self._own = own
         self._output: Output | None = None
         self._workers: Workers | None = None
         self.extras: Extras | None = None  # where the stage has a dispatch
@@ -358,6 +361,7 @@ class StageDriver:
             if partition not in partitions or places.get(partition, _NONE)[0] > self._committed.get(partition, 0):
                 self._let_go(now, partition)
         self._pump()
+        self._own(partitions)
         committed = {partition: places[partition][0] if partition in places else None for partition in partitions}
         # What stays is read on where reading stands: what was taken since its commit need not be in the log any more.
         starts = await self.inputs.starts({p: self._positions.get(p, committed[p]) for p in sorted(partitions)})

@@ -19,7 +19,7 @@ from topology.sections import TableSpec
 from topology.topics import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from agents.core.request import Request
     from agents.live.stage.emission import Carried
@@ -61,7 +61,9 @@ class Lookups:
         for name, table in _tables(stage).items():
             shards = publishing[table.of].shards
             topic, limits = table_of(spec, table.of), spec.limits.merged()
-            published = Published(settings, topic, partitions=spec.partitions, shards=shards, limits=limits)
+            published = Published(
+                settings, topic, partitions=spec.partitions, shards=shards, limits=limits, own=table.own
+            )
             self._tables[name] = table, published
         self._open = ExitStack()
 
@@ -75,8 +77,21 @@ class Lookups:
 
     def read(self) -> None:
         """Wait until all are read to their ends, each for as long as that may take."""
-        for _, published in self._tables.values():
-            published.read()
+        for table, published in self._tables.values():
+            if not table.own:  # which partitions that is, is not known yet
+                published.read()
+
+    def own(self, partitions: Collection[int]) -> None:
+        """Follow what is in these partitions, of the tables of which no more is to be."""
+        for table, published in self._tables.values():
+            if table.own:
+                published.follow(partitions)
+
+    def read_own(self) -> None:
+        """Wait as `read` does, for those tables."""
+        for table, published in self._tables.values():
+            if table.own:
+                published.read()
 
     def row(self, name: str, key: str) -> tuple[Row | None, bool]:
         """A key's row of a table, and whether that may be out of date."""
@@ -91,16 +106,20 @@ class Lookups:
             return False
         for table, published in self._tables.values():
             key = key_of(carried) if table.key is None else carried.message.inputs.get(table.key)
-            if table.of == token.learner and isinstance(key, str) and published.shard_of(key) == token.shard:
+            if table.of == token.learner and isinstance(key, str) and self._is_of(published, key, token):
                 row = published.find(key)
                 if row is None or row.version < (token.epoch, token.n):
                     return True
         return False
 
+    @staticmethod
+    def _is_of(published: Published, key: str, token: Token) -> bool:
+        return published.follows(key) and published.shard_of(key) == token.shard
+
     def add(self, inputs: dict[str, Any], request: Request) -> tuple[dict[str, Any], Flags]:
         """A query's inputs with what is looked up for it, and what its outcome tells of that.
 
-        Raises WireError for a query without the key.
+        Raises WireError for a query without the key, or with one whose partition is not followed.
         """
         found, keys, versions, stale = dict(inputs), {}, {}, self.behind(request)
         for name, (table, published) in self._tables.items():
@@ -109,6 +128,13 @@ class Lookups:
                 raise WireError(
                     reasons.BAD_INPUT,
                     f"input {table.key!r}, the key of table {name!r}, is {type(own).__name__}, no text",
+                )
+            if not published.follows(own):
+                raise WireError(
+                    reasons.BAD_INPUT,
+                    f"table {name!r} has 'own: true', and key {own!r:.80} is in partition "
+                    f"{published.partition_of(own)}, which this front does not own: send the query with that key as "
+                    "its message's, or drop 'own'",
                 )
             row = published.find(own)
             found[name] = None if row is None else row.value

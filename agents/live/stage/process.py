@@ -365,6 +365,8 @@ class StageProcess(Serving):
             read = asyncio.Event()
             self._states.read_to_ends(read.set)
             await read.wait()
+        if self._lookups is not None:
+            await asyncio.to_thread(self._lookups.read_own)
 
     def _onward(self) -> tuple[str, ...]:
         return topics.onward(self._name, self._config.pipeline.graph.successors[self._config.stage])
@@ -423,6 +425,7 @@ class StageProcess(Serving):
             rereading=self._rereading,
             reload_schemas=schemas.relearn,
             read_logs=self._read_logs,
+            own=bool if self._lookups is None else self._lookups.own,
         )
         return driver, memory, planner
 

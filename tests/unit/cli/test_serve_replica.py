@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from agents.cli.commands.serve import serve
-from lineage.errors import UsageError
+from lineage.errors import SpecError, UsageError
 
 SPEC = """
 name: p
@@ -63,3 +63,11 @@ def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, opt
     done = CliRunner().invoke(serve, arguments)
     assert isinstance(done.exception, UsageError)
     assert said in str(done.exception)
+
+
+def test_only_a_learner_of_the_pipeline_can_be_served_elsewhere(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(SPEC + 'learners: [{name: taste, model: "tests.unit.models.sample_models:Doubler", state: keyed}]')
+    done = CliRunner().invoke(serve, [str(file), "--feedback", "tast", "--bootstrap", "127.0.0.1:1"])
+    assert isinstance(done.exception, SpecError)
+    assert "p.yaml has no learner 'tast'; did you mean 'taste'?" in str(done.exception)

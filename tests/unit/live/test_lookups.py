@@ -30,12 +30,13 @@ SHARD = partition_for(b"ada", 4) % 2
 @pytest.fixture
 def tables(monkeypatch):
     """What is followed: by topic, what tells a change; and whether it is stale."""
-    told = SimpleNamespace(heard=[], stale=False)
+    told = SimpleNamespace(heard=[], stale=False, followed=[], waits=[])
 
-    def table(_settings, topic, heard, _partitions=None):
+    def table(_settings, topic, heard, partitions=None):
         assert topic == "p-taste.taste.table"
         told.heard.append(heard)
-        return SimpleNamespace(stale=told.stale)
+        told.followed.append(partitions)
+        return SimpleNamespace(stale=told.stale, follow=told.followed.append, wait=told.waits.append)
 
     def change(key, value):
         for heard in told.heard:
@@ -105,3 +106,25 @@ def test_a_query_waits_for_the_version_that_its_token_names(lookups, tables, aft
     assert lookups.behind(asked) is behind
     _, flags = lookups.add({"id": "ada"}, asked)
     assert flags.get("stale", False) is behind
+
+
+def test_of_its_own_partitions_alone_a_front_finds_what_is_in_them(tables):
+    spec = parse(PIPELINE.replace("key: id}", "key: id, own: true}")).spec
+    lookups = Lookups(None, spec, spec.stage("rank"))
+    assert tables.followed == [None, frozenset()]
+    own = partition_for(b"ada", 4)
+    other = next(key for key in "abcdefgh" if partition_for(key.encode(), 4) != own)
+    lookups.own([own])
+    assert tables.followed[2:] == [{own, own % 2}]  # the shard's shared row is in the partition of its number
+    lookups.read()
+    lookups.read_own()
+    assert len(tables.waits) == 2
+    tables.put(b"ada", 1, 2, 7)
+    tables.put(other.encode(), 1, 2, 7)
+    assert lookups.add({"id": "ada"}, query())[0]["item"] == 1
+    token = f"taste/{partition_for(other.encode(), 4) % 2}/3/1"
+    assert not lookups.behind(query(id=other, after=token))  # it need not wait to fail
+    with pytest.raises(WireError, match=f"table 'item' has 'own: true', and key '{other}' is in partition"):
+        lookups.add({"id": other}, query())
+    lookups.own(range(4))
+    assert lookups.add({"id": other}, query())[0]["item"] == 1

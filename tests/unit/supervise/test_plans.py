@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import OffsetSpec
@@ -14,7 +15,15 @@ from agents.supervise import groups
 from agents.supervise.child import GATE
 from agents.supervise.groups import Watched, watched_groups
 from agents.supervise.registry import ServeEntry, entries
-from agents.supervise.service import EVERY_SECONDS, ServiceSettings, Targets, child_plans, join_holds, targets_path
+from agents.supervise.service import (
+    EVERY_SECONDS,
+    Service,
+    ServiceSettings,
+    Targets,
+    child_plans,
+    join_holds,
+    targets_path,
+)
 from agents.supervise.supervisor import SupervisorSettings
 from producers.connection import ClientSettings
 from topology.load import parse
@@ -44,6 +53,19 @@ def plans(pipeline, tmp_path):
 def test_everybody_has_a_name_of_its_own(plans):
     members = [f"learn.{shard}.{member}" for shard in range(2) for member in range(3)]
     assert list(plans) == ["a.0", "a.1", "a.standby0", "a.standby1", *members, "bare.0", "bare.1", "gate.0"]
+
+
+def test_learners_are_served_beside_it_but_for_those_that_are_served_elsewhere(tmp_path):
+    more = 'learners: [{name: taste, model: "m:M", state: keyed}, {name: other, model: "m:M", state: keyed}]'
+    settings = ServiceSettings(parse(PIPELINE + more), ClientSettings(bootstrap="localhost:1"), tmp_path)
+
+    def served(*elsewhere):
+        service = Service(replace(settings, elsewhere=elsewhere), say=print)
+        return [learner._name for learner in service._learners._services]
+
+    assert served() == ["p-taste", "p-other"]
+    assert served("taste") == ["p-other"]
+    assert served("taste", "other") == []
 
 
 def option(plan, name):

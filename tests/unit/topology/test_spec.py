@@ -201,6 +201,15 @@ def test_what_is_allowed_but_likely_not_meant():
         assert ("'choose' sees defaults and answers that are made" in told) == (more != one)
 
 
+def test_a_table_of_a_fronts_own_partitions_has_the_keys_of_its_queries():
+    learner = "learners: [{name: taste, model: 'm:T', state: keyed, publish: true}]"
+    for more, told in (("own: true", 0), ("key: id", 0), ("key: id, own: true", 1)):
+        tables = f"tables: {{user: {{of: taste, {more}}}}}"
+        stages = f"stages: [{{name: a, model: 'm:M', {tables}}}]"
+        found = remarks(parse(f"{{name: p, slo: 1s, {stages}, {learner}}}"))
+        assert ["input 'id' must be the key of the query's message, too" in one for one in found] == [True] * told
+
+
 def test_a_join_by_any_takes_the_fastest_way():
     pipeline = parse(
         "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 30ms}}, {name: b, emulated: {alpha: 10ms}},"
