@@ -34,7 +34,9 @@ from tests.state_oracle import Judge
 from tests.state_topics import Recorder
 from tests.torture.arming import give_order, who_took
 from tests.torture.compaction import compact_fiercely, left_problems
+from tests.torture.front import Front
 from tests.torture.load import ANSWER_SECONDS, BACKLOG_SECONDS, PARTITIONS, SLO, Load
+from tests.torture.models import USERS
 from tests.torture.shapes import BATCH
 from tests.waiting import until
 from topology import topics
@@ -79,10 +81,16 @@ class Run:
                 of_model["seconds"] = SLOW if stage["after"] else SLOW / 2
             queue = {"queue": _SHORT_QUEUE} if backlog else {}
             stages.append({**stage, **queue, "arguments": {**stage.get("arguments", {}), **of_model}})
-        spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, "stages": stages, **shape.more}
+        learns = {"stages": [shape.front], "learners": stages} if shape.front else {"stages": stages}
+        spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, **learns, **shape.more}
         self.path = folder / "pipeline.yaml"
         self.path.write_text(yaml.safe_dump(spec, sort_keys=False))
-        self.pipeline = load(self.path)
+        self.pipeline, self.front = load(self.path), None
+        if shape.front:  # what is struck and judged is the learner
+            learner = shape.stages[0]["name"]
+            self.front = Front(bench.broker.bootstrap, self.pipeline, learner)
+            self.pipeline = self.pipeline.learner(learner)
+            self.name = self.pipeline.spec.name
         self.began = time.monotonic()
         self.faulted = None
         self._seen = Counter()  # records by topic
@@ -99,6 +107,9 @@ class Run:
         ensure(settings, topics.topic_plan(self.pipeline.spec))
         self.recorder = Recorder(self.bench.broker.bootstrap, self.pipeline)
         self._stack.callback(self.recorder.close)
+        if self.front is not None:
+            self.front.begin()
+            self._stack.callback(self.front.close)
         self.serve()
         if self.compacted:  # the topics were checked at the start
             compact_fiercely(self.bench.broker.bootstrap, self.pipeline)
@@ -132,11 +143,16 @@ class Run:
         admin = AdminClient({"bootstrap.servers": self.bench.broker.bootstrap})
         for future in admin.delete_topics([topic.name for topic in topics.topic_plan(self.pipeline.spec)]).values():
             future.result(ANSWER_SECONDS)
+        if self.front is not None:
+            self.front.forget()
 
     def load(self, count=300, rate=100.0):
         burst = round(BACKLOG_SECONDS * BATCH / SLOW) if self.backlog else 0
         rate = _TRICKLE if self.backlog else rate
-        self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count, burst=burst)
+        users = 0 if self.front is None else USERS
+        self._load = Load(self.bench.broker.bootstrap, self.name, rate=rate, count=count, burst=burst, users=users)
+        if self.front is not None:
+            self.front.load(rate, count)
         return self._load
 
     def judged(self):
@@ -147,6 +163,8 @@ class Run:
             self.answered(len(accepted), ANSWER_SECONDS)
         except AssertionError as error:
             problems.append(str(error))
+        if self.front is not None:
+            problems += self.front.problems(self.recorder.recording, accepted)
         epochs = {stage: self.base(stage).epoch for stage, _ in self.pipeline.spec.places}
         for process in self._beside:
             process.terminate()
@@ -171,7 +189,8 @@ class Run:
 
     def entries(self):
         """What the processes have said of themselves, dead ones included."""
-        return entries(self.served.run_dir, self.name)
+        found = entries(self.served.run_dir, self.name)
+        return found if self.front is None else found + entries(self.served.run_dir, self.front.name)
 
     def process(self, label):
         found = [entry for entry in self.entries() if entry.name == label and entry.alive()]
@@ -218,7 +237,8 @@ class Run:
         until(condition, seconds, what)
 
     def count(self):
-        self._answers.update(record.key for record in self._news(topics.egress(self.name)))
+        news = self._news(topics.egress(self.name))  # of a learner several have one key
+        self._answers.update(headers.decode(record.headers).request_id for record in news)
         return len(self._answers)
 
     def answered(self, count, seconds=60.0):

@@ -111,6 +111,13 @@ def stateless_dies(run, rng):
     run.go_on()
 
 
+def front_dies(run, rng):
+    """The stage that queries a learner's table, while observations go on."""
+    begin(run, rng)
+    run.kill("rank.0")
+    run.go_on()
+
+
 def at_point(point, *, member):
     """The process of a stage dies at a crash point: the first primary, or its backup once it has followed."""
 

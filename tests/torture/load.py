@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from lineage import headers
+from lineage.keys import partition_for
 from lineage.message import Query
 from lineage.values.codec import encode_query
 from producers.connection import ClientSettings
@@ -26,12 +27,16 @@ class Load:
     processors would have a backlog of thousands.
     """
 
-    def __init__(self, bootstrap: str, pipeline: str, *, rate: float, count: int, burst: int = 0) -> None:
+    def __init__(
+        self, bootstrap: str, pipeline: str, *, rate: float, count: int, burst: int = 0, users: int = 0
+    ) -> None:
+        """`users`: so many have the queries in turn, each on the partition of its key; 0: each query is alone."""
         self.accepted: list[str] = []
         self.count = count + burst
         self._burst = burst
         self._topic = topics.ingress(pipeline)
         self._rate = rate
+        self._users = users
         self._producer = Producer(
             {
                 **ClientSettings(bootstrap=bootstrap).confluent(),
@@ -79,8 +84,9 @@ class Load:
                 self.error = f"{request_id}: {error}"
 
         value = encode_query(Query({"x": number}))
-        partition = number % PARTITIONS
-        self._producer.produce(
-            self._topic, value, request_id.encode(), partition, on_delivery=delivered, headers=headers.encode(said)
-        )
+        key, partition = request_id.encode(), number % PARTITIONS
+        if self._users:
+            key = b"user-%d" % (number % self._users)
+            partition = partition_for(key, PARTITIONS)
+        self._producer.produce(self._topic, value, key, partition, on_delivery=delivered, headers=headers.encode(said))
         self._producer.poll(0)

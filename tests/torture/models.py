@@ -13,6 +13,7 @@ import numpy as np
 
 from tests.torture.arming import take_order
 
+USERS = 7
 _BLOCK = 512  # numbers of the ballast that a query changes: 4 KiB
 
 
@@ -67,7 +68,7 @@ class Dice(Chain):
 class Users:
     """Keyed: a hash chain for each of `users` users, by the query's number."""
 
-    def __init__(self, users: int = 7, seconds: float = 0.0, orders: str = "") -> None:
+    def __init__(self, users: int = USERS, seconds: float = 0.0, orders: str = "") -> None:
         take_order(orders)
         self._users = users
         self._seconds = seconds
@@ -77,6 +78,9 @@ class Users:
 
     def key(self, query: Any) -> str:
         return f"user-{query['x'] % self._users}"
+
+    def publish(self, state: Any) -> dict[str, Any]:
+        return {"queries": state["queries"], "chain": state["chain"].tobytes()}
 
     def compute(self, states: Any, batch: Any) -> list[dict[str, Any]]:
         time.sleep(self._seconds)

@@ -15,6 +15,7 @@ class Shape:
     random: frozenset[str] = frozenset()
     refusing: frozenset[str] = frozenset()  # the stages whose models refuse some queries
     more: dict[str, Any] = field(default_factory=dict)  # of the pipeline
+    front: dict[str, Any] = field(default_factory=dict)  # the stage of a pipeline whose learner this is
 
 
 def stateful(name: str, model: str, *after: str, **more: Any) -> dict[str, Any]:
@@ -63,6 +64,7 @@ SHAPES = {
     "sinks": Shape(
         (stateful("a", "Chain"), stateful("b", "Chain", "a"), stateful("c", "Users", "a")), more={"sinks": "all"}
     ),
+    "learner": Shape((stateful("a", "Users", publish=True),), front=stateless("rank", tables={"user": {"of": "a"}})),
     "shards": Shape((stateful("a", "Users", shards=2), stateful("b", "Chain", "a", shards=2))),
 }
 

@@ -107,6 +107,12 @@ FAULTS |= {
 }  # fmt: skip
 FAULTS |= {
     "gates": Fault("a gate of two", "dice", faults.gate_rebalances),
+    "primary-learner": Fault("the primary of a learner", "learner", faults.primary_dies),
+    "backup-learner": Fault("the backup of a learner", "learner", faults.backup_dies),
+    "shard-learner": Fault("both members of a learner", "learner", faults.shard_dies),
+    "gate-learner": Fault("the gate of a learner", "learner", faults.gate_dies),
+    "front-learner": Fault("the stage that looks a learner up", "learner", faults.front_dies),
+    "several-learner": Fault("two to four processes of a learner and its pipeline", "learner", faults.several_die),
     "held": Fault("an outcome held for five minutes", "behind", faults.held_for_long, through_link=True, rate=10.0,
                   options=("--stall", "600")),
 }  # fmt: skip
