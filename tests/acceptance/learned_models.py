@@ -5,6 +5,8 @@ And members of an ensemble.
 
 from zlib import crc32
 
+from agents.models.stateful import SHARED
+
 
 class Taste:
     """Keeps what tells whether each observation was learned once, and in order."""
@@ -25,6 +27,25 @@ class Taste:
 
     def publish(self, state):
         return state
+
+
+class Sharing(Taste):
+    """Its keys share how many observations there were, and each knows how many there were before it."""
+
+    max_keys = 2
+
+    def share(self):
+        return {"seen": 0}
+
+    def initialize(self, shared):
+        return {**super().initialize(), "before": shared["seen"]}
+
+    def update(self, states, batch, outputs):
+        for query in batch:
+            state = states[query.key]
+            states[query.key] = {**state, **learned(state, query.request_id, query["truth"])}
+            states[SHARED] = {"seen": states[SHARED]["seen"] + 1}
+        return states
 
 
 def learned(state, request_id, truth):

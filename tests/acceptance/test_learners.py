@@ -7,13 +7,14 @@ import subprocess
 import pytest
 
 from lineage.errors import UsageError
+from lineage.keys import partition_for
 from lineage.limits import DEFAULT_LIMITS
 from lineage.message import PREDICTION
 from lineage.tokens import Token
 from producers.client import Client
 from producers.connection import ClientSettings
 from producers.published import Published
-from tests.acceptance.learned_models import Taste, learned
+from tests.acceptance.learned_models import Sharing, Taste, learned
 from tests.acceptance.learning_load import KEYS, Killer, Load
 from tests.acceptance.serving import ROOT, SPILLWAY, serving
 from tests.waiting import PATIENT_SECONDS, until
@@ -35,48 +36,61 @@ def pipeline(unique_name, tmp_path):
 
 
 def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
-    """The two are served by two commands, as on two hosts."""
+    """Also of keys that are new, by what all of a shard share. The two pipelines are served by two commands."""
+    pipeline.write_text(pipeline.read_text().replace(":Taste", ":Sharing"))
     spec, beside = load(pipeline).spec, tmp_path / "beside"
     beside.mkdir()
+    of_shard = sorted((f"u{number}" for number in range(40)), key=lambda key: partition_for(key.encode(), 2))
+    ada, bob, new, late = of_shard[:4]
+    eve, far = of_shard[-2:]
     with (
         serving(f"{pipeline}#taste", f"{spec.name}-taste", broker, beside, cwd=ROOT) as learner,
         serving(pipeline, spec.name, broker, tmp_path, "--feedback", "taste", cwd=ROOT) as served,
     ):
         with Client(spec, ClientSettings(bootstrap=broker)) as client:
 
-            def ask(key):
-                return client.predict({}, key=key)
+            def ask(key, after=None):
+                out = client.predict({}, key=key, after=after)
+                assert out.flags["rank"]["versions"] == {"user": out.outputs["version"]}
+                return out
 
-            first = ask("ada")
-            assert first.outputs == {"user": None, "version": None}
+            def wait(sent):
+                return sent.token(PATIENT_SECONDS)
+
+            first = until(lambda: (out := ask(ada)).outputs["user"] and out, 30.0, "what is shared is published")
+            assert first.outputs["user"] == Sharing().initialize({"seen": 0})
             with pytest.raises(UsageError, match="no learner 'tast'; did you mean 'taste'"):
-                client.feedback("tast", "ada", 1)
+                client.feedback("tast", ada, 1)
             once = client.feedback("taste", first, 2)
             assert once.id == f"{first.flags['rank']['request']}/taste"
-            assert once.token(PATIENT_SECONDS).learner == "taste"
+            assert wait(once).learner == "taste"
             client.feedback("taste", first, 2)  # the same again: nobody waits for its acknowledgement
-            options = ("--key", "ada", "--id", "mine", "--wait", "--bootstrap", broker)
+            options = ("--key", ada, "--id", "mine", "--wait", "--bootstrap", broker)
             command = [SPILLWAY, "feedback", pipeline, "taste", "3", *options]
             told = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT, timeout=600).stdout)
             assert told["id"] == "mine"
             token = Token.parse(told["token"])
-            seen = until(lambda: (out := ask("ada")).outputs["user"]["sum"] == 5 and out, 30.0, "the table followed")
-            assert seen.outputs["user"] == replayed([(once.id, 2), ("mine", 3)])
-            assert (
-                seen.flags["rank"]["versions"] == {"user": seen.outputs["version"]} == {"user": [token.epoch, token.n]}
-            )
+            seen = until(lambda: (out := ask(ada)).outputs["user"]["sum"] == 5 and out, 30.0, "the table followed")
+            assert seen.outputs["user"] == {**replayed([(once.id, 2), ("mine", 3)]), "before": 0}
+            assert seen.outputs["version"] == [token.epoch, token.n]
             assert "stale" not in seen.flags["rank"]
-            assert ask("bob").outputs["user"] is None
+            # A new key starts with what the keys of its shard share, by then; beyond `max_keys` it stays with that.
+            assert ask(new, token).outputs["user"] == Sharing().initialize({"seen": 2})
+            assert ask(far).outputs["user"] == Sharing().initialize({"seen": 0})
+            token = wait(client.feedback("taste", bob, 1, feedback_id="bobs"))
+            assert ask(bob, token).outputs["user"] == {**replayed([("bobs", 1)]), "before": 2}
+            token = wait(client.feedback("taste", late, 1))
+            assert ask(late, token).outputs["user"] == Sharing().initialize({"seen": 4})
             for count in range(1, 6):  # whoever waits for the acknowledgement reads what was written
-                token = client.feedback("taste", "eve", 1).token(PATIENT_SECONDS)
-                answer = client.predict({}, key="eve", after=token)
+                token = wait(client.feedback("taste", eve, 1))
+                answer = ask(eve, token)
                 assert answer.outputs["user"]["n"] == count
                 assert "stale" not in answer.flags["rank"]
-            never = client.predict({}, key="eve", after=token._replace(n=token.n + 1_000))
+            never = ask(eve, token._replace(n=token.n + 1_000))
             assert never.outputs["user"]["n"] == count
             assert never.flags["rank"]["stale"] is True
             assert learner.stop() == 0, learner.logs()
-            assert ask("eve").outputs["user"]["n"] == count  # what it published stays
+            assert ask(eve).outputs["user"]["n"] == count  # what it published stays
         assert served.stop() == 0, served.logs()
 
 

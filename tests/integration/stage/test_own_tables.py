@@ -4,6 +4,7 @@ from agents.live.topics import ensure
 from lineage.keys import partition_for
 from producers.cluster import idempotent_producer
 from producers.published import Row, encode_row, key_of_shared
+from tests.waiting import PATIENT_SECONDS
 from topology.topics import topic_plan
 
 PIPELINE = """
@@ -43,7 +44,7 @@ class Asking:
         self.turn += 1
         pairs = {f"{self.turn}/{key}/{item}": (key, item) for key in (*KEYS, *NEW) for item in KEYS}
         for request_id, (key, item) in pairs.items():
-            self.one.send(request_id, {"id": item}, key=key.encode())
+            self.one.send(request_id, {"id": item}, key=key.encode(), within=int(PATIENT_SECONDS))
         self.one.flush()
         self.out.wait(len(pairs) * self.turn)
         return {pairs[told.request_id]: out for told, out in self.out.outcomes() if told.request_id in pairs}
