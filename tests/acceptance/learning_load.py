@@ -19,7 +19,7 @@ from topology.topics import egress
 
 KEYS = [f"user-{number}" for number in range(8)]
 EVERY = 0.01  # seconds between two queries, and between two observations
-SENDERS = 4  # threads that observe, as each waits until the broker has it; a key's observations are one thread's
+SENDERS = 8  # threads that observe, as each waits until the broker has it; a key's observations are one thread's
 AGAIN = 7  # every so many observations are sent twice
 STRUCK_SECONDS = 60.0
 
