@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from agents.supervise.registry import entries
+from lineage.errors import BrokerError
 from lineage.message import PREDICTION
 from producers.client import Client
 from tests.acceptance.serving import SPILLWAY, read_egress
@@ -44,7 +45,7 @@ class Load:
         return {}
 
     def observe(self, client, number, key):
-        """The feedback on an observation; the same for the same number. None where there is nothing to observe yet."""
+        """The feedback on an observation; the same for the same number."""
         raise NotImplementedError
 
     def __enter__(self):
@@ -119,11 +120,19 @@ class Load:
         return self.client.submit(inputs, key=key, request_id=request_id)
 
     def _observe(self, number, key):
-        given = self.observe(self.client, number, key)
-        if given is not None:
-            self.given.append((number, key, given))
-            if number % AGAIN == 0:
-                self.observe(self.other, number, key)
+        given = self._stored(self.client, number, key)
+        self.given.append((number, key, given))
+        if number % AGAIN == 0:
+            self._stored(self.other, number, key)
+
+    def _stored(self, client, number, key):
+        """The feedback, once the broker has it: a busy one may take longer than the client waits, and an id is safe."""
+
+        def sent():
+            with suppress(BrokerError):
+                return self.observe(client, number, key)
+
+        return until(sent, PATIENT_SECONDS, f"observation {number} is taken")
 
 
 class Killer:
