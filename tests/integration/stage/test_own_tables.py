@@ -36,8 +36,8 @@ def publish(one):
 class Asking:
     """Asks for each key, old and new, with each old one to look up; all of it again in each turn."""
 
-    def __init__(self, one):
-        self.one, self.out, self.turn = one, one.reader("outcomes"), 0
+    def __init__(self, one, until):
+        self.one, self.out, self.until, self.turn = one, one.reader("outcomes"), until, 0
 
     def told(self):
         """By key of the message and key to look up: the outcome."""
@@ -46,8 +46,16 @@ class Asking:
         for request_id, (key, item) in pairs.items():
             self.one.send(request_id, {"id": item}, key=key.encode(), within=int(PATIENT_SECONDS))
         self.one.flush()
-        self.out.wait(len(pairs) * self.turn)
-        return {pairs[told.request_id]: out for told, out in self.out.outcomes() if told.request_id in pairs}
+        found = {}
+
+        def answered():
+            self.out.poll()
+            found.update({pairs[told.request_id]: out for told, out in self.out.outcomes() if told.request_id in pairs})
+            self.out.messages.clear()
+            return len(found) == len(pairs)
+
+        self.until(answered)
+        return found
 
 
 def found(told):
@@ -65,7 +73,7 @@ def found(told):
 def test_a_front_finds_what_is_in_its_own_partitions(stage, until):
     one = stage(PIPELINE)
     publish(one)
-    asking = Asking(one)
+    asking = Asking(one, until)
     first = one.start("rank", 0)
     all_of_them = (len(KEYS) + len(NEW)) * len(KEYS)
     until(lambda: len(found(asking.told()) or ()) == all_of_them)
