@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from agents.coding.card import check_card, outdated, read_card, read_reference
 from agents.coding.codes import CODES, code_of
-from agents.coding.parity import read_weights
 from lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -44,9 +43,8 @@ class Parities:
 def read_parities(stage: StageSpec, spec: CodingSpec, beside: Path) -> Parities:
     """Read what a stage's parity models are for. `beside`: the pipeline file's folder. Imports no code of the user's.
 
-    Raises ModelError that begins with the stage, where they are missing, for another model, k, row or encoder, or for
-    other tensors than the stage's, or where their tensors cannot be summed,
-    or where the stage's default outputs are not the model's.
+    Raises ModelError that begins with the stage, where they are missing, for another model, k, row, encoder or other
+    tensors than the stage's, cannot be summed, or where the stage's default outputs are not the model's.
     """
     folder = Path(spec.parity)
     folder = folder if folder.is_absolute() else beside / folder
@@ -58,9 +56,6 @@ def read_parities(stage: StageSpec, spec: CodingSpec, beside: Path) -> Parities:
         if stage.default is not None and spec.finish is None:
             _check_default(cards[0], stage.default_outputs)
         why = next(filter(None, (outdated(card, folder, stage.arguments) for card in cards)), "")
-        if not why:
-            for card in cards:
-                read_weights(folder, card)
         reference = read_reference(folder, cards[0])
         if spec.encoder in CODES:
             CODES[spec.encoder](spec.k).encode([reference[0]] * spec.k, 0)

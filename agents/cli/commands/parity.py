@@ -79,7 +79,6 @@ def parity() -> None:
 @click.option("--test", metavar="WHAT", help="Queries to grade on.  [default: a fifth of the data, held out]")
 @click.option("--k", type=click.IntRange(2, MOST), help="Queries of a group.  [default: as the stage says, else 2]")
 @click.option("--rows", type=click.IntRange(1), help="Parity models.  [default: as the stage says, else 1]")
-@click.option("--row", type=click.IntRange(0), metavar="N", help="Only that of this row, from 0.")
 @click.option(
     "--encoder", metavar="NAME", help=f"{', '.join(CODES)} or module:Class.  [default: as the stage says, else sum]"
 )
@@ -96,7 +95,6 @@ def train(
     data: str | None,
     recording: Path | None,
     test: str | None,
-    row: int | None,
     epochs: int,
     architecture: str | None,
     folder: Path | None,
@@ -115,7 +113,7 @@ def train(
     loaded = load(pipeline, profiled=False)
     spec = loaded.written.stage(stage)
     chosen = {name: _chosen(spec, name, coding[name]) for name in _DEFAULTS}
-    if chosen["encoder"] == "concatenation" and (chosen["rows"] > 1 or row):
+    if chosen["encoder"] == "concatenation" and chosen["rows"] > 1:
         raise UsageError("encoder 'concatenation' has one row; say --rows 1, or --encoder sum")
     graded_by = check_metric(metric or METRICS[0])
     given = _given(loaded, spec, data, recording)
@@ -124,13 +122,12 @@ def train(
     maker = Maker(spec, place, train_on, grade_on, k=chosen["k"], encoder=chosen["encoder"])
     from agents.coding.training import Effort  # noqa: PLC0415 - torch, and only after what can be refused without it
 
-    rows = range(chosen["rows"]) if row is None else [row]
     done: list[Made] = []
-    with progress_bar("training", epochs * len(rows)) as progress:
-        for n, each in enumerate(rows):
-            told = _after(progress, n * epochs)
-            effort = Effort(epochs=epochs, seed=seed)
-            done.append(maker.make(each, effort, architecture=architecture, metric=graded_by, progress=told))
+    effort = Effort(epochs=epochs, seed=seed)
+    with progress_bar("training", epochs * chosen["rows"]) as progress:
+        for row in range(chosen["rows"]):
+            told = _after(progress, row * epochs)
+            done.append(maker.make(row, effort, architecture=architecture, metric=graded_by, progress=told))
     _tell_made(place, done, as_json=as_json)
 
 
