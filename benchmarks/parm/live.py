@@ -1,8 +1,8 @@
 """ParM live: real workers on Kafka, stopped by one schedule, under each strategy (`examples.parm.contest`).
 
 Their service times are emulated (`examples.parm.timed`): what is measured is what a stop costs, and not how many
-workers share a processor. Stops are rarer and longer than the paper's shuffles, so that they stand out over Kafka's
-own delays.
+workers share a processor. The stops are those of `spillway demo parm`: longer than the paper's shuffles, so that they
+stand out over Kafka's own delays. They were set before anything was measured with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = contest.FOLDER / "timed"
 RATE: Final = 80.0
-SLOW: Final = Load(slow=Often(2.0, 0.2))
+SLOW: Final = Load(slow=Often(0.5, 0.3))
 MOST: Final = 4_000
 BASE: Final = "equal-resources"
 OTHERS: Final = tuple(each for each in contest.STRATEGIES if each not in (BASE, "coded"))
@@ -65,9 +65,9 @@ def live(repeats: int, queries: int, others: Sequence[str] = ()) -> Table:
     note = (
         f"In ms; then how many times smaller than {BASE}, repeat by repeat. {repeats} x {queries:,} queries at "
         f"{RATE:g}/s, policy naive, on one Kafka; {contest.WORKERS} workers and 2 beside them, or {contest.SLOTS}. "
-        "Once in 2 s one of them stops for 100 to 300 ms (SIGSTOP). A worker's 25 ms a query are emulated: it "
-        "computes, then waits. Latency counts from when a query was due, through Kafka and gate. CPU: of front and "
-        "workers."
+        "Every half second, on average, one of them stops for about 300 ms (SIGSTOP). A worker's 25 ms a query are "
+        "emulated: it computes, then waits. Latency counts from when a query was due, through Kafka and gate. CPU: of "
+        "front and workers."
     )
     return Table("Live: a LeNet on digits, workers stopped at random, k = 2", columns, rows, (note,))
 
