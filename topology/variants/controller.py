@@ -103,10 +103,15 @@ class Controller:
         method: Method = "greedy",
         vertical: bool = True,
         idle: float | None = None,
+        settle: float = 0.0,
     ) -> None:
-        """`vertical`: whether another variant may take the load of those that run, or they are only replicated."""
+        """`vertical`: whether another variant may take the load of those that run, or they are only replicated.
+
+        `settle`: the least seconds that scaling down waits, ours; 0: the paper's T_v.
+        """
         self.fleet, self.epoch = fleet, epoch
         self._weights, self._method, self._vertical, self._idle = weights, method, vertical, idle
+        self._settle = settle
         self.lives = {each.name: Life(each, weights.slack) for each in variants}
         self._groups: dict[Group, _Group] = {}
         for each in self.lives.values():
@@ -253,7 +258,7 @@ class Controller:
             return
         down = self._down(now, candidates, group)
         victim = None if down is None else down.victim
-        loading = 0.0 if victim is None else self.lives[victim].variant.load
+        loading = 0.0 if victim is None else max(self._settle, self.lives[victim].variant.load)
         if group.patience.due(now, victim, loading) and down is not None:
             self._carry_out(now, down)
 
