@@ -76,9 +76,9 @@ class Scene:
         made = self.estimator(arrivals, seed)
         return Provisioning(self.pipeline, self.catalogue, self.options, made, made.shares, made.due, "trace")
 
-    def plan(self, arrivals: Times, slo: float = SLO, search: str = "greedy", seed: int = 0) -> Plan:
+    def plan(self, arrivals: Times, slo: float = SLO) -> Plan:
         """The planner's. Raises NoPlanError."""
-        return self.provisioning(arrivals, seed).plan(slo, search)
+        return self.provisioning(arrivals).plan(slo)
 
     def config(self, plan: Plan) -> Config:
         return {
@@ -106,7 +106,7 @@ class Scene:
             found[stage] = min(able, key=lambda option: option.durations[0])
         return found
 
-    def unit(self, slo: float = SLO, *, batches: bool = True) -> Unit:
+    def unit(self, slo: float = SLO) -> Unit:
         """The coarse-grained unit (4.6): the one batch limit, on the hardware that is cheapest for a query.
 
         Its rate is the most of evenly spaced queries whose p99 is within the SLO; so it bears all batch limits that can
@@ -115,7 +115,7 @@ class Scene:
         units = []
         for kind in self.catalogue.kinds:
             options = self.fastest(kind)
-            for batch in (1, 2, 4, 8, 16, 32) if batches else (1,):
+            for batch in (1, 2, 4, 8, 16, 32):
                 config = {name: Choice(each, 1, min(batch, each.largest)) for name, each in options.items()}
                 rate = self._rate(config, slo)
                 if rate:

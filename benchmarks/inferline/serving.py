@@ -29,12 +29,9 @@ _HOUR = 3600.0
 class Scaler(Protocol):
     """Says how many workers each stage is to have."""
 
-    @property
-    def period(self) -> float:
-        """Seconds between two looks."""
+    period: float  # seconds between two looks
 
-    def look(self, now: float, serving: Serving) -> None:
-        """Change what is to change."""
+    def look(self, now: float, serving: Serving) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +39,11 @@ class Outcome:
     """How a trace was served."""
 
     due: Times
-    late: np.ndarray
-    """Of each query: whether it took longer than the SLO, or was dropped."""
+    late: np.ndarray  # of each query: whether it took longer than the SLO, or was dropped
     latencies: Times
-    cost: float
-    """Of all of it."""
-    orders: int = 0
-    """Changes of a stage's size."""
-    sizes: tuple[tuple[float, float], ...] = ()
-    """When the price an hour of what is ordered changed, and to what."""
+    cost: float  # of all of it
+    orders: int = 0  # changes of a stage's size
+    sizes: tuple[tuple[float, float], ...] = ()  # when the price an hour of what is ordered changed, and to what
 
     @property
     def misses(self) -> float:

@@ -69,9 +69,10 @@ class Option:
 
     kind: str
     price: float  # an hour
-    durations: tuple[float, ...]  # seconds of a batch of n, from 1 to the largest profiled
+    durations: tuple[float, ...]  # seconds that a batch of n takes a worker, from 1 to the largest profiled
     load: float  # seconds
     emulated: bool
+    overhead: float = 0.0  # seconds of each of them beyond the model
 
     @property
     def largest(self) -> int:
@@ -95,11 +96,11 @@ def can_be_planned(stage: StageSpec) -> bool:
 
 
 def options_of(
-    pipeline: Pipeline, catalogue: Catalogue, profiles: ProfileFile, profiles_name: str
+    pipeline: Pipeline, catalogue: Catalogue, profiles: ProfileFile, profiles_name: str, overhead: float = 0.0
 ) -> dict[str, tuple[Option, ...]]:
     """By stage that can be planned, what its workers do on each kind that has a profile and memory enough, by price.
 
-    Raises SpecError where a stage can run nowhere.
+    `overhead`: seconds that a batch takes a worker beyond its model. Raises SpecError where a stage can run nowhere.
     """
     for kind in profiles.hardware:
         if kind not in catalogue.kinds:
@@ -113,7 +114,7 @@ def options_of(
         options = [
             option
             for name, kind in catalogue.kinds.items()
-            if (option := _option(stage, name, kind, profiles, refused)) is not None
+            if (option := _option(stage, name, kind, profiles, overhead, refused)) is not None
         ]
         if not options:
             told = "; ".join(refused) or "it has no profile there"
@@ -125,7 +126,9 @@ def options_of(
     return found
 
 
-def _option(stage: StageSpec, name: str, kind: Kind, profiles: ProfileFile, refused: list[str]) -> Option | None:
+def _option(
+    stage: StageSpec, name: str, kind: Kind, profiles: ProfileFile, overhead: float, refused: list[str]
+) -> Option | None:
     given = profiles.hardware.get(name, {}).get(stage.name)
     measured = profiles.stages.get(stage.name)
     duration: Callable[[int], float]
@@ -146,4 +149,5 @@ def _option(stage: StageSpec, name: str, kind: Kind, profiles: ProfileFile, refu
             raise SpecError(
                 f"the profile of {stage.name!r} on {name} gives {show_duration(seconds)} for a batch of {count}"
             )
-    return Option(name, kind.price, durations, kind.load if load is None else load, kind.runs == "emulated")
+    taken = tuple(seconds + overhead for seconds in durations)
+    return Option(name, kind.price, taken, kind.load if load is None else load, kind.runs == "emulated", overhead)

@@ -21,7 +21,8 @@
     steps: [...]
 
 `share` is s_m, `throughput` mu_m of one worker at this batch limit, `ratio` rho_m = lambda s_m / (count mu_m); `takes`
-are seconds by batch size. All durations are seconds, all prices of an hour.
+are the model's seconds by batch size, without what else a batch takes (`provision --overhead`), which `throughput`
+counts. All durations are seconds, all prices of an hour.
 """
 
 from __future__ import annotations

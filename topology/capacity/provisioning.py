@@ -102,7 +102,7 @@ class Provisioning:
             share=lane.share,
             throughput=throughput,
             ratio=rate * lane.share / (choice.workers * throughput),
-            takes={size: option.duration(size) for size in sizes},
+            takes={size: option.duration(size) - option.overhead for size in sizes},
             parity=lane.units(choice.workers) - choice.workers,
         )
 

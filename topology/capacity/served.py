@@ -64,6 +64,7 @@ def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:
 def basis_of(plan: Plan) -> Basis:
     """What a tuner needs of a plan."""
     stages = {
-        name: Planned(each.count, each.throughput, each.share, each.hardware) for name, each in plan.stages.items()
+        name: Planned(each.count, each.throughput, each.share, each.hardware, each.load)
+        for name, each in plan.stages.items()
     }
     return Basis(plan.trace.rate, dict(sorted(plan.envelope)), stages, plan.limits)

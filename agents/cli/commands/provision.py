@@ -25,6 +25,7 @@ from topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from agents.whatif.traffic import Traffic
+    from topology.capacity.hardware import Catalogue, Option
     from topology.capacity.plan import Plan
     from topology.load import Pipeline
 
@@ -43,6 +44,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--gate", callback=seconds, metavar="SECONDS", help="From the last stage to the answer.  [default: --hop]"
 )
+@click.option("--overhead", callback=seconds, metavar="SECONDS", help="Of a batch, beyond its model.  [default: 0]")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and choices.")
 @choose_option
@@ -59,6 +61,7 @@ def provision(
     search: str,
     hop: float | None,
     gate: float | None,
+    overhead: float | None,
     duration: float | None,
     seed: int,
     choose: dict[str, dict[str, float]],
@@ -78,7 +81,8 @@ def provision(
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline, profiled=profiles is None)
     traffic = read_traffic(loaded, trace, seed=seed, duration=duration, hop=hop, choices=choose)
-    made = _provisioning(loaded, traffic, hardware, profiles, choose, gate, seed)
+    options = _options(loaded, hardware, profiles, overhead or 0.0)
+    made = _provisioning(loaded, traffic, *options, choose, gate, seed)
     objective = loaded.spec.slo if slo is None else slo
     plan = made.plan(objective, search)
     if output is not None:
@@ -93,15 +97,9 @@ def provision(
         writing(html, lambda file: plan_page.write(file, plan, made, search))
 
 
-def _provisioning(
-    pipeline: Pipeline,
-    traffic: Traffic,
-    hardware: Path,
-    profiles: Path | None,
-    choose: dict[str, dict[str, float]],
-    gate: float | None,
-    seed: int,
-) -> Provisioning:
+def _options(
+    pipeline: Pipeline, hardware: Path, profiles: Path | None, overhead: float
+) -> tuple[Catalogue, dict[str, tuple[Option, ...]]]:
     catalogue = read_catalogue(hardware)
     if profiles is None:
         named = pipeline.written.profile
@@ -110,7 +108,18 @@ def _provisioning(
                 f"{pipeline.path} refers to no profile file; measure one ('spillway profile') or give --profiles"
             )
         profiles = pipeline.path.parent / named
-    options = options_of(pipeline, catalogue, read_profile_file(profiles), str(profiles))
+    return catalogue, options_of(pipeline, catalogue, read_profile_file(profiles), str(profiles), overhead)
+
+
+def _provisioning(
+    pipeline: Pipeline,
+    traffic: Traffic,
+    catalogue: Catalogue,
+    options: dict[str, tuple[Option, ...]],
+    choose: dict[str, dict[str, float]],
+    gate: float | None,
+    seed: int,
+) -> Provisioning:
     stages = [stage.name for stage in pipeline.spec.stages]
     choosers = [stage.name for stage in pipeline.spec.stages if stage.choose is not None]
     chosen = (

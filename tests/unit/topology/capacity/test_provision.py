@@ -86,6 +86,20 @@ def test_a_plan_is_printed_and_written(files, capsys):
     assert json.loads(capsys.readouterr().out)["cost"] == pytest.approx(plan.cost, rel=1e-5)
 
 
+def test_what_a_batch_takes_beyond_its_model_is_counted_and_not_emulated_again(files, capsys):
+    arguments = ("provision", "p.yaml", "poisson:60", "--duration", "30", *GIVEN, "--choose", "a=b:1", "--json")
+    found = []
+    for overhead in ("0", "4ms"):
+        assert run([*arguments, "--overhead", overhead]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    before, after = (plan["stages"]["a"] for plan in found)
+    assert [each["takes"]["1"] for each in (before, after)] == pytest.approx([0.005, 0.005])
+    takes = after["takes"][str(after["batch"])]
+    assert after["throughput"] == pytest.approx(after["batch"] / (takes + 0.004), rel=1e-4)
+    times = [plan["trace"]["service_time"] for plan in found]
+    assert times[1] >= times[0] + 0.007  # two stages
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "error"),
     [

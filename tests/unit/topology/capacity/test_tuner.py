@@ -175,3 +175,17 @@ def test_whatever_comes_orders_change_something_are_bounded_and_never_go_down_to
             assert count > sizes[name] or when - changed >= SETTLE - 1e-6
             sizes[name] = count
         changed = when
+
+
+def test_a_step_is_answered_at_once_with_enough_to_work_off_what_piles_up_while_workers_load():
+    stages = {"a": Planned(4, 30.0, 1.0, "cpu", load=5.0)}
+    envelope_ = {length: round(100 * length) + 20 for length in LENGTHS}
+    run = Run(Basis(100.0, envelope_, stages))
+    run.go(61, 100)
+    begun = run.now
+    run.go(14, 200)
+    assert run.orders[0][0] - begun < 1.0
+    # some 80/s more come than four workers do, for five seconds and more; they are to go within 1.25 s
+    assert run.sizes["a"] > (200 + 5 * 80 / 1.25) / 30
+    run.go(40, 200)
+    assert run.sizes["a"] in range(7, 13), "what was needed to catch up goes again"
