@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from benchmarks.inferline.planning import against_coarse, sensitivity
-from benchmarks.inferline.tuning import changes, social, stationary
+from benchmarks.inferline.tuning import changes, social
 from benchmarks.output import fill_in
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
     "coarse": against_coarse,
     "social": social,
     "changes": changes,
-    "stationary": stationary,
     "sensitivity": sensitivity,
     "live": live,
 }

@@ -77,15 +77,15 @@ _INPUTS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
 """By pipeline, the inputs of a query that is to go a way, as examples.inferline.choices reads them."""
 _NOTES: Final = (
     (
-        f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times its "
-        "SLO and durations. Accelerators are emulated. But image-models and cascade-* are convolutional networks (torch) "
-        f"on this machine's cores, as `spillway profile` measured them there: {CORES_RATE:g}/s, SLO 300 ms; the workers of "
-        "cascade-thread are threads of a stage's process, those of cascade-process are processes."
+        f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times "
+        "its SLO and durations. Accelerators are emulated. But image-models and cascade-* are convolutional networks "
+        "(torch) on this machine's cores, as `spillway profile` measured them there: "
+        f"{CORES_RATE:g}/s, SLO 300 ms; the workers of cascade-thread are threads, those of cascade-process processes."
     ),
     (
         "Thesis: close to each other and below the SLO in all four; the cascade does as well on either of two serving "
-        "systems (4.13). Close: p50 within 5 ms or a tenth, p99 within 10 ms or a fifth, misses within half a point or a "
-        "fifth; rough: within 2.5 times that."
+        "systems (4.13). Close: p50 within 5 ms or a tenth, p99 within 10 ms or a fifth, misses within half a point or "
+        "a fifth; rough: within 2.5 times that."
     ),
 )
 

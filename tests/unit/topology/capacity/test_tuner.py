@@ -185,7 +185,7 @@ def test_a_step_is_answered_at_once_with_enough_to_work_off_what_piles_up_while_
     begun = run.now
     run.go(14, 200)
     assert run.orders[0][0] - begun < 1.0
-    # some 80/s more come than four workers do, for five seconds and more; they are to go within 1.25 s
-    assert run.sizes["a"] > (200 + 5 * 80 / 1.25) / 30
+    # 8 would do for twice the rate; for five seconds some 80/s more came than four workers do, to go within 1.25 s
+    assert run.sizes["a"] > 12
     run.go(40, 200)
-    assert run.sizes["a"] in range(7, 13), "what was needed to catch up goes again"
+    assert 7 <= run.sizes["a"] <= 12, "what was needed to catch up goes again"
