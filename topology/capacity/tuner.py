@@ -9,11 +9,11 @@ much:
   in windows of 5 s, and the least rho of the plan stands for each stage's. The rate of a short window is set against
   the mean rate here, so a burst a few percent above the sample's orders for all of the burst.
 * `ratio`: k_m = planned k_m x the largest r_i / sample's r_i over the windows, `NOISE` queries aside; up where that is
-  more than `BAND` above what there is. A window of `LASTING` seconds or more shows another rate, no burst, where its
-  count is further above the sample's mean than `SURE` times the sample's fullest is. Then k_m = planned k_m x r_i /
-  lambda, and what piles up while workers load (`topology.capacity.backlog`) is to be worked off in `DRAIN` of that
-  time. Down: by the largest ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where it is
-  at most 1.
+  more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate, no
+  burst, if it is also further above the sample's mean than `SURE` times the sample's fullest is. Then k_m = planned k_m
+  x r_i / lambda, and what piles up while workers load (`topology.capacity.backlog`) is to be worked off in `DRAIN` of
+  that time. Down: by the largest ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where it
+  is at most 1.
 
 `ratio` is the default: docs/capacity.md says why. The largest of N fluctuations grows like log N where their tail is
 exponential, or slower. So 1.5 times the largest of a sample of some minutes comes in hours of like traffic, if at all.
@@ -276,8 +276,10 @@ class Tuner:
 
     def _is_another_rate(self, window: _Live) -> bool:
         """Whether no burst of traffic like the sample's has so many queries."""
+        if window.length < LASTING or window.ratio <= 1.0 + BAND:
+            return False
         mean = self.basis.rate * window.length
-        return window.length >= LASTING and window.count - NOISE - mean > SURE * max(0.0, window.most - mean)
+        return window.count - mean > SURE * (window.most - mean)
 
     def _bounded(self, name: str, needed: int, ordered: Mapping[str, Order]) -> int:
         """As many as the hardware has for it beside the others; says once that it is too few."""
