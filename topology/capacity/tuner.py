@@ -9,8 +9,8 @@ much:
   in windows of 5 s, and the least rho of the plan stands for each stage's. The rate of a short window is set against
   the mean rate here, so a burst a few percent above the sample's orders for all of the burst.
 * `ratio`: k_m = planned k_m x the largest r_i / sample's r_i over the windows, `NOISE` queries aside; up where that is
-  more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate, no
-  burst, if it is also further above the sample's mean than `SURE` times the sample's fullest is. Then k_m = planned k_m
+  more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate,
+  no burst, if it is also further above the sample's mean than `SURE` times the sample's fullest is. Then k_m = planned k_m
   x r_i / lambda, and what piles up while workers load (`topology.capacity.backlog`) is to be worked off in `DRAIN` of
   that time. Down: by the largest ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where it
   is at most 1.
