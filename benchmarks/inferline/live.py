@@ -59,7 +59,8 @@ HOP, OVERHEAD = 0.01, 0.002  # what a plan counts on
 ALONE: Final = np.arange(0.0, 6.0, 0.5)  # when queries come that wait for nothing
 GRACE: Final = 20.0
 _STAGE: Final = (
-    '  - {{name: {}, model: "benchmarks.inferline.models:{}", batching: {{max: 8}}, workers: {{where: {}}}{}}}'
+    '  - {{name: {}, model: "benchmarks.inferline.models:{}", batching: {{max: 8}}, '
+    "workers: {{where: {}, timeout: 2m}}{}}}"
 )
 _CORES: Final = "spillway-hardware: 1\nkinds:\n  core: {price: 0.05, runs: core}\n"
 _UNSURE: Final = ', choose: "examples.inferline.choices:unsure"'

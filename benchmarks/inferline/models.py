@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class Preprocess:
 class Classify:
     """A convolutional network that nobody trained."""
 
-    widths = ((1, 32), (32, 64), (64, 64), (64, 128))
+    widths: ClassVar[tuple[tuple[int, int], ...]] = ((1, 32), (32, 64), (64, 64), (64, 128))
 
     def __init__(self) -> None:
         layers: list[nn.Module] = []
@@ -46,7 +46,7 @@ class Classify:
 class Fast(Classify):
     """The cascade's fast model, a smaller one. It is as sure as the query says."""
 
-    widths = ((1, 8), (8, 16))
+    widths: ClassVar[tuple[tuple[int, int], ...]] = ((1, 8), (8, 16))
 
     def predict(self, batch: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         images = Preprocess().predict(batch)
