@@ -119,7 +119,8 @@ def play(name: str, setup: Setup) -> Outcome | None:
 
 def rows(names: Sequence[str], setups: Sequence[Setup]) -> list[list[str]]:
     """One for each strategy, ours first: medians, and from least to most over the traces."""
-    made, ours = [], []
+    made: list[list[str]] = []
+    ours: list[float] = []
     for name in names:
         found = [each for setup in setups if (each := play(name, setup)) is not None]
         if len(found) < len(setups):

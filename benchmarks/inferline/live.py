@@ -140,7 +140,7 @@ def _cases(folder: Path) -> Iterator[Case]:
 
 def image(index: int, rng: np.random.Generator) -> dict[str, Any]:
     """A query to models that compute."""
-    return payload_of("cascade")(index, rng) | {"image": rng.integers(0, 256, (SIDE, SIDE), np.uint8)}
+    return {**payload_of("cascade")(index, rng), "image": rng.integers(0, 256, (SIDE, SIDE), np.uint8)}
 
 
 def payload_of(which: str) -> Payload:
