@@ -41,6 +41,10 @@ class Recent:
             _, (_, freed) = self._entries.popitem(last=False)
             self.bytes -= freed
 
+    def keys(self) -> list[Any]:
+        """The least recently used first."""
+        return list(self._entries)
+
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
 

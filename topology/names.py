@@ -13,14 +13,15 @@ MAX_TOPIC: Final = 249  # characters, Kafka's limit
 # Topics of the pipeline itself, and the gate: what a stage's topic `<p>.<stage>` or its metrics must not be taken for.
 RESERVED: Final = (
     *("ingress", "outcomes", "egress", "dead", "control", "beat", "schemas", "plan", "owners", "feedback", "gate"),
-    *("state", "versions", "work", "done", "sizes", "table"),
+    *("state", "versions", "work", "done", "sizes", "table", "generations"),
 )
 STAGE_SUFFIXES: Final = ("state", "versions", "work", "done", "table")  # further topics that a stage may have
 _PIPELINE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _STAGE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 MODEL_FILES: Final = ("sklearn", "onnx", "torchscript")  # what a model may be a file of
-_OF_REFERENCES: Final = ("function", "velox")
+VELOX: Final = "velox"
+_OF_REFERENCES: Final = ("function", VELOX)
 _DEVICE: Final = re.compile(r"cpu|cuda(:(0|[1-9]\d{0,2}))?")
 
 

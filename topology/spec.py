@@ -243,6 +243,11 @@ class StageSpec(Section):
     def worker_count(self) -> int:
         return self.workers.total if self.state is None else self.state.shards
 
+    @property
+    def has_generations(self) -> bool:
+        """Whether it learns a Velox model, whose features change while it serves."""
+        return self.publish and self.model is not None and names.model_parts(self.model)[0] == names.VELOX
+
     def shard_of(self, partition: int) -> int:
         return partition % self.shards
 

@@ -178,6 +178,17 @@ def sizes(pipeline: str) -> str:
     return f"{pipeline}.sizes"
 
 
+def generations(pipeline: str) -> str:
+    """The topic that says which generation of a Velox model is current, and how it came to that."""
+    return f"{pipeline}.generations"
+
+
+def generations_of(spec: PipelineSpec, of: str) -> str | None:
+    """Where that is said of the learner called `of`; None of one that has no generations."""
+    learner = next((each for each in spec.learners if each.name == of), None)
+    return generations(names.learner(spec.name, of)) if learner is not None and learner.has_generations else None
+
+
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
     room = spec.limits.merged().max_message_bytes + HEADERS_BYTES
@@ -218,6 +229,12 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             )
             for stage in spec.stages
             if stage.publish
+        ),
+        *(
+            # One partition, whose order decides; all keys differ, so nothing is ever compacted away.
+            TopicRequirement(generations(spec.name), 1, _COMPACT, "which generation of features is current")
+            for stage in spec.stages[:1]
+            if stage.has_generations
         ),
         TopicRequirement(
             schemas(spec.name),

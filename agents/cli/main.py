@@ -49,6 +49,7 @@ COMMANDS = {
     "chaos": "Stop, slow down and kill workers of a served pipeline, by a schedule.",
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",
+    "model": "List, retrain, switch and roll back the features of a Velox model.",
     "failover": "Have a backup of a stateful stage take over, as planned.",
     "predict": "Send one query and print its outcome.",
     "feedback": "Send one of a pipeline's learners a truth.",

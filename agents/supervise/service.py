@@ -26,6 +26,7 @@ from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER
 from agents.supervise.companions import Companions, port_after
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.lifecycle import RestartPolicy, State
+from agents.supervise.managing import ModelManager
 from agents.supervise.ownership import Ownership
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
@@ -273,7 +274,7 @@ class Service:
             on_ready=self._now_ready,
         )
         self._all_ready = False  # of its own processes
-        self._learners = Companions(list(self._of_learners()))
+        self._learners = Companions([*self._of_learners(), *self._managers()])
 
     def _of_learners(self) -> Iterator[Service]:
         settings, count = self._settings, len(self.supervisor.children)
@@ -285,6 +286,12 @@ class Service:
             service = Service(settings, say=partial(self._say_of, learner.spec.name))
             count = len(service.supervisor.children)
             yield service
+
+    def _managers(self) -> Iterator[ModelManager]:
+        settings = self._settings
+        if any(stage.has_generations for stage in settings.pipeline.spec.stages[:1]):
+            where = (settings.pipeline, settings.cluster, settings.client_config)
+            yield ModelManager(*where, self.ready, self._say, settings.environment)
 
     def _say_of(self, learner: str, text: str) -> None:
         self._say(f"{learner}: {text}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from agents.learning.velox.model import Features, VeloxModel
 from agents.learning.velox.ranking import Ranking, TopK, User
+from agents.learning.velox.thetas import Thetas
 from agents.learning.velox.weights import dual, learn, naive
 from benchmarks.output import Table, median_spread, times
 
@@ -91,8 +92,8 @@ def _rankings(model: VeloxModel, repeats: int) -> dict[str, list[list[float]]]:
             items = rng.choice(CATALOGUE, count, replace=False).tolist()
             if not len(features.items):
                 features = Features(model)
-            ranking = Ranking(model, features, TopK())
-            user = User(weights, None, ("ada", 1, turn, 1))
+            ranking = Ranking(model, Thetas(model, features), TopK())
+            user = User(weights, None, features, ("ada", 1, turn, 1))
             for each in taken.values():
                 seconds = _seconds(lambda: ranking.top(user, items, 10, rng))  # noqa: B023 - called in this turn
                 if turn > 1:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from agents.learning.velox.als import als
-from agents.learning.velox.learning import Learning
+from agents.learning.velox.learning import HELD, Learning
 from agents.learning.velox.model import Features, VeloxModel
 from agents.learning.velox.ranking import Ranking, TopK, User
+from agents.learning.velox.thetas import Thetas
 from agents.learning.velox.weights import naive
 from agents.models.inputs import Inputs
 from agents.models.stateful import SHARED
@@ -134,15 +135,17 @@ def _listen(
     topk: TopK, world: World, features: Features, model: VeloxModel, prior: Numbers, rounds: int, seed: int
 ) -> tuple[float, int]:
     """A new listener hears the best song, round by round: the mean regret, and how many songs were heard."""
-    learning, ranking = Learning(model, features), Ranking(model, features, topk)
+    thetas = Thetas(model, features)
+    learning, ranking = Learning(model, thetas), Ranking(model, thetas, topk)
     rng = np.random.default_rng([seed, 5])
-    shared = {"sum": prior.copy(), "users": 1}
+    shared: dict[str, Any] = dict(learning.share())
+    shared[HELD]["0"] |= {"sum": prior.copy(), "users": 1}
     states: dict[str, Any] = {SHARED: shared, "ada": learning.initialize(shared)}
     worth = world.worth(USERS - 1)
     heard = []
     for turn in range(rounds):
         state = states["ada"]
-        user = User(state["w"], state["inverse"], ("ada", 1, turn, turn))
+        user = User(state[HELD]["0"]["w"], state[HELD]["0"]["inverse"], features, ("ada", 1, turn, turn))
         (item,), _, _ = ranking.top(user, None, 1, rng)
         heard.append(item)
         value = float(world.rated(USERS - 1, np.array([item]), rng)[0])

@@ -17,20 +17,27 @@ if TYPE_CHECKING:
 
 def als(
     users: np.ndarray, items: np.ndarray, ratings: Vector, shape: tuple[int, int], *, rank: int, regularization: float,
-    rounds: int = 10, seed: int = 0,
+    rounds: int = 10, seed: int = 0, start: Matrix | None = None,
 ) -> tuple[Matrix, Matrix]:  # fmt: skip
     """Weights of users and features of items, `shape[0]` and `shape[1]` of them, from ratings of numbered ones.
 
     Who has no rating gets zeros. The first feature of every item is 1, so that each user's own mean is learned.
+    With features to `start` from, items that have no rating keep theirs, and only where their first feature is 1 does
+    it stay so.
     """
     rng = np.random.default_rng(seed)
-    features = rng.normal(scale=rank**-0.5, size=(shape[1], rank))
-    features[:, 0] = 1.0
+    features = rng.normal(scale=rank**-0.5, size=(shape[1], rank)) if start is None else start.copy()
+    if start is None:
+        features[:, 0] = 1.0
+    own = int(bool((features[:, 0] == 1).all()))  # features that are not learned
+    kept = np.setdiff1d(np.arange(shape[1]), items) if start is not None else np.array([], np.intp)
     weights = np.zeros((shape[0], rank))
     for _ in range(rounds):
         weights = _solved(users, items, ratings, features, shape[0], regularization)
-        rest = ratings - weights[users, 0]
-        features[:, 1:] = _solved(items, users, rest, weights[:, 1:], shape[1], regularization)
+        rest = ratings - weights[users, :own].sum(1)
+        learned = _solved(items, users, rest, weights[:, own:], shape[1], regularization)
+        learned[kept] = features[kept, own:]
+        features[:, own:] = learned
     return weights, features
 
 

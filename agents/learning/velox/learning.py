@@ -1,28 +1,43 @@
 """The learner's part of a Velox model: a keyed state of each user's weights, changed by each observation.
 
-A user's state has the weights `w`, the `inverse` and the `prior` that they began from, which is the mean of all the
-shard's users' weights at that time (section 2.5, "Bootstrapping"). `error` is the running one: how many observations
-there were and the sum of their losses, each taken before the weights knew it; `pool` is the same of the observations on
-items that were shown at random, which the model had no part in choosing (section 2.4, "Model Evaluation").
+A user's state has, over the features of each generation that the shard holds (one, or two around a switch), the weights
+`w`, the `inverse` and the `prior` that they began from, which is the mean of all the shard's users' weights at that
+time (section 2.5, "Bootstrapping"), and the tallies of its errors (`staleness`). It keeps the user's last observations.
+
+**Generations.** A new generation comes as an ordinary feedback record, `{"generations": {"0": THETA, "3": THETA}}`: so
+it is taken exactly once, in the log's order, and HAMS replicates it like any observation. It says which two are held
+from now on; an older one than is known changes nothing. It is sent to one key of each shard, and to every user: a batch
+changes its own keys alone. Whenever a user's state is touched it is brought in step with the shard: what is not held is
+dropped, and what is missing is computed from the user's observations. So an observation counts once in every generation
+that is held, whichever is served, and a rollback loses none. Who is new begins with all that are held.
+
+`{"report": true}` reads what the shard knows of its generations, and changes nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
-from agents.learning.velox.weights import ERRORS, learn
+from agents.learning.velox import observed as kept
+from agents.learning.velox.staleness import NONE, Stale, tallied
+from agents.learning.velox.weights import ERRORS, fitted, learn
 from agents.models.stateful import SHARED
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from agents.learning.velox.model import Features, Item, VeloxModel
+    from agents.learning.velox.thetas import Thetas
+    from agents.learning.velox.weights import Matrix, Vector
     from agents.models.inputs import Inputs
 
 State = Mapping[str, Any]
+HELD: Final = "generations"
+REPORT: Final = "report"
+_FIRST: Final = "0"
 
 
 class Observation(NamedTuple):
@@ -41,7 +56,7 @@ def observation(query: Mapping[str, Any]) -> Observation:
     truth, outputs = query.get("truth"), query.get("outputs") or {}
     told = truth if isinstance(truth, Mapping) else {"item": outputs.get("item"), "value": truth}
     item, value = told.get("item"), told.get("value")
-    if item is None or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not isinstance(item, str | int | float) or not _is_number(value):
         raise ModelError(f'the truth of an observation is {{"item": .., "value": a number}}, not {truth!r:.80}')
     shown: Sequence[Any] = outputs.get("items") or ()
     flags = (query.get("flags") or {}).values()
@@ -49,84 +64,180 @@ def observation(query: Mapping[str, Any]) -> Observation:
     return Observation(item, float(value), any(slot < len(shown) and shown[slot] == item for slot in slots))
 
 
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def command(query: Mapping[str, Any]) -> dict[str, str] | None:
+    """The generations to hold, with their thetas, if a feedback says some. Raises ModelError for what cannot be."""
+    truth = query.get("truth")
+    if not isinstance(truth, Mapping) or HELD not in truth:
+        return None
+    held = truth[HELD]
+    if not isinstance(held, Mapping) or not held or not all(
+        isinstance(number, str) and number.isdecimal() and isinstance(theta, str) for number, theta in held.items()
+    ):  # fmt: skip
+        raise ModelError(f"generations are numbers, as text, and thetas, not {held!r:.80}")
+    return dict(held)
+
+
 class Learning:
     """A keyed model, as `agents.models.stateful` has it."""
 
-    fixed_state = True
+    fixed_state = False  # generations come and go
 
-    def __init__(self, model: VeloxModel, features: Features) -> None:
-        self._model, self._features = model, features
+    def __init__(self, model: VeloxModel, thetas: Thetas, stale: Stale = Stale()) -> None:  # noqa: B008 - immutable
+        self._model, self._thetas, self._stale = model, thetas, stale
         self._weight = ERRORS[model.error]
 
     def share(self) -> State:
-        return {"sum": np.zeros(self._model.dimension), "users": 0}
+        return {"newest": 0, HELD: {_FIRST: self._begun(self._thetas.own.theta, np.zeros(self._model.dimension))}}
 
     def initialize(self, shared: State) -> State:
-        prior = shared["sum"] / max(1, shared["users"])
-        return {
-            "w": prior.copy(),
-            "inverse": np.eye(self._model.dimension) / self._model.regularization,
-            "prior": prior,
-            "error": (0, 0.0),
-            "pool": (0, 0.0),
-            "theta": self._features.theta,
-        }
+        """Begin in every generation with the mean of its users' weights; before there are some, with the trainer's."""
+        made = {}
+        for number, each in shared[HELD].items():
+            prior = each["sum"] / each["users"] if each["users"] else each["prior"].copy()
+            made[number] = self._of_user(each["theta"], prior, prior.copy(), self._of_nothing())
+        return {HELD: made, **kept.none()}
 
     def key(self, query: Inputs) -> str:
         return query.key
 
+    def reads(self, query: Inputs) -> bool:
+        return isinstance(query.get("truth"), Mapping) and REPORT in query["truth"]
+
     def compute(self, states: Mapping[str, State], batch: Sequence[Inputs]) -> list[dict[str, Any]]:
         """Say what the weights before the batch predict. Raises ModelError for what cannot be learned."""
-        answers = []
-        for query in batch:
-            check_theta(states[query.key]["theta"], self._features.theta)
-            observed = observation(query)
-            predicted = float(states[query.key]["w"] @ self._features.of(observed.item))
-            loss = float(self._model.loss(observed.value, predicted, observed.item, query.key))
-            answers.append({"predicted": predicted, "loss": loss})
-        return answers
+        return [self._computed(states, query) for query in batch]
+
+    def _computed(self, states: Mapping[str, State], query: Inputs) -> dict[str, Any]:
+        held = states[SHARED][HELD]
+        if self.reads(query):
+            told = ("theta", "users", "stale")
+            return {
+                number: {
+                    **{name: each[name] for name in told},
+                    "errors": each["errors"][0].tolist(),
+                    "pool": each["errors"][1].tolist(),
+                }
+                for number, each in held.items()
+            }
+        asked = command(query)
+        if asked is not None:
+            for theta in asked.values():
+                self._thetas.get(theta)  # whether there is a file, before the state changes
+            return {HELD: asked}
+        seen = observation(query)
+        features = {each["theta"]: self._thetas.get(each["theta"]).of(seen.item) for each in held.values()}
+        own = {each["theta"]: each["w"] for each in states[query.key][HELD].values() if each["theta"] in features}
+        if not own:  # nobody has touched the user since all that it had was dropped
+            return {"predicted": None, "loss": None}
+        served = [said.get("theta") for said in (query.get("flags") or {}).values() if isinstance(said, Mapping)]
+        theta: str = next((each for each in served if each in own), next(reversed(own)))
+        predicted = float(own[theta] @ features[theta])
+        loss = float(self._model.loss(seen.value, predicted, seen.item, query.key))
+        return {"predicted": predicted, "loss": loss}
 
     def update(self, states: dict[str, Any], batch: Sequence[Inputs], _outputs: Sequence[Any]) -> Mapping[str, State]:
-        shared = dict(states[SHARED])
+        shared = states[SHARED]
+        shared = {**shared, HELD: {number: dict(each) for number, each in shared[HELD].items()}}
         for query in batch:
-            state = states[query.key]
-            item, value, drawn = observation(query)
-            features = self._features.of(item)
-            predicted = float(state["w"] @ features)
-            loss = float(self._model.loss(value, predicted, item, query.key))
-            new = state["error"][0] == 0
-            if not new:
-                shared["sum"] -= state["w"]
-            learn(state["w"], state["inverse"], features, value - predicted, self._weight(value - predicted))
-            shared["sum"] += state["w"]
-            shared["users"] += new
-            tallies = {"error": _added(state["error"], loss)}
-            if drawn:
-                tallies["pool"] = _added(state["pool"], loss)
-            states[query.key] = {**state, **tallies}
+            asked = command(query)
+            if asked is not None:
+                self._hold(shared, asked)
+            state = self._in_step(states[query.key], shared)
+            if asked is None:
+                state = self._learned(state, shared, observation(query), query.key)
+            states[query.key] = state
         return {**states, SHARED: shared}
 
     def publish(self, state: State) -> dict[str, Any]:
-        """What the stage ranks by: the inverse in single precision, as it only orders."""
-        told = {"w": state["w"], "theta": state["theta"], "n": state["error"][0]}
-        for name in ("error", "pool"):
-            count, total = state[name]
-            told[name] = total / count if count else None
-        if (
-            self._model.publish_inverse and told["n"]
-        ):  # else it is I / lambda; the shared row goes out with each version
-            told["inverse"] = state["inverse"].astype(np.float32)
+        """What the stage ranks by, for each generation: the inverse in single precision, as it only orders."""
+        told: dict[str, Any] = {"n": state["n"], HELD: {}}
+        for number, each in state[HELD].items():
+            row = told[HELD][number] = {"w": each["w"], "theta": each["theta"]}
+            for name, (count, total, _, _) in zip(("error", "pool"), each["errors"].tolist(), strict=True):
+                row[name] = total / count if count else None
+            if self._model.publish_inverse and told["n"]:  # else it is I / lambda, and the shared row is written often
+                row["inverse"] = each["inverse"].astype(np.float32)
         return told
 
+    # Generations ------------------------------------------------------------------------------------------------
 
-def check_theta(learned: str, has: str) -> None:
-    """Raise ModelError where weights belong to other features than there are."""
-    if learned != has:
-        raise ModelError(
-            f"these weights were learned over the features {learned!r}, and the model has {has!r}: give stage and "
-            "learner the same, and for new features a new learner"
-        )
+    def _hold(self, shared: dict[str, Any], asked: Mapping[str, str]) -> None:
+        newest = max(map(int, asked))
+        if newest > shared["newest"]:
+            held = shared[HELD]
+            shared["newest"] = newest
+            shared[HELD] = {
+                number: held.get(number) or self._begun(theta, self._thetas.prior(theta))
+                for number, theta in asked.items()
+            }
+
+    def _in_step(self, state: State, shared: dict[str, Any]) -> dict[str, Any]:
+        """The state of a user with the generations that are held, and no other."""
+        if state[HELD].keys() == shared[HELD].keys():
+            return dict(state)
+        made = {}
+        for number, each in shared[HELD].items():
+            made[number] = state[HELD].get(number) or self._anew(state, each)
+        return {**state, HELD: made}
+
+    def _anew(self, state: State, of_shard: dict[str, Any]) -> dict[str, Any]:
+        """A user's weights over a generation's features, from the observations that are kept."""
+        features, prior = self._thetas.get(of_shard["theta"]), of_shard["prior"]
+        rows, values = rows_of(features, state)
+        fit = fitted(rows, values, self._model.regularization, prior, self._model.error)
+        if state["n"]:
+            of_shard["sum"] = of_shard["sum"] + fit[0]
+            of_shard["users"] += 1
+        return self._of_user(of_shard["theta"], prior, *fit)
+
+    def _learned(self, state: dict[str, Any], shared: dict[str, Any], seen: Observation, user: str) -> dict[str, Any]:
+        new, held = state["n"] == 0, {}
+        for number, each in state[HELD].items():
+            features, of_shard = self._thetas.get(each["theta"]).of(seen.item), shared[HELD][number]
+            predicted = float(each["w"] @ features)
+            loss = float(self._model.loss(seen.value, predicted, seen.item, user))
+            before = 0.0 if new else each["w"].copy()
+            residual = seen.value - predicted
+            learn(each["w"], each["inverse"], features, residual, self._weight(residual))
+            of_shard["sum"] = of_shard["sum"] + (each["w"] - before)
+            of_shard["users"] += new
+            of_shard["errors"] = _tallied(of_shard["errors"], loss, self._stale.window, drawn=seen.drawn)
+            errors = _tallied(each["errors"], loss, self._stale.users_window, drawn=seen.drawn)
+            stale = bool(self._stale.over(errors[0], self._stale.users_window))
+            of_shard["stale"] += stale - each["stale"]
+            held[number] = {**each, "errors": errors, "stale": stale}
+        return {HELD: held, **kept.added(state, seen.item, seen.value, self._model.observations)}
+
+    def _begun(self, theta: str, prior: Vector) -> dict[str, Any]:
+        """What a shard knows of a generation that nobody has yet."""
+        errors = np.array([NONE, NONE])  # of all observations, and of those in the pool
+        return {"theta": theta, "prior": prior, "sum": prior * 0, "users": 0, "stale": 0, "errors": errors}
+
+    def _of_user(self, theta: str, prior: Vector, weights: Vector, inverse: Matrix) -> dict[str, Any]:
+        told = {"theta": theta, "errors": np.array([NONE, NONE]), "stale": False}
+        return {"w": weights, "inverse": inverse, "prior": prior.copy(), **told}
+
+    def _of_nothing(self) -> Matrix:
+        made: Matrix = np.eye(self._model.dimension) / self._model.regularization
+        return made
 
 
-def _added(tally: tuple[int, float], loss: float) -> tuple[int, float]:
-    return tally[0] + 1, tally[1] + loss
+def rows_of(features: Features, state: State) -> tuple[Matrix, Vector]:
+    """The features of a user's kept observations, and what was observed; without those that have no features."""
+    rows, values = [], []
+    for item, value in zip(kept.items_of(state), state["values"], strict=True):
+        try:
+            rows.append(features.of(item))
+        except ModelError:
+            continue  # it is none of these features' items; one that is observed now is refused
+        values.append(value)
+    return np.array(rows).reshape(len(rows), features.table.shape[1]), np.array(values)
+
+
+def _tallied(errors: Matrix, loss: float, window: int, *, drawn: bool) -> Matrix:
+    pool = tallied(errors[1], loss, window) if drawn else errors[1]
+    return np.array([tallied(errors[0], loss, window), pool])

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
+from agents.learning.velox.als import als
 from agents.learning.velox.weights import ERRORS
+from agents.models.raised import words_of
 from agents.recent import Recent
 from lineage.errors import ModelError
 from topology.names import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from agents.learning.velox.weights import Matrix, Vector
 
 Item = Any  # a text, an int: what a message can hold and a mapping can have as a key
+
+
+Parameters = dict[str, Any]  # of features: arrays by name
+
+
+class Seen(NamedTuple):
+    """Observations to train from, user by user, each user's in their order, and the weights that the users have."""
+
+    users: list[str]
+    items: list[Item]
+    values: Vector
+    weights: Mapping[str, Vector]  # over the features as they are, by user
 
 
 class VeloxModel:
@@ -33,11 +48,35 @@ class VeloxModel:
     table: Matrix | None = None
     regularization: float = 1.0
     error: ClassVar[str] = "squared"  # what an update minimises: one of weights.ERRORS
+    observations: ClassVar[int] = 1000  # of each user, kept for retraining
     publish_inverse: ClassVar[bool] = True  # d x d numbers a user; linucb and thompson want them
 
     def features(self, item: Item) -> Vector:
         """Compute an item's features, `dimension` numbers; only for items that are not in the table."""
         raise ModelError(f"item {item!r:.80} is not in the table of {type(self).__name__}")
+
+    def retrain(self, seen: Seen) -> Mapping[str, Any]:
+        """The parameters of new features, as arrays by name (thesis, Listing 2.2). In a process of its own.
+
+        Provided for a table: alternating least squares from it on. Items that nobody has rated keep their features.
+        """
+        if self.table is None:
+            raise ModelError(f"{type(self).__name__} has no table to retrain; give the class retrain and renewed")
+        places = {item: place for place, item in enumerate(self.items)}
+        known = [at for at, item in enumerate(seen.items) if item in places]
+        numbers = {user: number for number, user in enumerate(dict.fromkeys(seen.users))}
+        users = np.array([numbers[seen.users[at]] for at in known], np.intp)
+        items = np.array([places[seen.items[at]] for at in known], np.intp)
+        shape = len(numbers), len(places)
+        rating = {"rank": self.dimension, "regularization": self.regularization}
+        return {"table": als(users, items, seen.values[known], shape, **rating, start=np.array(self.table))[1]}  # type: ignore[arg-type]
+
+    def renewed(self, parameters: Mapping[str, Any]) -> Self:
+        """Make the same model with other parameters. Provided: they are set as attributes of their names."""
+        made = copy.copy(self)
+        for name, value in parameters.items():
+            setattr(made, name, value)
+        return made
 
     def loss(self, observed: float, predicted: float, item: Item, user: str) -> float:  # noqa: ARG002 - for subclasses
         """How bad a prediction was, for the running error."""
@@ -67,6 +106,7 @@ class Features:
             raise ModelError(
                 f"the table is {self.table.shape}, and there are {len(self.items)} items of {model.dimension} features"
             )
+        self.all = np.arange(len(self.items))
         self.places = {item: place for place, item in enumerate(self.items)}
         if len(self.places) < len(self.items) or not np.isfinite(self.table).all():
             raise ModelError("an item is in the catalogue twice, or a feature in the table is no finite number")
@@ -83,8 +123,25 @@ class Features:
             self._recent.put(key, found, found.nbytes)
         return found  # type: ignore[no-any-return]
 
+    def warm(self, items: Sequence[Item]) -> None:
+        """Compute features of items that are asked for often, as far as there are any."""
+        for item in items:
+            try:
+                self.of(item)
+            except ModelError:
+                continue  # it is told to who asks for it
+
+    def recent(self, most: int) -> list[Item]:
+        """The items whose features were computed, the most recently used last."""
+        return [item for _, item in self._recent.keys()[-most:]]
+
     def _computed(self, item: Item) -> Vector:
-        made = np.asarray(self._model.features(item), np.float64)
+        try:
+            made = np.asarray(self._model.features(item), np.float64)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{type(self._model).__name__}.features({item!r:.80}) raised {words_of(error)}") from error
         if made.shape != (self._model.dimension,) or not np.isfinite(made).all():
             raise ModelError(
                 f"{type(self._model).__name__}.features({item!r:.80}) must be {self._model.dimension} finite numbers"

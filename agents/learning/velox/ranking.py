@@ -10,6 +10,11 @@ The thesis says that topK adds an uncertainty to each score, and gives no formul
 Whatever the policy, each slot of an answer is filled at random with probability `random`, alike from all candidates
 that no earlier slot has. These slots are the validation pool: the flag `random` lists them, each with the probability
 with which its item was so drawn. Draws follow from the request's id, so a query that runs again is answered the same.
+
+A user's row has weights over the features of one generation, or of two around a switch. A query is ranked by those of
+the generation that was current when its row was looked up. Where a row has not got that one, or its features are still
+being loaded, the other of the row answers: weights and features go together always. While a row has two, what is
+remembered of the one that answers is made of the other as well, so a switch finds caches that are full.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.learning.velox.learning import check_theta
+from agents.learning.velox.learning import HELD
 from agents.models.flagged import Flagged
 from agents.recent import Recent
 from lineage.errors import ModelError, UsageError
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.learning.velox.model import Features, Item, VeloxModel
+    from agents.learning.velox.thetas import Thetas
     from agents.learning.velox.weights import Matrix, Vector
     from agents.models.inputs import Inputs
 
@@ -67,15 +73,16 @@ class User:
 
     w: Vector
     inverse: Matrix | None
-    version: tuple[Any, ...]
+    features: Features
+    version: tuple[Any, ...] = ()  # none: nothing is remembered of it
+    generation: int = 0
 
 
 class Ranking:
     """A model without a state, as `agents.models.loading` has it."""
 
-    def __init__(self, model: VeloxModel, features: Features, topk: TopK) -> None:
-        self._model, self._features, self._topk = model, features, topk
-        self._all = np.arange(len(features.items))
+    def __init__(self, model: VeloxModel, thetas: Thetas, topk: TopK) -> None:
+        self._model, self._thetas, self._topk = model, thetas, topk
         self._recent = Recent(size(topk.cache))
         self._unlearned = np.eye(model.dimension) / model.regularization
 
@@ -87,10 +94,11 @@ class Ranking:
         return [self._answer(query) for query in batch]
 
     def _answer(self, query: Inputs) -> Flagged:
-        user = self._user(query)
+        user, *others = self._users(query)
+        told: dict[str, Any] = {"theta": user.features.theta, "generation": user.generation}
         if "item" in query:
-            score = float(user.w @ self._features.of(query["item"]))
-            return Flagged({"item": query["item"], "score": score}, theta=self._features.theta)
+            score = float(user.w @ user.features.of(query["item"]))
+            return Flagged({"item": query["item"], "score": score}, **told)
         items, k = query.get("items"), query.get("k", self._topk.k)
         if type(k) is not int or k < 1 or not (items is None or isinstance(items, list | np.ndarray)):
             raise ModelError(
@@ -98,45 +106,61 @@ class Ranking:
             )
         draw = np.random.default_rng(int.from_bytes(blake2b(query.request_id.encode()).digest()))
         items, scores, random = self.top(user, items, k, draw)
-        flags: dict[str, Any] = {"random": random} if random else {}
-        return Flagged({"items": items, "scores": scores}, theta=self._features.theta, **flags)
+        for other in others if query.get("items") is None else ():
+            self._potentials(other, self._scores(other, other.features.all, None), other.features.all, None, draw)
+        if random:
+            told["random"] = random
+        return Flagged({"items": items, "scores": scores}, **told)
 
-    def _user(self, query: Inputs) -> User:
+    def _users(self, query: Inputs) -> list[User]:
+        """The user in the generation to answer by, and then in the others at hand."""
         name = self._topk.table
         if name not in query:
             raise ModelError(f"the query has no {name!r}: give the stage 'tables: {{{name}: {{of: LEARNER}}}}'")
         row = query[name]
         if row is None:  # nobody has been learned of yet
-            return User(np.zeros(self._model.dimension), self._unlearned, ())
-        check_theta(row["theta"], self._features.theta)
+            return [User(np.zeros(self._model.dimension), self._unlearned, self._thetas.own)]
+        held: Mapping[str, Any] = row[HELD]
+        current = query.get(f"{name}.generation")
+        newest = sorted(held, key=int, reverse=current is not None)  # while nobody knows which is current: the oldest
+        order = sorted(newest, key=lambda number: int(number) != current)
+        at_hand = [number for number in order if self._thetas.ready(held[number]["theta"])] or order[:1]
         key = query.key if self._topk.key is None else query[self._topk.key]
         # The version is the shard's: a key's first row may have that of the shared row which it had before.
         version = (key, *query[f"{name}.version"], row["n"])
-        inverse = row.get("inverse") if row["n"] else self._unlearned
+        return [self._user(number, held[number], version, new=not row["n"]) for number in at_hand]
+
+    def _user(self, number: str, row: Mapping[str, Any], version: tuple[Any, ...], *, new: bool) -> User:
+        inverse = self._unlearned if new else row.get("inverse")
         if inverse is None and self._topk.policy in {"linucb", "thompson"}:
             raise ModelError(f"{self._topk.policy} needs the users' inverses: set publish_inverse = True on the model")
-        return User(np.asarray(row["w"]), inverse, version)
+        return User(np.asarray(row["w"]), inverse, self._thetas.get(row["theta"]), version, int(number))
 
     def top(
         self, user: User, candidates: Sequence[Item] | np.ndarray | None, k: int, draw: np.random.Generator
     ) -> tuple[list[Item], list[float], list[tuple[int, float]]]:
         """Give the k (above 0) best of the candidates, or of the catalogue, their scores w.f, and the random slots."""
-        items, places, others = self._split(candidates)
-        scores = self._column(user, "score", places, others, lambda rows: rows @ user.w)
+        items, places, others = self._split(user.features, candidates)
+        scores = self._scores(user, places, others)
         chosen, random = self._fill(self._potentials(user, scores, places, others, draw), k, draw)
         return [items[at] for at in chosen], scores[chosen].tolist(), random
 
-    def _split(self, candidates: Sequence[Item] | np.ndarray | None) -> tuple[Sequence[Item], Any, Matrix | None]:
+    def _split(
+        self, features: Features, candidates: Sequence[Item] | np.ndarray | None
+    ) -> tuple[Sequence[Item], Any, Matrix | None]:
         """The candidates: those of the catalogue, with their places, then the others, with their features."""
         if candidates is None:
-            return self._features.items, self._all, None
+            return features.items, features.all, None
         told = candidates.tolist() if isinstance(candidates, np.ndarray) else candidates
         known: list[Item] = []
         others: list[Item] = []
         for item in dict.fromkeys(told):
-            (known if item in self._features.places else others).append(item)
-        places = np.fromiter(map(self._features.places.__getitem__, known), np.intp, len(known))
-        return known + others, places, np.array([self._features.of(item) for item in others]) if others else None
+            (known if item in features.places else others).append(item)
+        places = np.fromiter(map(features.places.__getitem__, known), np.intp, len(known))
+        return known + others, places, np.array([features.of(item) for item in others]) if others else None
+
+    def _scores(self, user: User, places: Any, others: Matrix | None) -> Vector:
+        return self._column(user, "score", places, others, lambda rows: rows @ user.w)
 
     def _potentials(
         self, user: User, scores: Vector, places: Any, others: Matrix | None, draw: np.random.Generator
@@ -151,7 +175,7 @@ class Ranking:
             # An eigenvalue is at most 1 / lambda, so what is added is more than single precision has taken off any.
             root = np.linalg.cholesky(inverse + 1e-5 * self._unlearned)
             drawn = root @ draw.standard_normal(len(user.w))
-            moved = self._features.table[places] @ drawn
+            moved = user.features.table[places] @ drawn
             return scores + alpha * (moved if others is None else np.concatenate([moved, others @ drawn]))
         return scores
 
@@ -159,16 +183,16 @@ class Ranking:
         self, user: User, what: str, places: Any, others: Matrix | None, make: Callable[[Matrix], Vector]
     ) -> Vector:
         """What is made of the candidates' features; of the catalogue's items it is remembered by user and version."""
-        key = (self._features.theta, *user.version, what)
+        key = (user.features.theta, *user.version, what)
         column = self._recent.get(key) if user.version else None
         if column is None:
-            column = np.full(len(self._features.items), np.nan)
+            column = np.full(len(user.features.items), np.nan)
             if user.version:
                 self._recent.put(key, column, column.nbytes)
         found = column[places]
         missing = places[np.isnan(found)]
         if len(missing):
-            column[missing] = make(self._features.table[missing])
+            column[missing] = make(user.features.table[missing])
             found = column[places]
         return found if others is None else np.concatenate([found, make(others)])
 

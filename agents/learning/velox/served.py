@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agents.learning.velox.learning import Learning
-from agents.learning.velox.model import Features, VeloxModel
+from agents.learning.velox.model import VeloxModel
 from agents.learning.velox.ranking import Ranking, topk_of
-from lineage.errors import ModelError
+from agents.learning.velox.staleness import stale_of
+from agents.learning.velox.thetas import Thetas
+from lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+_OURS: Final = ("topk", "stale", "folder")  # of the arguments
 
 
 class Served(Learning, Ranking):
-    """Stage and learner have the same arguments but `topk`, which is the stage's."""
+    """Stage and learner have the same arguments but `topk`, which is the stage's, and `stale`, which is the learner's.
 
-    def __init__(self, make: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        """Raises what the class does; ModelError for one that is no VeloxModel, UsageError for a wrong `topk`."""
-        topk = topk_of(arguments.get("topk", {}))
-        model = make(**{name: value for name, value in arguments.items() if name != "topk"})
-        if not isinstance(model, VeloxModel):
-            raise ModelError(f"{type(model).__name__} is no VeloxModel; derive it from spillway.VeloxModel")
-        features = Features(model)
-        Learning.__init__(self, model, features)
-        Ranking.__init__(self, model, features, topk)
+    `model`, `thetas` and `stale` are what they are made of.
+    """
+
+    def __init__(self, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        """Raises what the class does; ModelError for one that is no VeloxModel, UsageError for wrong settings."""
+        topk, self.stale = topk_of(arguments.get("topk", {})), stale_of(arguments.get("stale", {}))
+        folder = arguments.get("folder")
+        if folder is not None and not isinstance(folder, str):
+            raise UsageError(f"folder is where files of retrained features go, not {folder!r:.80}")
+        if "stale" in arguments and folder is None:
+            raise UsageError("what is retrained needs a 'folder', which all hosts see, beside 'stale'")
+        self.model = make(**{name: value for name, value in arguments.items() if name not in _OURS})
+        if not isinstance(self.model, VeloxModel):
+            raise ModelError(f"{type(self.model).__name__} is no VeloxModel; derive it from spillway.VeloxModel")
+        self.thetas = Thetas(self.model, folder=folder)
+        Learning.__init__(self, self.model, self.thetas, self.stale)
+        Ranking.__init__(self, self.model, self.thetas, topk)

@@ -45,6 +45,22 @@ def dual(features: Matrix, observed: Vector, regularization: float, prior: Vecto
     return prior + features.T @ np.linalg.solve(square, observed - features @ prior)
 
 
+def fitted(
+    features: Matrix, observed: Vector, regularization: float, prior: Vector, error: str = "squared"
+) -> tuple[Vector, Matrix]:
+    """Weights and inverse from all observations anew: as if each had been learned in its turn, from the prior on."""
+    dimension = len(prior)
+    if error != "squared":  # how much one counts hangs on what the weights knew when it came
+        weights, inverse = prior.copy(), np.eye(dimension) / regularization
+        for each, value in zip(features, observed, strict=True):
+            residual = float(value - weights @ each)
+            learn(weights, inverse, each, residual, ERRORS[error](residual))
+        return weights, inverse
+    made = np.linalg.inv(features.T @ features + regularization * np.eye(dimension))
+    inverse = (made + made.T) / 2
+    return prior + inverse @ (features.T @ (observed - features @ prior)), inverse
+
+
 def huber(residual: float) -> float:
     """Residuals beyond 1 count by their size, not its square."""
     return 1 / max(1.0, abs(residual))

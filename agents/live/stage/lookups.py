@@ -1,7 +1,8 @@
 """What a stage's queries are given of tables of published state: looked up when their batch starts.
 
 Models never see a table, so any worker can serve. A query gets two inputs more for each table, NAME and NAME.version;
-both are null where there is no row.
+both are null where there is no row. Of a Velox learner's it also gets NAME.generation: the one that is current now. A
+row has all that it may be, so whichever of the two logs is read first, weights and features go together.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from lineage.errors import UsageError, WireError
 from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
 from lineage.headers import AFTER
 from lineage.tokens import Token
+from producers.generations import Followed
 from producers.published import Published, Row
 from topology.sections import TableSpec
-from topology.topics import table_of
+from topology.topics import generations_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -57,6 +59,7 @@ class Lookups:
 
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec) -> None:
         self._tables: dict[str, tuple[TableSpec, Published]] = {}
+        self._generations: dict[str, Followed] = {}
         publishing = {each.name: each for each in (*spec.learners, *spec.stages)}
         for name, table in _tables(stage).items():
             shards = publishing[table.of].shards
@@ -65,11 +68,15 @@ class Lookups:
                 settings, topic, partitions=spec.partitions, shards=shards, limits=limits, own=table.own
             )
             self._tables[name] = table, published
+            if (log := generations_of(spec, table.of)) is not None:
+                self._generations[name] = Followed(settings, log)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         for _, published in self._tables.values():
             self._open.enter_context(published)
+        for followed in self._generations.values():
+            self._open.enter_context(followed)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -80,6 +87,8 @@ class Lookups:
         for table, published in self._tables.values():
             if not table.own:  # which partitions that is, is not known yet
                 published.read()
+        for followed in self._generations.values():
+            followed.wait()
 
     def own(self, partitions: Collection[int]) -> None:
         """Follow what is in these partitions, of the tables of which no more is to be."""
@@ -141,5 +150,8 @@ class Lookups:
             found[f"{name}.version"] = versions[name] = None if row is None else list(row.version)
             keys[table.of] = own
             stale = stale or published.stale
+            if (followed := self._generations.get(name)) is not None:
+                found[f"{name}.generation"] = None if followed.stale else followed.now.current
+                stale = stale or followed.stale
         flags: Flags = {REQUEST: request.request_id, KEYS: keys, VERSIONS: versions}
         return found, {**flags, STALE: True} if stale else flags

@@ -40,6 +40,10 @@ def told(key, item, value, **outcome):
     return Inputs({"truth": {"item": item, "value": value}, **outcome}, {}, "id", key)
 
 
+def of(told, generation=0):
+    return told["generations"][str(generation)]
+
+
 def row(model, state, version=(1, 1), **inputs):
     published = None if state is None else model.publish(state)
     query = {"user": published, "user.version": None if state is None else list(version), **inputs}
@@ -104,21 +108,21 @@ def test_users_begin_with_the_mean_of_all_weights_and_it_stays_their_prior():
         machine.compute(batch[:2])  # both new at once
         machine.update()
         for query in batch[2:]:
-            known = [state["w"] for key, state in machine.state.items() if key != SHARED]
+            known = [of(state)["w"] for key, state in machine.state.items() if key != SHARED]
             priors.setdefault(query.key, np.mean(known, axis=0))
             machine.compute([query])
             machine.update()
     table = Table()
     for user, each in given.items():
-        state = machine.state[user]
+        state = of(machine.state[user])
         assert np.allclose(state["prior"], priors.get(user, 0))
         rows = table.table[[table.items.index(item) for item, _ in each]]
         assert np.allclose(state["w"], naive(rows, np.array([value for _, value in each]), 0.5, state["prior"]))
-    weights = [state["w"] for key, state in machine.state.items() if key != SHARED]
+    weights = [of(state)["w"] for key, state in machine.state.items() if key != SHARED]
     ((_, shared),) = machine.published([SHARED])
-    assert np.allclose(shared["w"], np.mean(weights, axis=0))
-    assert (shared["n"], shared["error"]) == (0, None)
-    assert "inverse" not in shared
+    assert np.allclose(of(shared)["w"], np.mean(weights, axis=0))
+    assert (shared["n"], of(shared)["error"]) == (0, None)
+    assert "inverse" not in of(shared)
 
 
 def test_the_running_error_is_of_predictions_before_they_were_learned_and_the_pool_of_what_was_drawn():
@@ -136,8 +140,8 @@ def test_the_running_error_is_of_predictions_before_they_were_learned_and_the_po
             pool.append(answer["loss"])
     ((_, row),) = machine.published(["ada"])
     assert row["n"] == 12
-    assert row["error"] == pytest.approx(np.mean(losses))
-    assert row["pool"] == pytest.approx(np.mean(pool))
+    assert of(row)["error"] == pytest.approx(np.mean(losses))
+    assert of(row)["pool"] == pytest.approx(np.mean(pool))
 
 
 def test_the_learner_keeps_the_contract_of_stateful_models():
@@ -175,10 +179,10 @@ def test_weights_of_other_features_are_refused_by_both():
 
 
 def expected(policy, alpha, table, state, places):
-    scores = table[places] @ state["w"]
+    scores = table[places] @ of(state)["w"]
     if policy != "linucb":
         return scores
-    return scores + alpha * np.sqrt(np.einsum("nd,de,ne->n", table[places], state["inverse"], table[places]))
+    return scores + alpha * np.sqrt(np.einsum("nd,de,ne->n", table[places], of(state)["inverse"], table[places]))
 
 
 @pytest.mark.parametrize("policy", ["greedy", "linucb"])
@@ -195,10 +199,10 @@ def test_topk_orders_candidates_or_the_catalogue(policy, cache):
             (answer,) = model.predict([row(model, state, (1, version), k=6, **asked)])
             order = places[np.argsort(-expected(policy, 2.0, table, state, places))[:6]]
             assert answer["items"] == [f"i{place}" for place in order]
-            assert answer["scores"] == pytest.approx((table[order] @ state["w"]).tolist())
+            assert answer["scores"] == pytest.approx((table[order] @ of(state)["w"]).tolist())
             assert "random" not in answer.flags
     (one,) = model.predict([row(model, state, item="i7")])
-    assert one == {"item": "i7", "score": pytest.approx(float(table[7] @ state["w"]))}
+    assert one == {"item": "i7", "score": pytest.approx(float(table[7] @ of(state)["w"]))}
 
 
 def test_thompson_draws_as_wide_as_the_user_is_unknown_and_the_same_for_a_request():
@@ -222,7 +226,7 @@ def test_thompson_draws_where_single_precision_has_left_nothing():
 
     model = Served(Wide, {"topk": {"policy": "thompson"}})
     state = learned(model, [(item % 300, 1.0) for item in range(900)])["ada"]
-    assert np.linalg.eigvalsh(state["inverse"].astype(np.float32)).min() < 0
+    assert np.linalg.eigvalsh(of(state)["inverse"].astype(np.float32)).min() < 0
     assert len(model.predict([row(model, state)])[0]["items"]) == 10
 
 

@@ -1,0 +1,243 @@
+"""`spillway model`: the generations of a Velox model's features, and who decides which one is served."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from agents.cli.cluster import Source, from_source
+from agents.cli.options import SuggestingGroup, json_option, pipeline_argument, seconds
+from agents.cli.state_telling import Grid
+from agents.live.sizes import writer
+from agents.supervise.managing import Shards
+from agents.supervise.retraining import trained
+from lineage.errors import SpillwayError, UsageError
+from producers.client import Client
+from producers.generations import ASKED, CURRENT, Followed
+from topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from producers.generations import Generation, Generations
+    from topology.load import Pipeline
+
+_POLL: Final = 0.2
+_CONNECT: Final = 5.0
+
+_learner = click.argument("learner")
+_why = click.option("--why", default="", metavar="TEXT", help="Noted in the history.")
+
+
+def _of(source: Source, learner: str) -> Pipeline:
+    """The learner's pipeline. Raises UsageError for one that has no generations."""
+    found = source.pipeline.learner(learner)
+    if not found.spec.stages[0].has_generations:
+        raise UsageError(f"learner {learner!r} learns no Velox model: its model is written velox:module:Class")
+    return found
+
+
+def _followed(source: Source, learner: Pipeline) -> Followed:
+    return Followed(source.settings, topics.generations(learner.spec.name))
+
+
+@click.group(cls=SuggestingGroup)
+def model() -> None:
+    """List, retrain, switch and roll back the features of a Velox model.
+
+    Features come in generations: 0 are the class's own. Users' weights are kept over two of them, the current one and
+    the one to go back or on to, and both go on learning. docs/velox.md says how one comes about.
+
+    \b
+    Example:
+      spillway model retrain pipeline.yaml taste
+      spillway model list pipeline.yaml taste
+    """  # noqa: D301 - click's own marks
+
+
+@model.command("list")
+@pipeline_argument
+@_learner
+@from_source
+@json_option
+def list_(source: Source, learner: str, *, as_json: bool) -> None:
+    """List the generations that are held: their features, users and errors.
+
+    `error` is the mean loss since the generation was there, `recent` that of the last observations, each predicted
+    before it was learned.
+
+    \b
+    Example: spillway model list pipeline.yaml taste --json
+    """  # noqa: D301
+    found = _of(source, learner)
+    with _followed(source, found) as log, Client(found, source.settings, timeout=_CONNECT) as client:
+        known, told = log.require(), Shards(found, client).report()
+    rows = [_row(known, number, told.get(str(number), {})) for number in known.held]
+    if as_json:
+        click.echo(json.dumps({"current": known.current, "generations": rows}))
+        return
+    Grid(
+        f"{found.spec.name}: generation {known.current} is current",
+        ("generation", "features", "users", "observations", "error", "recent", "on random items"),
+        [
+            (
+                f"{row['generation']}{' *' if row['current'] else ''}", row["theta"], str(row["users"]),
+                str(row["observations"]), *(_number(row[name]) for name in ("error", "recent", "pool")),
+            )
+            for row in rows
+        ],
+        right=(0, 2, 3, 4, 5, 6),
+    ).show()  # fmt: skip
+
+
+def _row(known: Generations, number: int, told: dict[str, Any]) -> dict[str, Any]:
+    count, total, recent, _ = told.get("errors", (0, 0, 0, 0))
+    pool = told.get("pool", (0, 0, 0, 0))
+    return {
+        "generation": number,
+        "current": number == known.current,
+        "theta": told.get("theta", known.known[number].theta),
+        "users": told.get("users", 0),
+        "observations": int(count),
+        "error": total / count if count else None,
+        "recent": recent if count else None,
+        "pool": pool[1] / pool[0] if pool[0] else None,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+@model.command()
+@pipeline_argument
+@_learner
+@from_source
+@json_option
+def history(source: Source, learner: str, *, as_json: bool) -> None:
+    """Tell what has happened to each generation: who asked for it, why, what held-out observations said.
+
+    \b
+    Example: spillway model history pipeline.yaml taste
+    """  # noqa: D301
+    with _followed(source, _of(source, learner)) as log:
+        known = log.require()
+    events = [{**event, "generation": each.number} for each in known.known.values() for event in each.events]
+    events.sort(key=lambda event: float(event.get("at", 0.0)))
+    if as_json:
+        click.echo(json.dumps(events))
+        return
+    for event in events:
+        when = datetime.fromtimestamp(event["at"]).astimezone()
+        click.echo(f"{when:%Y-%m-%d %H:%M:%S}  generation {event['generation']}  {event['event']:9}{_told(event)}")
+    click.echo(f"generation {known.current} is current")
+
+
+def _told(event: dict[str, Any]) -> str:
+    words = [str(event[name]) for name in ("by", "why") if event.get(name)]
+    if "new" in event:
+        words.append(f"{event['new']:.4g} on {event['held']} held-out observations, was {event['old']:.4g}")
+    return "  " + ": ".join(words)
+
+
+@model.command()
+@pipeline_argument
+@_learner
+@_why
+@click.option("--timeout", default="10m", callback=seconds, metavar="TIME", help="How long to wait.  [default: 10m]")
+@from_source
+def retrain(source: Source, learner: str, why: str, timeout: float) -> int:
+    """Have features retrained from what was observed, and switched to if they are better; wait for it.
+
+    The served learner does it, off the path of queries and observations. Whoever asks while a generation is being made
+    waits for that one. The exit code is 1 where it failed, or takes longer than --timeout.
+
+    \b
+    Example: spillway model retrain pipeline.yaml taste --why "a new catalogue"
+    """  # noqa: D301
+    until = time.monotonic() + timeout
+    with _followed(source, _of(source, learner)) as log:
+        log.require()
+        if not log.append(ASKED, by=writer(), why=why):
+            click.echo("a generation is being made already; waiting for that one", err=True)
+        number = max(log.now.known)
+        while not log.now.known[number].end:
+            if time.monotonic() > until:
+                click.echo(f"generation {number} has not ended after {timeout:g} s; is the learner served?", err=True)
+                return 1
+            time.sleep(_POLL)
+        made = log.now.known[number]
+    click.echo(f"generation {number}: {made.end}{_result(made)}")
+    return 1 if made.end == "failed" else 0
+
+
+def _result(made: Generation) -> str:
+    return next((_told(dict(event)) for event in reversed(made.events) if "new" in event or "why" in event), "")
+
+
+@model.command()
+@pipeline_argument
+@_learner
+@click.argument("generation", type=click.IntRange(0))
+@_why
+@from_source
+def switch(source: Source, learner: str, generation: int, why: str) -> None:
+    """Serve another generation that is held, at once.
+
+    \b
+    Example: spillway model switch pipeline.yaml taste 3
+    """  # noqa: D301
+    _switch(source, learner, why, lambda _known: generation)
+
+
+@model.command()
+@pipeline_argument
+@_learner
+@_why
+@from_source
+def rollback(source: Source, learner: str, why: str) -> None:
+    """Go back to the other generation that is held.
+
+    It has learned all that was observed since, so no observation is lost.
+
+    \b
+    Example: spillway model rollback pipeline.yaml taste --why "complaints"
+    """  # noqa: D301
+    _switch(source, learner, why or "rolled back", _other)
+
+
+def _other(known: Generations) -> int:
+    others = [each for each in known.held if each != known.current]
+    if not others:
+        raise UsageError(f"generation {known.current} alone is held: there is none to go back to")
+    return others[0]
+
+
+def _switch(source: Source, learner: str, why: str, choose: Callable[[Generations], int]) -> None:
+    with _followed(source, _of(source, learner)) as log:
+        known = log.require()
+        number, before = choose(known), known.current
+        if number == before:
+            raise UsageError(f"generation {number} is current already")
+        if not log.append(CURRENT, number, by=writer(), why=why):
+            opened = f", and {known.open.number} is still being made" if known.open is not None else ""
+            raise SpillwayError(f"generation {number} cannot be switched to: held are {list(known.held)}{opened}")
+    click.echo(f"generation {number} is current, {before} is held")
+
+
+@model.command(hidden=True)
+@pipeline_argument
+@click.option("--current", type=click.IntRange(0), required=True)
+@click.option("--parent", type=int)
+@from_source
+def train(source: Source, current: int, parent: int | None) -> None:
+    """Train for a model manager, and print what came of it."""
+    if parent is not None:
+        from agents.supervise.parent import follow_parent  # noqa: PLC0415 - only here
+
+        follow_parent(parent)
+    click.echo(json.dumps(trained(source.pipeline, source.settings, current)))

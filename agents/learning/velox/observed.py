@@ -1,0 +1,52 @@
+"""What a user's state keeps of observations: the last ones, to make weights over new features from.
+
+The items are kept by name, as a line of JSON each, since the catalogue of other features may have another order; they
+stand in one array, which a log keeps by the chunk. Of every five observations, by their number since the user's first,
+the fifth is held out: no training sees it, and it judges whether new features are better.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from agents.learning.velox.model import Item
+    from agents.learning.velox.weights import Vector
+
+HELD_EVERY: Final = 5
+
+Observed = dict[str, Any]
+
+
+def none() -> Observed:
+    """Of a user of whom nothing was observed."""
+    return {"items": np.zeros(0, np.uint8), "values": np.zeros(0), "n": 0}
+
+
+def added(observed: Mapping[str, Any], item: Item, value: float, most: int) -> Observed:
+    """These observations and one more; of more than `most` the oldest are dropped."""
+    lines = observed["items"].tobytes() + json.dumps(item).encode() + b"\n"
+    values = np.append(observed["values"], value)
+    for _ in range(len(values) - most):
+        lines = lines[lines.index(b"\n") + 1 :]
+    return {"items": np.frombuffer(lines, np.uint8).copy(), "values": values[-most:].copy(), "n": observed["n"] + 1}
+
+
+def items_of(observed: Mapping[str, Any]) -> list[Item]:
+    """The items, the oldest first, as `observed["values"]` has what was said of them."""
+    return [json.loads(line) for line in observed["items"].tobytes().splitlines()]
+
+
+def held_out(observed: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Which of the observations are kept from training."""
+    values: Vector = observed["values"]
+    numbers = np.arange(observed["n"] - len(values), observed["n"])
+    held: NDArray[np.bool_] = numbers % HELD_EVERY == HELD_EVERY - 1
+    return held

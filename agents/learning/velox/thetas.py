@@ -1,0 +1,152 @@
+"""The features of several generations of a model, each by its theta: the class's own, or a file of new parameters.
+
+A file is called by the hash of what is in it, in a folder that all hosts see. It is written whole, then renamed, and
+never changed; whoever reads it compares the hash. Beside the parameters it has the prior: the mean of the weights that
+the trainer found over them, from which users begin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from agents.learning.velox.model import Features
+from agents.models.raised import words_of
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agents.learning.velox.model import Parameters, VeloxModel
+    from agents.learning.velox.weights import Vector
+
+log = logging.getLogger(__name__)
+
+_PRIOR: Final = "prior"
+_KEPT: Final = 4  # files' features: two generations are served, and two may be on their way in or out
+_WARMED: Final = 10_000  # computed features of items that are made again
+
+
+def theta_of(arrays: Mapping[str, Any]) -> str:
+    """The name of a file's contents."""
+    hashed = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        hashed.update(repr((name, array.dtype.str, array.shape)).encode())
+        hashed.update(array.tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def write_theta(folder: Path, parameters: Mapping[str, Any], prior: Vector) -> str:
+    """Write a file, unless it is there; its theta. Raises ModelError for what cannot be kept."""
+    arrays = {name: np.asarray(value) for name, value in parameters.items()}
+    wrong = [name for name, array in arrays.items() if array.dtype.hasobject]
+    if wrong or _PRIOR in arrays or not arrays:
+        raise ModelError(f"retrain returns arrays by name, none called {_PRIOR!r}, not {wrong or sorted(arrays)}")
+    arrays[_PRIOR] = prior
+    theta = theta_of(arrays)
+    file, draft = _file(folder, theta), folder / f".{theta}.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            with draft.open("wb") as stream:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]
+                stream.flush()
+                os.fsync(stream.fileno())
+            draft.replace(file)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be written: {error.strerror or error}") from error
+    return theta
+
+
+def read_theta(folder: Path, theta: str) -> tuple[Parameters, Vector]:
+    """Parameters and prior. Raises ModelError where the file is not there, or not what it is called."""
+    file = _file(folder, theta)
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = dict(stored)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{file} cannot be read: {error}; all hosts must see the same folder") from error
+    if theta_of(arrays) != theta:
+        raise ModelError(f"{file} is damaged: its contents are not those that it is called by")
+    return arrays, arrays.pop(_PRIOR)
+
+
+def _file(folder: Path, theta: str) -> Path:
+    return folder / f"{theta}.npz"
+
+
+class Thetas:
+    """A model's features by theta. `get` is for one thread; another may load meanwhile, where `ready` has asked it."""
+
+    def __init__(self, model: VeloxModel, features: Features | None = None, folder: str | None = None) -> None:
+        """`features`: the class's own. Without a `folder` there are no others."""
+        self._model = model
+        self.own = Features(model) if features is None else features
+        self.folder = None if folder is None else Path(folder)
+        self._none = np.zeros(model.dimension)
+        self._loaded: dict[str, tuple[Features, Vector]] = {self.own.theta: (self.own, self._none)}
+        self._loading: dict[str, threading.Thread] = {}
+
+    def get(self, theta: str) -> Features:
+        """Load them, if need be. Raises ModelError where there are none."""
+        if theta not in self._loaded:
+            self._keep(theta, self._load(theta))
+        return self._loaded[theta][0]
+
+    def prior(self, theta: str) -> Vector:
+        self.get(theta)
+        return self._loaded[theta][1]
+
+    def ready(self, theta: str) -> bool:
+        """Whether they are at hand; if not, they are from now on loaded beside what is served."""
+        if theta in self._loaded:
+            return True
+        if theta not in self._loading:
+            hot = next(reversed(self._loaded.values()))[0].recent(_WARMED)
+            thread = threading.Thread(target=self._load_beside, args=(theta, hot), name=f"theta-{theta}", daemon=True)
+            self._loading[theta] = thread
+            thread.start()
+        return False
+
+    def wait(self) -> None:
+        """Until nothing is loaded any more."""
+        for thread in list(self._loading.values()):
+            thread.join()
+
+    def _load_beside(self, theta: str, hot: list[Any]) -> None:
+        try:
+            found = self._load(theta)
+            found[0].warm(hot)
+            self._keep(theta, found)
+        except ModelError as error:
+            log.warning("features %s cannot be loaded: %s", theta, error)
+
+    def _load(self, theta: str) -> tuple[Features, Vector]:
+        if self.folder is None:
+            raise ModelError(
+                f"these weights were learned over the features {theta!r}, and the class has {self.own.theta!r}: give "
+                "stage and learner the same arguments, 'folder' too where features are retrained"
+            )
+        parameters, prior = read_theta(self.folder, theta)
+        try:
+            model = self._model.renewed(parameters)
+        except Exception as error:
+            raise ModelError(f"{type(self._model).__name__}.renewed raised {words_of(error)}") from error
+        model.theta = theta
+        return Features(model), prior
+
+    def _keep(self, theta: str, found: tuple[Features, Vector]) -> None:
+        loaded = {**self._loaded, theta: found}
+        files = [each for each in loaded if each != self.own.theta]
+        for each in files[:-_KEPT]:
+            del loaded[each]
+            self._loading.pop(each, None)
+        self._loaded = loaded  # at once, for who reads meanwhile
