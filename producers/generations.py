@@ -41,6 +41,7 @@ KEPT: Final = "kept"
 FAILED: Final = "failed"
 SWITCHED: Final = "switched"
 CURRENT: Final = "current"
+_PATIENCE: Final = 30.0  # seconds for a read to the end, or up to what was appended
 
 
 @dataclass(slots=True)
@@ -128,9 +129,9 @@ class Followed:
         """Until the log is read to its end."""
         self._table.wait(timeout)
 
-    def require(self, timeout: float = READ_SECONDS) -> Generations:
+    def require(self, timeout: float = _PATIENCE) -> Generations:
         """The log read to its end. Raises BrokerError that says why it cannot be."""
-        self._table.require(timeout)
+        self._table.require(timeout, patient=True)
         return self._state
 
     def append(self, event: str, generation: int | None = None, **told: Any) -> bool:
@@ -141,7 +142,7 @@ class Followed:
             said["generation"] = generation
         write(self._settings, self._topic, {key.encode(): json.dumps(said).encode()})
         with self._changed:
-            if not self._changed.wait_for(lambda: key in self._seen, READ_SECONDS):
+            if not self._changed.wait_for(lambda: key in self._seen, _PATIENCE):
                 raise BrokerError(f"{self._topic} could not be read up to what was appended to it")
             return key not in self._voids
 

@@ -1,23 +1,34 @@
-"""The Velox example, served: an observation changes the listener's next ranking, and nobody else's."""
+"""The Velox example, served: observations change who is heard of at once, and features are retrained and switched."""
 
+import json
+import subprocess
 from pathlib import Path
 
 from producers.client import Client
 from producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, serving
-from tests.waiting import PATIENT_SECONDS
+from tests.acceptance.serving import ROOT, SPILLWAY, serving
+from tests.waiting import PATIENT_SECONDS, until
 from topology.load import load
 
 EXAMPLE = Path(ROOT, "examples", "velox", "songs.yaml")
 
 
-def test_what_a_listener_says_changes_the_next_ranking(unique_name, broker, tmp_path):
+def command(*words, broker, code=0):
+    done = subprocess.run(
+        [SPILLWAY, "model", *words, "--bootstrap", broker], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def test_listeners_are_learned_and_features_retrained(unique_name, broker, tmp_path):
     file = tmp_path / "songs.yaml"
     text = EXAMPLE.read_text().replace("name: songs", f"name: {unique_name}").replace("random: 0.05", "random: 0.0")
+    text = text.replace(".spillway/songs", str(tmp_path / "thetas")).replace("window: 200", "window: 100000")
     file.write_text(text.replace("slo: 500ms", f"slo: {PATIENT_SECONDS}s"))
     spec = load(file).spec
     with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(spec, ClientSettings(bootstrap=broker)) as client:
+        with Client(spec, ClientSettings(bootstrap=broker), grace=PATIENT_SECONDS) as client:
 
             def score(key, **options):
                 return client.predict({"item": "song-9"}, key=key, **options).outputs["score"]
@@ -41,4 +52,39 @@ def test_what_a_listener_says_changes_the_next_ranking(unique_name, broker, tmp_
             wrong = client.feedback("taste", "ada", {"item": "no song", "value": 1.0}).outcome(PATIENT_SECONDS)
             assert (wrong.kind, wrong.reason) == ("failed", "model-raised")
             assert "not in the table of Songs" in wrong.text
+            switch_and_go_back(client, file, broker)
         assert served.stop() == 0, served.logs()
+
+
+def switch_and_go_back(client, file, broker):
+    """Listeners of two minds about twelve songs: features that tell them apart are better, and are switched to."""
+    like = [1 if song % 3 else -1 for song in range(12)]
+    told = [
+        client.feedback("taste", f"u{user}", {"item": f"song-{song}", "value": 3.0 + like[song] * (2 if user % 2 else -2)})
+        for user in range(6)
+        for song in range(12)
+    ]
+    for each in told:
+        each.token(PATIENT_SECONDS)
+
+    def asked(**options):
+        outcome = client.predict({"item": "song-1"}, key="u1", **options)
+        return outcome.outputs["score"], outcome.flags["rank"]["generation"]
+
+    before = asked()
+    assert before[1] == 0
+    assert "generation 1: switched" in command("retrain", file, "taste", broker=broker)
+    until(lambda: asked()[1] == 1, PATIENT_SECONDS, "generation 1 answers")
+    after = asked()
+    assert abs(after[0] - 5) < abs(before[0] - 5)
+    token = client.feedback("taste", "u1", {"item": "song-1", "value": 1.0}).token(PATIENT_SECONDS)
+    assert asked(after=token)[0] < after[0]
+    assert "generation 0 is current" in command("rollback", file, "taste", broker=broker)
+    until(lambda: asked()[1] == 0, PATIENT_SECONDS, "generation 0 answers again")
+    assert asked()[0] < before[0]  # it has heard what was said meanwhile
+    listed = json.loads(command("list", file, "taste", "--json", broker=broker))
+    assert listed["current"] == 0
+    assert [row["observations"] for row in listed["generations"]] == [len(told) + 5, 1]
+    assert [row["users"] for row in listed["generations"]] == [8, 8]
+    events = [event["event"] for event in json.loads(command("history", file, "taste", "--json", broker=broker))]
+    assert events == ["asked", "trained", "switched", "current"]

@@ -1,0 +1,358 @@
+"""Velox over time: what is stale, what a new generation is made of, and that two of them learn every observation."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from agents.learning.velox import observed
+from agents.learning.velox.model import VeloxModel
+from agents.learning.velox.retraining import retrain
+from agents.learning.velox.served import Served
+from agents.learning.velox.staleness import NONE, Stale, tallied, together
+from agents.learning.velox.thetas import read_theta, write_theta
+from agents.learning.velox.weights import naive
+from agents.models.inputs import Inputs
+from agents.models.rehearsal import rehearse
+from agents.models.stateful import SHARED, Machine
+from lineage.errors import ModelError, UsageError
+
+D = 4
+
+
+class Table(VeloxModel):
+    dimension, regularization = D, 0.5
+
+    def __init__(self, items=30, seed=3):
+        self.items = [f"i{number}" for number in range(items)]
+        self.table = np.random.default_rng(seed).normal(size=(items, D))
+
+
+def told(key, item, value, **outcome):
+    return Inputs({"truth": {"item": item, "value": value}, **outcome}, {}, "id", key)
+
+
+def asked(key, **held):
+    return Inputs({"truth": {"generations": {name[1:]: theta for name, theta in held.items()}}}, {}, "id", key)
+
+
+def taken(machine, *queries):
+    outputs = machine.compute(list(queries))
+    machine.update()
+    return outputs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "thetas"
+
+
+def served(folder, **arguments):
+    return Served(Table, {"folder": str(folder), **arguments})
+
+
+def theta(folder, seed=8):
+    return write_theta(folder, {"table": Table(seed=seed).table}, np.full(D, 0.25))
+
+
+def observations(count, users=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(f"u{rng.integers(users)}", f"i{rng.integers(30)}", float(rng.normal())) for _ in range(count)]
+
+
+# Staleness
+
+
+def watched(stale, losses):
+    tally, found = NONE, []
+    for loss in losses:
+        tally = tallied(tally, loss, stale.window)
+        found.append(stale.over(tally, stale.window))
+    return found
+
+
+def test_an_error_that_stays_is_not_stale_and_one_that_rises_or_is_too_high_is():
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=4000) ** 2
+    assert not any(watched(Stale(), noise))
+    risen = watched(Stale(), [*noise[:2000], *(noise[2000:] * 4)])
+    assert not any(risen[:2000])
+    assert "times" in risen[2400]
+    falls = watched(Stale(), noise / np.linspace(1, 10, 4000))  # as where users are being learned
+    assert not any(falls)
+    high = watched(Stale(error=0.5, rise=None), noise)
+    assert not any(high[:399])
+    assert "more than 0.5" in high[1000]
+
+
+def test_the_means_of_shards_are_weighted_and_each_of_three_errors_counts():
+    few = {"errors": [10, 90.0, 9.0, 9.0], "pool": list(NONE), "users": 2, "stale": 2}
+    many = {"errors": [990, 990.0, 1.0, 1.0], "pool": [600, 1.0, 5.0, 1.0], "users": 8, "stale": 1}
+    both = together([few, many])
+    assert both["errors"] == pytest.approx([1000, 1080, 1.08, 1.08])
+    assert (both["users"], both["stale"]) == (10, 3)
+    assert "random items" in Stale().why(both)
+    assert "30% of the users" in Stale(rise=None, users=0.2).why(both)
+    assert not Stale(rise=None, users=0.3).why(both)
+    assert not Stale().why(together([few]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"stale": {"eror": 1}}, "did you mean 'error'"),
+        ({"stale": {"window": 3}}, "'window' is 10 or more"),
+        ({"stale": {"gain": 1}}, "a share from 0 to less than 1"),
+        ({"stale": []}, "stale is a mapping"),
+        ({"folder": 3}, "folder is where"),
+        ({"stale": {}, "folder": None}, "needs a 'folder'"),
+    ],
+)
+def test_wrong_settings_are_refused(folder, arguments, words):
+    with pytest.raises(UsageError, match=words):
+        Served(Table, {"folder": str(folder), **arguments})
+
+
+# What is kept
+
+
+def test_the_last_observations_are_kept_by_name_and_every_fifth_ever_is_held_out():
+    kept = observed.none()
+    for number in range(23):
+        kept = observed.added(kept, f'i"\n{number}' if number % 2 else number, float(number), 10)
+    assert observed.items_of(kept) == [f'i"\n{n}' if n % 2 else n for n in range(13, 23)]
+    assert kept["values"].tolist() == list(map(float, range(13, 23)))
+    assert kept["values"][observed.held_out(kept)].tolist() == [14.0, 19.0]
+
+
+def test_a_file_of_features_is_called_by_what_is_in_it(folder):
+    parameters = {"table": np.arange(12.0).reshape(3, 4), "bias": np.float32(2)}
+    name = write_theta(folder, parameters, np.ones(4))
+    assert write_theta(folder, dict(reversed(parameters.items())), np.ones(4)) == name
+    assert write_theta(folder, parameters, np.zeros(4)) != name
+    read, prior = read_theta(folder, name)
+    assert (read["table"] == parameters["table"]).all()
+    assert read.keys() == parameters.keys()
+    assert prior.tolist() == [1, 1, 1, 1]
+    (folder / f"{name}.npz").rename(folder / "other.npz")
+    with pytest.raises(ModelError, match="is damaged"):
+        read_theta(folder, "other")
+    with pytest.raises(ModelError, match="all hosts must see the same folder"):
+        read_theta(folder, name)
+    for wrong in ({}, {"prior": np.ones(2)}, {"table": np.array([None])}):
+        with pytest.raises(ModelError, match="retrain returns arrays by name"):
+            write_theta(folder, wrong, np.ones(4))
+
+
+# Two generations
+
+
+def test_both_generations_learn_all_so_a_rollback_loses_nothing(folder):
+    machine, alone = Machine("here", served(folder), verify=True), Machine("here", served(folder))
+    before, after = observations(40), observations(40, users=4, seed=1)
+    new = theta(folder)
+    for each in before:
+        taken(machine, told(*each))
+        taken(alone, told(*each))
+    taken(machine, asked("~0", g0=Table_theta(), g1=new))
+    for user in ("u0", "u1", "u2"):
+        assert taken(machine, asked(user, g0=Table_theta(), g1=new)) == [{"generations": {"0": Table_theta(), "1": new}}]
+    for each in after:
+        taken(machine, told(*each))
+        taken(alone, told(*each))
+    tables = {"0": Table().table, "1": Table(seed=8).table}
+    for user in ("u0", "u1", "u2", "u3"):
+        state = machine.state[user]
+        assert state["generations"].keys() == {"0", "1"}
+        for name in ("w", "inverse", "prior", "errors"):  # as if there had never been another
+            assert (state["generations"]["0"][name] == alone.state[user]["generations"]["0"][name]).all()
+        seen = [each for each in before + after if each[0] == user]
+        for number, each in state["generations"].items():
+            rows = tables[number][[int(item[1:]) for _, item, _ in seen]]
+            expected = naive(rows, np.array([value for *_, value in seen]), 0.5, each["prior"])
+            assert np.allclose(each["w"], expected)
+        if user != "u3":
+            assert state["generations"]["1"]["prior"].tolist() == [0.25] * 4  # the trainer's
+    shared = machine.state[SHARED]["generations"]
+    for number, each in shared.items():
+        weights = [machine.state[f"u{user}"]["generations"][number]["w"] for user in range(4)]
+        assert each["users"] == 4
+        assert np.allclose(each["sum"], np.sum(weights, axis=0))
+    assert shared["0"]["errors"][0][0] == 80
+    assert shared["1"]["errors"][0][0] == 40
+
+
+def Table_theta():  # noqa: N802 - the theta of Table
+    return Served(Table, {}).thetas.own.theta
+
+
+def test_a_user_that_nobody_told_is_in_step_when_it_is_touched_and_a_new_one_at_once(folder):
+    machine = Machine("here", served(folder))
+    for each in observations(20, users=2):
+        taken(machine, told(*each))
+    taken(machine, asked("u0", g0=Table_theta(), g1=theta(folder)))
+    assert machine.state["u1"]["generations"].keys() == {"0"}
+    assert taken(machine, told("u1", "i3", 1.0))[0]["predicted"] is not None
+    taken(machine, told("new", "i3", 1.0))
+    assert all(machine.state[user]["generations"].keys() == {"0", "1"} for user in ("u0", "u1", "new"))
+
+
+def test_commands_may_come_again_and_out_of_order_and_a_third_generation_drops_the_first(folder):
+    machine = Machine("here", served(folder))
+    one, two = theta(folder), theta(folder, 9)
+    for each in observations(20, users=1):
+        taken(machine, told(*each))
+    taken(machine, asked("u0", g0=Table_theta(), g1=one))
+    taken(machine, asked("u0", g1=one, g4=two))
+    state = machine.state["u0"]
+    assert state["generations"].keys() == {"1", "4"}
+    taken(machine, asked("u0", g0=Table_theta(), g1=one), asked("u0", g1=one, g4=two))
+    again = machine.state["u0"]["generations"]
+    assert again.keys() == {"1", "4"}
+    assert all((again[number]["w"] == state["generations"][number]["w"]).all() for number in again)
+    assert machine.state[SHARED]["generations"]["4"]["users"] == 1
+
+
+def test_a_command_without_its_file_is_refused_and_changes_nothing(folder):
+    machine = Machine("here", served(folder))
+    with pytest.raises(ModelError, match="all hosts must see the same folder"):
+        machine.compute([asked("u0", g0=Table_theta(), g1="missing")])
+    assert not machine.pending
+    for wrong in ({}, {"one": "x"}, {"1": 3}, "1"):
+        with pytest.raises(ModelError, match="generations are numbers"):
+            machine.compute([Inputs({"truth": {"generations": wrong}}, {}, "id", "u0")])
+
+
+def test_a_report_reads_and_changes_nothing(folder):
+    machine = Machine("here", served(folder))
+    taken(machine, asked("~0", g0=Table_theta(), g1=theta(folder)))
+    for each in observations(30):
+        taken(machine, told(*each))
+    version = machine.version
+    (report,) = machine.compute([Inputs({"truth": {"report": True}}, {}, "id", "nobody")])
+    assert not machine.update()
+    assert machine.version == version
+    assert "nobody" not in machine.state
+    assert report.keys() == {"0", "1"}
+    assert report["1"]["errors"][0] == 30
+    assert report["1"]["users"] == 3
+
+
+def test_the_learner_with_two_generations_keeps_the_contract_of_stateful_models(folder):
+    new = theta(folder)
+    batches = [[told(*each) for each in observations(6, seed=seed)] for seed in range(3)]
+    batches.insert(2, [asked("u0", g0=Table_theta(), g1=new), told("u1", "i3", 1.0)])
+    assert rehearse("velox", lambda: served(folder), batches).repeats
+
+
+# Ranking
+
+
+def ranked(model, machine, current, user="u0", **inputs):
+    ((_, row),) = machine.published([user])
+    query = {"user": row, "user.version": [1, machine.version], "user.generation": current, **inputs}
+    return model.predict([Inputs(query, {}, "request", user)])[0]
+
+
+def test_a_query_is_ranked_by_the_current_generation_or_by_what_the_row_and_the_worker_have(folder):
+    model, new = served(folder), theta(folder)
+    machine = Machine("here", served(folder))
+    for each in observations(20, users=1):
+        taken(machine, told(*each))
+    assert ranked(model, machine, 1).flags["generation"] == 0  # its row has no other yet
+    taken(machine, asked("u0", g0=Table_theta(), g1=new))
+    first = ranked(model, machine, 1)
+    model.thetas.wait()
+    assert (first.flags["generation"], first.flags["theta"]) == (0, Table_theta())  # while the features are loaded
+    for current, seed in ((1, 8), (0, 3), (None, 3)):
+        answer = ranked(model, machine, current, k=30)
+        weights = machine.state["u0"]["generations"]["1" if seed == 8 else "0"]["w"]
+        scores = Table(seed=seed).table @ weights
+        assert answer["items"] == [f"i{place}" for place in np.argsort(-scores)]
+        assert answer.flags["generation"] == (seed == 8)
+    fresh = served(folder)
+    state = machine.state["u0"]
+    machine.state["u0"] = {**state, "generations": {"1": state["generations"]["1"]}}
+    assert ranked(fresh, machine, 1).flags["generation"] == 1  # nothing is at hand: it waits
+
+
+def test_while_a_row_has_two_generations_the_scores_of_both_are_remembered(folder):
+    model, new = served(folder), theta(folder)
+    machine = Machine("here", served(folder))
+    taken(machine, told("u0", "i1", 1.0), asked("u0", g0=Table_theta(), g1=new))
+    ranked(model, machine, 0)
+    model.thetas.wait()
+    ranked(model, machine, 0)
+    model.thetas.get(new).table[:] = np.nan  # so whoever computes anew sees it
+    assert np.isfinite(ranked(model, machine, 1)["scores"]).all()
+
+
+def test_computed_features_that_were_asked_for_are_made_of_a_new_theta_before_it_is_used(folder):
+    class Powers(VeloxModel):
+        dimension, theta = 2, "powers"
+        made = []
+
+        def __init__(self):
+            self.scale = 1.0
+
+        def features(self, item):
+            self.made.append((float(self.scale), item))
+            if item == 13:
+                raise ValueError("unlucky")
+            return np.array([1.0, item * self.scale])
+
+    model = Served(Powers, {"folder": str(folder)})
+    for item in (3, 7):
+        model.thetas.own.of(item)
+    new = write_theta(folder, {"scale": np.array(2.0)}, np.zeros(2))
+    assert not model.thetas.ready(new)
+    model.thetas.wait()
+    assert model.thetas.ready(new)
+    assert Powers.made == [(1.0, 3), (1.0, 7), (2.0, 3), (2.0, 7)]
+    assert model.thetas.get(new).of(7).tolist() == [1, 14]
+    with pytest.raises(ModelError, match="raised ValueError: unlucky"):
+        model.thetas.own.of(13)
+    with pytest.raises(ModelError, match="has no table to retrain"):
+        model.model.retrain(None)
+
+
+# Retraining
+
+
+def learned(machine, worth, users=12, songs=20):
+    for user, turn in itertools.product(range(users), range(songs)):
+        song = (turn + user) % songs  # so that each song is held out of some users' alone
+        taken(machine, told(f"u{user}", f"i{song}", worth(user, song)))
+    return {key: state for key, state in machine.state.items() if key != SHARED}
+
+
+def test_features_that_explain_what_is_held_out_are_better_and_those_of_noise_are_not(folder):
+    model = served(folder)
+    minds = learned(Machine("here", served(folder)), lambda user, song: (1 if user % 2 else -1) * (1 if song % 3 else -1))
+    made = retrain(model.model, model.thetas.own, "0", minds)
+    assert made.better(0.01)
+    assert made.new.error < made.old.error / 4
+    assert made.new.held == 12 * 4
+    assert (made.parameters["table"][20:] == Table().table[20:]).all()  # of items that nobody rated
+    rng = np.random.default_rng(1)
+    noise = learned(Machine("here", served(folder)), lambda user, song: float(rng.normal()))
+    assert not retrain(model.model, model.thetas.own, "0", noise).better(0.01)
+    with pytest.raises(ModelError, match="are needed to judge features by"):
+        retrain(model.model, model.thetas.own, "0", learned(Machine("here", served(folder)), lambda *_: 1.0, 1, 5))
+
+
+def test_no_training_sees_what_is_held_out(folder):
+    seen = {}
+
+    class Own(Table):
+        def retrain(self, told):
+            seen.update(told._asdict())
+            return {"table": self.table}
+
+    model = Served(Own, {"folder": str(folder)})
+    users = learned(Machine("here", served(folder)), lambda user, song: float(song), 5, 20)
+    assert not retrain(model.model, model.thetas.own, "0", users).better(0.0)
+    assert seen["values"].tolist() == [(turn + user) % 20 for user in range(5) for turn in range(20) if turn % 5 != 4]
+    assert seen["items"] == [f"i{int(value)}" for value in seen["values"]]
+    assert seen["users"] == [f"u{user}" for user in range(5) for _ in range(16)]
+    assert seen["weights"].keys() == set(seen["users"])
