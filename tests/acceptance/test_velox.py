@@ -14,9 +14,8 @@ EXAMPLE = Path(ROOT, "examples", "velox", "songs.yaml")
 
 
 def command(*words, broker, code=0):
-    done = subprocess.run(
-        [SPILLWAY, "model", *words, "--bootstrap", broker], cwd=ROOT, capture_output=True, text=True
-    )
+    words = [SPILLWAY, "model", *words, "--bootstrap", broker]
+    done = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -60,7 +59,9 @@ def switch_and_go_back(client, file, broker):
     """Listeners of two minds about twelve songs: features that tell them apart are better, and are switched to."""
     like = [1 if song % 3 else -1 for song in range(12)]
     told = [
-        client.feedback("taste", f"u{user}", {"item": f"song-{song}", "value": 3.0 + like[song] * (2 if user % 2 else -2)})
+        client.feedback(
+            "taste", f"u{user}", {"item": f"song-{song}", "value": 3.0 + like[song] * (2 if user % 2 else -2)}
+        )
         for user in range(6)
         for song in range(12)
     ]

@@ -148,7 +148,7 @@ def _told(event: dict[str, Any]) -> str:
 @pipeline_argument
 @_learner
 @_why
-@click.option("--timeout", default="10m", callback=seconds, metavar="TIME", help="How long to wait.  [default: 10m]")
+@click.option("--timeout", default="600s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 600s]")
 @from_source
 def retrain(source: Source, learner: str, why: str, timeout: float) -> int:
     """Have features retrained from what was observed, and switched to if they are better; wait for it.

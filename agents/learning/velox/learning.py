@@ -125,8 +125,8 @@ class Learning:
             }
         asked = command(query)
         if asked is not None:
-            for theta in asked.values():
-                self._thetas.get(theta)  # whether there is a file, before the state changes
+            for each in asked.values():
+                self._thetas.get(each)  # whether there is a file, before the state changes
             return {HELD: asked}
         seen = observation(query)
         features = {each["theta"]: self._thetas.get(each["theta"]).of(seen.item) for each in held.values()}
@@ -134,7 +134,7 @@ class Learning:
         if not own:  # nobody has touched the user since all that it had was dropped
             return {"predicted": None, "loss": None}
         served = [said.get("theta") for said in (query.get("flags") or {}).values() if isinstance(said, Mapping)]
-        theta: str = next((each for each in served if each in own), next(reversed(own)))
+        theta = next((each for each in served if isinstance(each, str) and each in own), next(reversed(own)))
         predicted = float(own[theta] @ features[theta])
         loss = float(self._model.loss(seen.value, predicted, seen.item, query.key))
         return {"predicted": predicted, "loss": loss}

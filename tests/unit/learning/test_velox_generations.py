@@ -156,7 +156,9 @@ def test_both_generations_learn_all_so_a_rollback_loses_nothing(folder):
         taken(alone, told(*each))
     taken(machine, asked("~0", g0=Table_theta(), g1=new))
     for user in ("u0", "u1", "u2"):
-        assert taken(machine, asked(user, g0=Table_theta(), g1=new)) == [{"generations": {"0": Table_theta(), "1": new}}]
+        assert taken(machine, asked(user, g0=Table_theta(), g1=new)) == [
+            {"generations": {"0": Table_theta(), "1": new}}
+        ]
     for each in after:
         taken(machine, told(*each))
         taken(alone, told(*each))
@@ -288,15 +290,16 @@ def test_while_a_row_has_two_generations_the_scores_of_both_are_remembered(folde
 
 
 def test_computed_features_that_were_asked_for_are_made_of_a_new_theta_before_it_is_used(folder):
+    made = []
+
     class Powers(VeloxModel):
         dimension, theta = 2, "powers"
-        made = []
 
         def __init__(self):
             self.scale = 1.0
 
         def features(self, item):
-            self.made.append((float(self.scale), item))
+            made.append((float(self.scale), item))
             if item == 13:
                 raise ValueError("unlucky")
             return np.array([1.0, item * self.scale])
@@ -308,7 +311,7 @@ def test_computed_features_that_were_asked_for_are_made_of_a_new_theta_before_it
     assert not model.thetas.ready(new)
     model.thetas.wait()
     assert model.thetas.ready(new)
-    assert Powers.made == [(1.0, 3), (1.0, 7), (2.0, 3), (2.0, 7)]
+    assert made == [(1.0, 3), (1.0, 7), (2.0, 3), (2.0, 7)]
     assert model.thetas.get(new).of(7).tolist() == [1, 14]
     with pytest.raises(ModelError, match="raised ValueError: unlucky"):
         model.thetas.own.of(13)
@@ -328,7 +331,9 @@ def learned(machine, worth, users=12, songs=20):
 
 def test_features_that_explain_what_is_held_out_are_better_and_those_of_noise_are_not(folder):
     model = served(folder)
-    minds = learned(Machine("here", served(folder)), lambda user, song: (1 if user % 2 else -1) * (1 if song % 3 else -1))
+    minds = learned(
+        Machine("here", served(folder)), lambda user, song: (1 if user % 2 else -1) * (1 if song % 3 else -1)
+    )
     made = retrain(model.model, model.thetas.own, "0", minds)
     assert made.better(0.01)
     assert made.new.error < made.old.error / 4

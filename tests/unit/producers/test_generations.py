@@ -57,7 +57,11 @@ def test_a_rollback_is_to_what_is_held_and_the_next_generation_is_beside_it():
 
 
 WORDS = st.sampled_from(
-    ["asked", *(f"{kind} {n}" for kind in ("trained", "kept", "failed", "switched", "current") for n in range(4)), "odd"]
+    [
+        "asked",
+        *(f"{kind} {n}" for kind in ("trained", "kept", "failed", "switched", "current") for n in range(4)),
+        "odd",
+    ]
 )
 
 
