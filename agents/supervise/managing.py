@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
 from agents.learning.velox.learning import HELD, REPORT
@@ -59,8 +60,10 @@ def own_key(shard: int, partitions: int, shards: int) -> str:
 class Shards:
     """What a learner's shards are asked and told, each by a feedback record."""
 
-    def __init__(self, learner: Pipeline, client: Client) -> None:
+    def __init__(self, learner: Pipeline, client: Client, stop: threading.Event | None = None) -> None:
+        """`stop`: when nobody waits for an answer any more."""
         spec = learner.spec
+        self._stop = threading.Event() if stop is None else stop
         self.stage = spec.stages[0]
         self._client = client
         self._keys = [own_key(shard, spec.partitions, self.stage.shards) for shard in range(self.stage.shards)]
@@ -83,6 +86,11 @@ class Shards:
 
     def _sent(self, inputs: Mapping[str, Any], keys: Iterable[str]) -> list[Outcome]:
         ways = [self._client.submit(inputs, key=key, deadline=_PATIENCE) for key in keys]
+        left = set(ways)
+        while left:
+            left = wait(left, timeout=_POLL).not_done
+            if left and self._stop.is_set():
+                raise SpillwayError("it is being stopped")
         outcomes = [way.result() for way in ways]
         for outcome in outcomes:
             if outcome.kind != PREDICTION:
@@ -137,7 +145,7 @@ class ModelManager:
             Followed(self._cluster, topics.generations(spec.name)) as log,
             Client(spec, self._cluster, grace=1.0, in_flight=2 * _AT_ONCE) as client,
         ):
-            shards = Shards(self._learner, client)
+            shards = Shards(self._learner, client, stop)
             while not stop.wait(_LOOK):
                 known = log.require()
                 opened = known.open
