@@ -40,7 +40,7 @@ def trained(learner: Pipeline, settings: ClientSettings, current: int) -> dict[s
     if not isinstance(model, Served) or model.thetas.folder is None:
         raise ModelError(f"learner {stage.name!r} has no 'folder' in its arguments, for files of retrained features")
     users, theta = read_users(learner, settings, str(current))
-    made = retrain(model.model, model.thetas.get(theta), str(current), users)
+    made = retrain(model.thetas.get(theta), str(current), users)
     told = {"old": made.old.error, "new": made.new.error, "held": made.new.held, "users": len(users)}
     if made.better(model.stale.gain):
         told["theta"] = write_theta(model.thetas.folder, made.parameters, made.new.prior)

@@ -93,7 +93,7 @@ class Features:
         """Raises ModelError for a model whose parts do not fit together."""
         if model.error not in ERRORS:
             raise ModelError(f"there is no error {model.error!r}; {meant(model.error, ERRORS)}")
-        self._model = model
+        self.model = model
         self._recent = Recent(max_bytes)
         self.items = list(model.items)
         self.theta = model.theta
@@ -137,13 +137,13 @@ class Features:
 
     def _computed(self, item: Item) -> Vector:
         try:
-            made = np.asarray(self._model.features(item), np.float64)
+            made = np.asarray(self.model.features(item), np.float64)
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"{type(self._model).__name__}.features({item!r:.80}) raised {words_of(error)}") from error
-        if made.shape != (self._model.dimension,) or not np.isfinite(made).all():
+            raise ModelError(f"{type(self.model).__name__}.features({item!r:.80}) raised {words_of(error)}") from error
+        if made.shape != (self.model.dimension,) or not np.isfinite(made).all():
             raise ModelError(
-                f"{type(self._model).__name__}.features({item!r:.80}) must be {self._model.dimension} finite numbers"
+                f"{type(self.model).__name__}.features({item!r:.80}) must be {self.model.dimension} finite numbers"
             )
         return made

@@ -45,11 +45,12 @@ class Retrained(NamedTuple):
         return self.new.held >= self.old.held and self.new.error < self.old.error * (1 - gain)
 
 
-def retrain(model: VeloxModel, old: Features, generation: str, users: Mapping[str, Mapping[str, Any]]) -> Retrained:
-    """Train and judge. `old` are the features of `generation`, `users` the states of the learner's users.
+def retrain(old: Features, generation: str, users: Mapping[str, Mapping[str, Any]]) -> Retrained:
+    """Train from the features of `generation` on, and judge; `users` are the states of the learner's users.
 
     Raises ModelError where there is too little to decide by, and what the class raises.
     """
+    model = old.model
     held = sum(int(observed.held_out(state).sum()) for state in users.values())
     if held < _FEWEST:
         raise ModelError(f"{held} observations are held out so far, and {_FEWEST} are needed to judge features by")

@@ -334,16 +334,16 @@ def test_features_that_explain_what_is_held_out_are_better_and_those_of_noise_ar
     minds = learned(
         Machine("here", served(folder)), lambda user, song: (1 if user % 2 else -1) * (1 if song % 3 else -1)
     )
-    made = retrain(model.model, model.thetas.own, "0", minds)
+    made = retrain(model.thetas.own, "0", minds)
     assert made.better(0.01)
     assert made.new.error < made.old.error / 4
     assert made.new.held == 12 * 4
     assert (made.parameters["table"][20:] == Table().table[20:]).all()  # of items that nobody rated
     rng = np.random.default_rng(1)
     noise = learned(Machine("here", served(folder)), lambda user, song: float(rng.normal()))
-    assert not retrain(model.model, model.thetas.own, "0", noise).better(0.01)
+    assert not retrain(model.thetas.own, "0", noise).better(0.01)
     with pytest.raises(ModelError, match="are needed to judge features by"):
-        retrain(model.model, model.thetas.own, "0", learned(Machine("here", served(folder)), lambda *_: 1.0, 1, 5))
+        retrain(model.thetas.own, "0", learned(Machine("here", served(folder)), lambda *_: 1.0, 1, 5))
 
 
 def test_no_training_sees_what_is_held_out(folder):
@@ -356,7 +356,7 @@ def test_no_training_sees_what_is_held_out(folder):
 
     model = Served(Own, {"folder": str(folder)})
     users = learned(Machine("here", served(folder)), lambda user, song: float(song), 5, 20)
-    assert not retrain(model.model, model.thetas.own, "0", users).better(0.0)
+    assert not retrain(model.thetas.own, "0", users).better(0.0)
     assert seen["values"].tolist() == [(turn + user) % 20 for user in range(5) for turn in range(20) if turn % 5 != 4]
     assert seen["items"] == [f"i{int(value)}" for value in seen["values"]]
     assert seen["users"] == [f"u{user}" for user in range(5) for _ in range(16)]
