@@ -33,7 +33,7 @@ class _Lane:
     queue: deque[float] = field(default_factory=deque)  # arrivals
     loading: set[int] = field(default_factory=set)
     idle: list[int] = field(default_factory=list)
-    busy: set[int] = field(default_factory=set)
+    busy: dict[int, float] = field(default_factory=dict)  # when each is free again
     leaving: set[int] = field(default_factory=set)  # after their batch
     came: int = 0  # since the last report
     sizes: list[int] = field(default_factory=list)
@@ -46,9 +46,12 @@ class _Lane:
     def paid(self) -> int:
         return len(self.loading) + len(self.idle) + len(self.busy)
 
-    @property
-    def wait(self) -> float:
-        return len(self.queue) / (self.ready * self.variant.rate) if self.ready else 0.0
+    def wait(self, now: float) -> float:
+        """Seconds that a query would wait here: for the first worker that is free again, and for those before it."""
+        if self.idle or not self.ready:
+            return 0.0
+        free = min(end for worker, end in self.busy.items() if worker not in self.leaving)
+        return free - now + len(self.queue) / (self.ready * self.variant.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,9 @@ class Serving:
 
     def route(self, now: float, arrival: float) -> None:
         slo = self.needs.latency or 0.0
+        for lane in self.lanes.values():
+            if lane.ready:
+                self.selection.wait(lane.variant.name, lane.wait(now))
         choice = self.selection.choose(self.needs, max(1e-9, arrival + slo - now))
         if choice.variant is None or choice.how is How.LOADING or not self.lanes[choice.variant].ready:
             wanted = choice.load or choice.variant or next(iter(self.lanes))
@@ -141,25 +147,23 @@ class Serving:
         while lane.idle and lane.queue:
             worker = lane.idle.pop()
             batch = tuple(lane.queue.popleft() for _ in range(min(len(lane.queue), lane.variant.batch)))
-            lane.busy.add(worker)
             lane.sizes.append(len(batch))
-            end = now + lane.variant.duration(len(batch))
+            lane.busy[worker] = end = now + lane.variant.duration(len(batch))
             heapq.heappush(self.events, (end, _FREE, worker, lane.variant.name, batch))
-        self.selection.wait(lane.variant.name, lane.wait)
 
     def worker(self, now: float, worker: int, lane: _Lane, batch: tuple[float, ...], *, new: bool) -> None:
         """A worker is ready, or free again."""
         if new and worker not in lane.loading:
             return  # not wanted any more
         lane.loading.discard(worker)
-        lane.busy.discard(worker)
+        lane.busy.pop(worker, None)
         self.done += [(arrival, now - arrival + lane.variant.overhead) for arrival in batch]
         if worker in lane.leaving:
             lane.leaving.discard(worker)
             return
         lane.idle.append(worker)
         if new:
-            self.selection.update(lane.variant.name, Status(serves=True, wait=lane.wait))
+            self.selection.update(lane.variant.name, Status(serves=True))
             waiting, self.homeless = self.homeless, deque()
             for arrival in waiting:
                 self.route(now, arrival)
@@ -181,7 +185,7 @@ class Serving:
         for name, lane in self.lanes.items():
             size = sorted(lane.sizes)[len(lane.sizes) // 2] if lane.sizes else 1
             p50 = lane.variant.duration(size) if lane.sizes else None
-            told[name] = Told(lane.ready, lane.paid, 0, lane.came / REPORT, p50, size, lane.wait)
+            told[name] = Told(lane.ready, lane.paid, 0, lane.came / REPORT, p50, size, lane.wait(now))
             lane.came, lane.sizes = 0, []
         unmet = {name: count / REPORT for name, count in self.unmet.items()}
         self.unmet = {}
