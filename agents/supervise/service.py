@@ -26,7 +26,6 @@ from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER
 from agents.supervise.companions import Companions, port_after
 from agents.supervise.groups import KafkaGroups, watched_groups
 from agents.supervise.lifecycle import RestartPolicy, State
-from agents.supervise.managing import ModelManager
 from agents.supervise.ownership import Ownership
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from agents.supervise.child import Child
+    from agents.supervise.companions import Companion
     from agents.supervise.table import Row
     from producers.connection import ClientSettings
     from topology.load import Pipeline
@@ -287,9 +287,11 @@ class Service:
             count = len(service.supervisor.children)
             yield service
 
-    def _managers(self) -> Iterator[ModelManager]:
+    def _managers(self) -> Iterator[Companion]:
         settings = self._settings
         if any(stage.has_generations for stage in settings.pipeline.spec.stages[:1]):
+            from agents.supervise.managing import ModelManager  # noqa: PLC0415 - most pipelines have none
+
             where = (settings.pipeline, settings.cluster, settings.client_config)
             yield ModelManager(*where, self.ready, self._say, settings.environment)
 

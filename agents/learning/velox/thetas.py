@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _PRIOR: Final = "prior"
 _KEPT: Final = 4  # files' features: two generations are served, and two may be on their way in or out
+_AGAIN: Final = 1.0  # seconds after which a file that could not be loaded is tried again, where it is asked for
 _WARMED: Final = 10_000  # computed features of items that are made again
 
 
@@ -94,6 +96,7 @@ class Thetas:
         self._none = np.zeros(model.dimension)
         self._loaded: dict[str, tuple[Features, Vector]] = {self.own.theta: (self.own, self._none)}
         self._loading: dict[str, threading.Thread] = {}
+        self._lock = threading.Lock()  # of what is loaded, for who writes it
 
     def get(self, theta: str) -> Features:
         """Load them, if need be. Raises ModelError where there are none."""
@@ -109,7 +112,7 @@ class Thetas:
         """Whether they are at hand; if not, they are from now on loaded beside what is served."""
         if theta in self._loaded:
             return True
-        if theta not in self._loading:
+        if theta not in self._loading or not self._loading[theta].is_alive():
             hot = next(reversed(self._loaded.values()))[0].recent(_WARMED)
             thread = threading.Thread(target=self._load_beside, args=(theta, hot), name=f"theta-{theta}", daemon=True)
             self._loading[theta] = thread
@@ -127,7 +130,8 @@ class Thetas:
             found[0].warm(hot)
             self._keep(theta, found)
         except ModelError as error:
-            log.warning("features %s cannot be loaded: %s", theta, error)
+            log.warning("features %s cannot be loaded, trying again: %s", theta, error)
+            time.sleep(_AGAIN)
 
     def _load(self, theta: str) -> tuple[Features, Vector]:
         if self.folder is None:
@@ -144,9 +148,9 @@ class Thetas:
         return Features(model), prior
 
     def _keep(self, theta: str, found: tuple[Features, Vector]) -> None:
-        loaded = {**self._loaded, theta: found}
-        files = [each for each in loaded if each != self.own.theta]
-        for each in files[:-_KEPT]:
-            del loaded[each]
-            self._loading.pop(each, None)
-        self._loaded = loaded  # at once, for who reads meanwhile
+        with self._lock:
+            loaded = {**self._loaded, theta: found}
+            files = [each for each in loaded if each != self.own.theta]
+            for each in files[:-_KEPT]:
+                del loaded[each]
+            self._loaded = loaded  # at once, for who reads meanwhile

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from agents.learning.velox import observed
+from agents.learning.velox import observed, thetas
 from agents.learning.velox.model import VeloxModel
 from agents.learning.velox.retraining import retrain
 from agents.learning.velox.served import Served
@@ -14,7 +14,8 @@ from agents.learning.velox.thetas import read_theta, write_theta
 from agents.learning.velox.weights import naive
 from agents.models.inputs import Inputs
 from agents.models.rehearsal import rehearse
-from agents.models.stateful import SHARED, Machine
+from agents.models.stateful import SHARED, Machine, fingerprints
+from checkpoint.state import flatten, unflatten
 from lineage.errors import ModelError, UsageError
 
 D = 4
@@ -361,3 +362,45 @@ def test_no_training_sees_what_is_held_out(folder):
     assert seen["items"] == [f"i{int(value)}" for value in seen["values"]]
     assert seen["users"] == [f"u{user}" for user in range(5) for _ in range(16)]
     assert seen["weights"].keys() == set(seen["users"])
+
+
+def test_features_that_could_not_be_loaded_are_tried_again(folder, monkeypatch):
+    monkeypatch.setattr(thetas, "_AGAIN", 0.0)
+    model = served(folder)
+    new = theta(folder)
+    (folder / f"{new}.npz").rename(folder / "away")
+    assert not model.thetas.ready(new)
+    model.thetas.wait()
+    assert not model.thetas.ready(new)
+    model.thetas.wait()
+    (folder / "away").rename(folder / f"{new}.npz")
+    assert not model.thetas.ready(new)
+    model.thetas.wait()
+    assert model.thetas.ready(new)
+
+
+def test_a_failover_in_mid_switch_comes_to_the_same_as_none(folder):
+    machine, new = Machine("here", served(folder)), theta(folder)
+    for each in observations(40):
+        taken(machine, told(*each))
+    commands = [asked(key, g0=Table_theta(), g1=new) for key in ("~0", "u0", "u1", "u2")]
+    taken(machine, commands[0])
+    taken(machine, commands[1])
+    durable = unflatten_all(machine.state)  # what the next primary reads in the log
+    for each in commands[2:]:
+        taken(machine, each)
+    after = Machine("there", served(folder), durable)
+    for each in commands:  # whoever has no acknowledgement says all of it again
+        taken(after, each)
+    for each in observations(10, seed=2):
+        taken(machine, told(*each))
+        taken(after, told(*each))
+    assert fingerprints("keyed", machine.state) == fingerprints("keyed", after.state)
+
+
+def unflatten_all(states):
+    made = {}
+    for key, state in states.items():
+        flat = flatten(state)
+        made[key] = unflatten(flat.entries, [tensor.copy() for tensor in flat.tensors], flat.values)
+    return made
