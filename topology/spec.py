@@ -36,6 +36,7 @@ from topology.sections import (
     WorkersSpec,
     kind_alone,
 )
+from topology.variant_sections import VariantsSpec  # noqa: TC001 - pydantic needs it
 
 DEFAULT_PARTITIONS = 12
 DEFAULT_QUEUE = 4_096
@@ -195,6 +196,8 @@ class StageSpec(Section):
     coding: CodingSpec | None = None
     ensemble: EnsembleSpec | None = None
     """None for a stage with one model."""
+    variants: VariantsSpec | None = None
+    """Of one application, of which one answers each query (`topology.variants`)."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
     publish: StrictBool = False
@@ -265,6 +268,29 @@ class StageSpec(Section):
             arguments=told,
             state=StateSpec(kind="keyed"),
             publish=True,
+        )
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The members of its ensemble, or its variants; none of a stage with one model."""
+        if self.variants is not None:
+            return tuple(self.variants.of)
+        return () if self.ensemble is None else tuple(self.ensemble.members)
+
+    def variant(self, name: str) -> StageSpec:
+        """One of its variants as a stage by itself."""
+        assert self.variants is not None  # it has some
+        spec = self.variants.of[name]
+        batching = self.batching.model_copy(update={"limit": "fixed", "size": None, "max": spec.batch})
+        return self.model_copy(
+            update={
+                "model": spec.model,
+                "arguments": spec.arguments,
+                "version": spec.version,
+                "workers": spec.workers,
+                "batching": batching,
+                "variants": None,
+            }
         )
 
     def member(self, name: str) -> StageSpec:

@@ -333,6 +333,18 @@ class Batcher:
             duration=self._duration(self.limit) + self._overhead if self._measured else 0.0,
         )
 
+    def wait(self, now: float) -> float:
+        """Seconds until the batch of a query that came now would start, as expected, if none overtakes it."""
+        if not self._active:
+            return float("inf")
+        queued = len(self._policy)
+        if not queued and self._target is not None:
+            return self._start_time(now, self._target, full=False) - now
+        each = self._duration(self.limit) + self._overhead
+        starts = sorted(max(now, slot.ends) + (each if slot.forming else 0.0) for slot in self._active)
+        rounds, place = divmod(queued // self.limit, len(starts))
+        return starts[place] + rounds * each - now
+
     @property
     def depth(self) -> int:
         return self.arrived + self.requeued - self.started - self.total_drops - self.removed

@@ -10,11 +10,11 @@ answer that comes. Where nothing is left that may answer, it has failed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agents.core.actions import Failed, Ok, Work
 from agents.core.lanes import Lanes, Route, Ticket
-from agents.core.stage import StageCore
+from agents.core.stage import UNSERVED_SECONDS, StageCore
 from lineage import reasons
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from agents.core.lanes import Query
     from agents.core.request import Request
     from topology.routing import Graph
+
+_AGAIN: Final = 1.0  # seconds after which the route is asked again about what waits without a lane
 
 
 class Combines(Route, Protocol):
@@ -44,11 +46,33 @@ class LanedCore(StageCore):
         super().__init__(graph, stage, lanes, **(options | {"holds": True}))  # type: ignore[arg-type] # a facade
         self.lanes = lanes
         self._route = route
+        self._asked_again = 0.0
 
     @property
     def room(self) -> bool:
         """Whether more records may be delivered: a lane that is full stops only what it is asked."""
         return self.lanes.room and self._few_under_way
+
+    def next_wake(self, now: float) -> float | None:
+        wake = super().next_wake(now)
+        if not self.lanes.idle:
+            return wake
+        return now + _AGAIN if wake is None else min(wake, now + _AGAIN)
+
+    def _fail_unserved(self, now: float) -> None:
+        """The same of what waits without a lane while others serve; the route is asked about it again meanwhile."""
+        super()._fail_unserved(now)
+        lanes = self.lanes
+        if not lanes.workers or not lanes.idle or now < self._asked_again + _AGAIN:
+            return
+        self._asked_again = now
+        lanes.ask_again(now)
+        waiting = set(lanes.idle)
+        for request in lanes.remove(
+            now, lambda request: id(request) in waiting and request.deadline + UNSERVED_SECONDS < now
+        ):
+            text = f"stage {self.stage!r} had no worker of what it asked for"
+            self._settle(now, request, Failed(reasons.NO_WORKER, text))
 
     def _settle(self, now: float, request: Request, result: Result) -> None:
         if not isinstance(request, Ticket):

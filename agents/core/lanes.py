@@ -27,7 +27,7 @@ from agents.core.request import Request
 from lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from agents.core.actions import Failed
     from agents.core.batching import Batch, Batcher
@@ -64,6 +64,10 @@ class Query:
     deaths: dict[str, int] = field(default_factory=dict)
     note: Any = None
     """The route's."""
+    asked_at: float = 0.0
+    """When the route was asked, or an answer came, last."""
+    refused: Refusal | None = None
+    """Why the route lets nobody answer it, where that is so."""
 
     def lost(self, lane: str, why: Refusal | Failed) -> None:
         self.tickets.pop(lane, None)
@@ -167,6 +171,7 @@ class Lanes:
         if query.tickets.get(ticket.lane) is not ticket:
             return False
         del query.tickets[ticket.lane]
+        query.asked_at = now
         if not query.answers:
             query.request.entered, query.request.started = ticket.entered, ticket.started
         query.answers[ticket.lane] = answer
@@ -271,6 +276,11 @@ class Lanes:
         return min(waiting, len(self._open))
 
     @property
+    def idle(self) -> Collection[int]:
+        """The id() of each request that waits without a lane."""
+        return self._idle.keys()
+
+    @property
     def room(self) -> bool:
         """Whether any lane that serves has room for one more."""
         depths = [lane.batcher.depth for name, lane in self._lanes.items() if self._serves(name)]
@@ -324,6 +334,16 @@ class Lanes:
             lane.batcher.tick(now, states)
         self._sweep(now)
 
+    def waits(self, now: float) -> dict[str, float]:
+        """Seconds that a query would wait in each lane that has a worker, as expected."""
+        return {name: lane.batcher.wait(now) for name, lane in self._lanes.items() if lane.batcher.workers}
+
+    def ask_again(self, now: float) -> None:
+        """Ask the route again about the queries that wait without a lane, as others may answer them now."""
+        for query in list(self._idle.values()):
+            self._enter(now, query)
+        self._sweep(now)
+
     def ready(self) -> dict[str, int]:
         """The workers that each lane has."""
         return {name: lane.batcher.workers for name, lane in self._lanes.items()}
@@ -346,7 +366,8 @@ class Lanes:
             del query.asked[name]
         if self._join(now, query):
             self._idle.pop(id(query.request), None)
-        elif query.asked:
+        elif query.asked or query.refused is not None:
+            query.ended = query.ended or query.refused
             self._finish(query)
         else:
             self._idle[id(query.request)] = query
@@ -354,6 +375,7 @@ class Lanes:
     def _join(self, now: float, query: Query) -> bool:
         while True:
             others = [name for name in self._lanes if self._serves(name) and name not in query.asked]
+            query.asked_at = now
             chosen = self._route.select(query, others) if others else {}
             if not chosen:
                 return False

@@ -136,9 +136,10 @@ class Profiler:
     def _made_by(self, name: str) -> list[Share]:
         stage = self._pipeline.written.stage(name)
         if name not in self._shares:
-            if stage.ensemble is not None:
+            if stage.lanes:
+                what = "an ensemble" if stage.variants is None else "variants"
                 raise UsageError(
-                    f"stage {name!r} has an ensemble, which is not run here, and stages behind it cannot be given its "
+                    f"stage {name!r} has {what}, which is not run here, and stages behind it cannot be given its "
                     "answers; give queries of theirs with --sample, or their models an example() method"
                 )
             if stage.model is None:  # an emulated stage passes its input on

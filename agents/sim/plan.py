@@ -177,6 +177,8 @@ def _profile(pipeline: Pipeline, stage: str) -> Callable[[int], float]:
     duration = pipeline.durations.get(stage)
     if duration is None and pipeline.spec.stage(stage).ensemble is not None:
         raise UsageError(f"stage {stage} has an ensemble, whose durations nobody knows: it cannot be simulated")
+    if duration is None and pipeline.spec.stage(stage).variants is not None:
+        raise UsageError(f"stage {stage} has variants, and which one answers is not simulated yet")
     if duration is None:
         raise UsageError(
             f"stage {stage} has no profile: measure it with 'spillway profile {pipeline.path}', or give it `emulated` "

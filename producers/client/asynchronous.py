@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
 from producers.client.feedback import Learners
+from producers.client.needs import asked
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
 
 if TYPE_CHECKING:
@@ -85,6 +86,22 @@ class AsyncClient:
                 raise TooManyInFlightError(NO_ROOM) from error
             there = self._send(self._exchange, query)
         return await asyncio.shield(there.future)
+
+    async def online_query(
+        self,
+        inputs: Mapping[str, Value],
+        *,
+        app: str | None = None,
+        latency: float | str | None = None,
+        accuracy: float | str | None = None,
+        model: str | None = None,
+        variant: str | None = None,
+        request_id: str | None = None,
+        key: str | None = None,
+    ) -> Outcome:
+        """Run one query of an application with variants, by what it needs; see `Client.online_query`."""
+        parameters, deadline = asked(app, latency, accuracy, model, variant)
+        return await self.predict(inputs, parameters, deadline=deadline, request_id=request_id, key=key)
 
     async def outcomes(
         self,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from producers.client.asynchronous import AsyncClient
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, OutcomeTimeoutError, TooManyInFlightError
 from producers.client.feedback import Feedback, Learners
+from producers.client.needs import asked
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
 
 if TYPE_CHECKING:
@@ -102,6 +103,29 @@ class Client:
             headers=headers,
             after=after,
         ).result()
+
+    def online_query(
+        self,
+        inputs: Mapping[str, Value],
+        *,
+        app: str | None = None,
+        latency: float | str | None = None,
+        accuracy: float | str | None = None,
+        model: str | None = None,
+        variant: str | None = None,
+        request_id: str | None = None,
+        key: str | None = None,
+    ) -> Outcome:
+        """Run one query of an application with variants, by what it needs; returns its outcome as `predict` does.
+
+        `latency` (seconds, or text as "50ms"; it becomes the deadline) and `accuracy` (at least; a share, or text as
+        "95%"), or a `model` (an architecture), or one `variant`. The outcome's flags, under the stage's name, say which
+        variant answered, its accuracy, what was asked, and whether it was `met`.
+
+        Raises UsageError for needs that cannot be, and what `predict` raises.
+        """
+        parameters, deadline = asked(app, latency, accuracy, model, variant)
+        return self.predict(inputs, parameters, deadline=deadline, request_id=request_id, key=key)
 
     def submit(
         self,

@@ -271,6 +271,8 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
         yield f"emulated: {line}"
     elif stage.ensemble is not None:
         yield _short(f"{stage.ensemble.selection.get('name')} of {', '.join(stage.ensemble.members)}")
+    elif stage.variants is not None:
+        yield _short(f"one of {', '.join(stage.variants.of)}")
     else:
         yield _short(stage.model or "")
     if pipeline.graph.is_join(stage.name):
@@ -296,6 +298,9 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
     total = workers.total
     if stage.ensemble is not None:
         total, where = sum(stage.member(name).workers.total for name in stage.ensemble.members), " (process)"
+    elif stage.variants is not None:
+        total = sum(stage.variant(name).workers.total for name in stage.variants.of)
+        where = " (process)"
     yield f"{_count(total, 'worker')}{where}{fronts}{standby}, {workers.device}"
 
 

@@ -26,6 +26,7 @@ from topology.sections import (
     kind_alone,
 )
 from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
+from topology.variant_sections import VariantSpec, VariantsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,10 @@ _MISSING = {
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
     ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
     ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
+    ("stages", "variants", "app"): "is missing; name the application that they are of, as in 'app: digits'",
+    ("stages", "variants", "of"): "is missing; list the variants, each with a model, an architecture, an accuracy and "
+    "what batches take, as in 'of: {linear: {model: models:Linear, architecture: linear, accuracy: 0.9, takes: {1: "
+    "2ms}}}'",
     (
         "stages",
         "state",
@@ -73,6 +78,7 @@ _BELOW: dict[str, type[BaseModel]] = {
     "limits": LimitsSpec,
     "inputs": InputSpec,
     "members": MemberSpec,
+    "of": VariantSpec,
     "tables": TableSpec,
 }
 _SECTIONS: dict[str, type[BaseModel]] = {
@@ -83,12 +89,17 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "coding": CodingSpec,
     "ensemble": EnsembleSpec,
     "state": StateSpec,
+    "variants": VariantsSpec,
 }
 _STAND_INS: dict[str, dict[str, Any]] = {
     "state": {"kind": "shared"},
     "cache": {"bytes": 1},
     "coding": {"k": 2, "parity": "parity"},
     "ensemble": {"members": {_UNNAMED: {"model": "models:Model"}}},
+    "variants": {
+        "app": _UNNAMED,
+        "of": {_UNNAMED: {"model": "models:Model", "architecture": _UNNAMED, "accuracy": 0, "takes": {1: 1}}},
+    },
 }  # for what a section cannot do without
 _MOVED = {
     "replicas": "workers: {{fronts: {0}}}",

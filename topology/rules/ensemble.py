@@ -63,15 +63,16 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
     if learner is not None and any(each.name == learner.name and each != learner for each in taken):
         yield (), f"its learner is called {learner.name!r}, and so is another one, or a stage; give that another name"
     for name, member in ensemble.members.items():
-        for field, text in _of_workers(spec.fronts, member.workers):
+        for field, text in of_workers(spec.fronts, member.workers):
             yield ("members", name, "workers", field), text
 
 
-def _of_workers(fronts: int, workers: WorkersSpec) -> Iterator[tuple[str, str]]:
+def of_workers(fronts: int, workers: WorkersSpec) -> Iterator[tuple[str, str]]:
+    """What cannot be said of the workers of one of a stage's lanes: fields and texts."""
     if workers.where != "process":
-        yield "where", f"members run in processes of their own; drop 'where: {workers.where}'"
+        yield "where", f"these run in processes of their own; drop 'where: {workers.where}'"
     for name in ("fronts", "standby"):
         if name in workers.model_fields_set:
             yield name, f"is the stage's; write it there: 'workers: {{{name}: {getattr(workers, name)}}}'"
-    if workers.count is not None and workers.count < fronts:
+    if workers.count and workers.count < fronts:
         yield "count", f"each of the stage's {fronts} fronts needs one; write 'count: {fronts}' or more"

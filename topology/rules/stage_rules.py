@@ -14,6 +14,7 @@ from topology.rules.default import check_default
 from topology.rules.ensemble import check_ensemble
 from topology.rules.state import check_state
 from topology.rules.tables import check_tables
+from topology.rules.variants import check_variants
 from topology.rules.workers import check_workers
 from topology.spec import LimitsSpec
 
@@ -34,6 +35,7 @@ def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Probl
     check_ensemble(fields, stage, problems)
     check_state(fields, stage, problems)
     check_tables(fields, stage, problems)
+    check_variants(fields, stage, problems)
 
 
 def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:
@@ -60,7 +62,7 @@ def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:
 
 def _check_model(stage: StageFields, problems: list[Problem]) -> None:
     spec = stage.spec
-    if not stage.usable("model", "emulated") or "ensemble" in stage.given:
+    if not stage.usable("model", "emulated") or not stage.given.isdisjoint({"ensemble", "variants"}):
         return
     if spec.model is None and spec.emulated is None:
         text = (

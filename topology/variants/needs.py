@@ -29,6 +29,13 @@ class Needs(NamedTuple):
     variant: str | None = None
 
 
+def named(needs: Needs) -> dict[str, float | str]:
+    """What a query asks, without what it does not mind; the latency in seconds."""
+    asked: dict[str, float | str | None] = {"latency": needs.latency, "accuracy": needs.accuracy or None}
+    asked |= {"model": needs.model, "variant": needs.variant}
+    return {key: value for key, value in asked.items() if value is not None}
+
+
 def needs_of(parameters: Mapping[str, object], app: str | None = None) -> Needs:
     """What the parameters of a query ask, of the application `app` where they name none.
 

@@ -24,8 +24,9 @@ numpy the rest. `python -m benchmarks infaas --only selection` has its times.
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -33,15 +34,14 @@ from lineage.errors import UsageError
 from topology import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
+    from topology.variant_sections import Budget, OnMiss
     from topology.variants.needs import Needs
     from topology.variants.variant import Variant
 
-OnMiss = Literal["closest", "wait", "fail"]
-Budget = Literal["remaining", "static"]
 _EXACT: Final = 1e-12
 
 
@@ -99,6 +99,15 @@ class _App:
             for model in {each.architecture for each in self.variants}
         }
 
+    def without(self, variants: Collection[str]) -> _App:
+        """The same where these neither serve nor can be loaded."""
+        other = copy(self)
+        places = [self.places[name] for name in variants if name in self.places]
+        other.serves, other.clear, other.usable = self.serves.copy(), self.clear.copy(), self.usable.copy()
+        for each in (other.serves, other.clear, other.usable):
+            each[places] = False
+        return other
+
 
 class Selection:
     """What there is to select from. Tell it of every change (`update`), then ask (`choose`)."""
@@ -128,17 +137,21 @@ class Selection:
         app = self._app_of[variant]
         app.wait[app.places[variant]] = seconds
 
-    def choose(self, needs: Needs, remaining: float | None = None) -> Choice:
+    def choose(self, needs: Needs, remaining: float | None = None, without: Collection[str] = ()) -> Choice:
         """Say who answers a query, `remaining` seconds before its deadline, where it has one.
+
+        `without`: those that have refused it.
 
         Raises UsageError for an application, a model or a variant that is not registered.
         """
         app = self._apps.get(needs.app)
         if app is None:
             raise UsageError(f"app: there is no application {needs.app!r:.80}; {names.meant(needs.app, self._apps)}")
+        named = _named(app, needs)
+        if without:
+            app = app.without(without)
         asked = needs.latency
         left = asked if self.budget == "static" or remaining is None else remaining
-        named = _named(app, needs)
         fast = len(app.names) if asked is None else bisect_right(app.sorted, asked + _EXACT)
         meets = app.accuracy[:fast] >= needs.accuracy - _EXACT
         if asked is not None:

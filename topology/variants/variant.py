@@ -13,63 +13,32 @@ own worker: `takes` is a batch's time there, `overhead` what a query takes besid
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from lineage.errors import SpecError
 from topology import names
 from topology.quantities import show_duration
 from topology.reading.models import read_model
-from topology.sections import Count, Positive, Seconds, Section, Size
+from topology.sections import Section
 from topology.spec import EmulatedSpec
+from topology.variant_sections import Figures, Name, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from topology.capacity.hardware import Catalogue
+    from topology.variant_sections import VariantsSpec
 
-Name = Annotated[str, AfterValidator(names.stage_name)]
-Text = Annotated[str, Field(min_length=1, max_length=200)]
-Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _HOUR: Final = 3_600.0
 
 
-class _Profile(Section):
+class _Profile(Figures):
     """What a file says of one variant."""
 
     app: Text
-    architecture: Text
-    """The registered model that it was made of."""
-    hardware: Name
-    """A kind of the hardware catalogue."""
-    units: Figure = 1.0
-    """Of that hardware, for one worker; 0 where workers share a unit and only its memory is short."""
-    batch: Count
-    """The most queries of a batch."""
-    accuracy: Annotated[float, Field(ge=0, le=1)]
-    load: Seconds
-    """Until a new worker serves."""
-    memory: Size
-    takes: Annotated[dict[Annotated[int, Field(strict=True, ge=1)], Positive], Field(min_length=1)]
-    """Seconds of a batch at the worker, by its size; on a line in between."""
-    overhead: Seconds = 0.0
-    """Of a query, beside its batch: conversions and transport."""
-    saturation: Positive | None = None
-    """Queries a second at the peak; None: those of the best batch, one after the other."""
-    cost: Figure | None = None
-    """Of one worker, a second; None: the price of its units."""
-    source: str = ""
-    """Where the figures are from, or how they were reckoned; emulated ones say so."""
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if min(self.takes) != 1 or max(self.takes) < self.batch:
-            raise ValueError(
-                f"takes: has batches of {min(self.takes)} to {max(self.takes)}; give seconds for 1 and for {self.batch}"
-            )
-        return self
 
 
 class Variant(_Profile):
@@ -143,6 +112,20 @@ def priced(variants: Iterable[Variant], hardware: Catalogue, where: str) -> tupl
         cost = kind.price * max(each.units, 0.0) / _HOUR if each.cost is None else each.cost
         found.append(each.model_copy(update={"cost": cost}))
     return tuple(found)
+
+
+def variants_of(section: VariantsSpec) -> tuple[Variant, ...]:
+    """A stage's variants, as its section says; one without a cost costs as much as it has units."""
+    own = {"model", "arguments", "version", "workers"}
+    return tuple(
+        Variant(
+            name=name,
+            app=section.app,
+            **each.model_dump(exclude=own | {"cost"}),
+            cost=each.units if each.cost is None else each.cost,
+        )
+        for name, each in section.of.items()
+    )
 
 
 def told(variant: Variant) -> str:

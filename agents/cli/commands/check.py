@@ -109,6 +109,8 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
         named |= {("coding", "finish"): stage.coding.finish if stage.coding is not None else None}
         for member, each in (stage.ensemble.members if stage.ensemble is not None else {}).items():
             named["ensemble", "members", member, "model"] = each.model
+        for variant, one in (stage.variants.of if stage.variants is not None else {}).items():
+            named["variants", "of", variant, "model"] = one.model
         for steps, name in named.items():
             if name is None:
                 continue
@@ -240,7 +242,7 @@ def _batches(pipeline: Pipeline) -> str:
         told.append(f"{stage.name} {stage.batching.most}{seconds}{source}")
     line = f"batches: {', '.join(told)}"
     unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
-    unmeasured = any(stage.ensemble is not None for stage in pipeline.spec.stages)
+    unmeasured = any(stage.lanes for stage in pipeline.spec.stages)
     if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):
         line += f"\n         not planned: nobody knows what {', '.join(unknown)} takes"
         line += "" if unmeasured else "; 'spillway profile' measures it"

@@ -16,6 +16,7 @@ from lineage.message import FAILED
 from lineage.tokens import Token
 from lineage.values.json_text import read_inputs, show_outcome
 from producers.client import Client, OutcomeTimeoutError
+from producers.client.needs import asked
 
 _DURATION = click.FloatRange(0, min_open=True)
 _AFTER_DEADLINE = 10.0
@@ -30,6 +31,11 @@ _CONNECT_SECONDS = 10.0
 @click.option("--key", metavar="TEXT", help="Session or user: what has the same key stays in order.")
 @click.option("--request-id", metavar="ID", help="The same within ten minutes is the same query.  [default: a new one]")
 @click.option("--after", metavar="TOKEN", help="Of 'feedback --wait', to rest on; else it is 'stale'.")
+@click.option("--app", metavar="NAME", help="Of a stage with variants: the application.  [default: the stage's]")
+@click.option("--latency", metavar="TIME", help="Of a stage with variants: within this, as 50ms; the deadline, too.")
+@click.option("--accuracy", metavar="SHARE", help="Of a stage with variants: at least this, as .95 or 95%.")
+@click.option("--model", metavar="NAME", help="Of a stage with variants: by this architecture.")
+@click.option("--variant", metavar="NAME", help="Of a stage with variants: by this one.")
 @click.option("--parameters", metavar="JSON", help="Parameters of the query, as a JSON object.")
 @click.option(
     "--timeout",
@@ -46,6 +52,7 @@ def predict(
     after: str | None,
     parameters: str | None,
     timeout: float | None,
+    **needs: str | None,
 ) -> int:
     """Send one query to a running pipeline and print its outcome as JSON.
 
@@ -61,7 +68,10 @@ def predict(
     spec = source.spec
     inputs = _object(file.read(), file.name)
     given = _object(parameters, "--parameters") if parameters is not None else None
-    seconds = spec.slo if deadline is None else deadline
+    told, latency = asked(**needs)
+    if told:
+        given = (given or {}) | told
+    seconds = deadline or latency or spec.slo
     grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
     token = None if after is None else Token.parse(after)
     identity = request_id or new_request_id()

@@ -145,6 +145,8 @@ def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
         if stage.model is None:
             if stage.ensemble is not None:
                 raise UsageError(f"stage {stage.name!r} has an ensemble, whose members are not profiled")
+            if stage.variants is not None:
+                raise UsageError(f"stage {stage.name!r} has variants: what they take is in their profiles")
             raise UsageError(f"stage {stage.name!r} is emulated: its durations are its profile")
     return chosen
 

@@ -88,6 +88,11 @@ def _refuse(stage: StageSpec, count: int) -> None:
             f"stage {stage.name!r} has members, each with workers of its own: the pipeline file says how many, as "
             "'workers: {count: 2}' of a member"
         )
+    if stage.variants is not None:
+        raise UsageError(
+            f"stage {stage.name!r} has variants, each with workers of its own: the pipeline file says how many, as "
+            "'workers: {count: 2}' of a variant"
+        )
     if count < stage.fronts:
         raise UsageError(
             f"stage {stage.name!r} has {stage.fronts} fronts, each with a worker at least: {count} are too few"

@@ -272,6 +272,15 @@ class BatchWork:
             return self._result(request, answered(answer), seconds, len(prepared.batch.requests))
         return self.failed(answer)
 
+    @staticmethod
+    def refused(output: Any) -> Failed | None:
+        """Why a model's output is no answer; None where it is one."""
+        if isinstance(output, Failed):
+            return output
+        if not isinstance(output, Mapping):
+            return Failed(reasons.BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
+        return None
+
     def failed(self, answer: Mapping[str, Any]) -> Failed:
         """What a worker process says of a query that it has no outputs for."""
         if not answer.get("raised"):
@@ -315,10 +324,9 @@ class BatchWork:
         return self._functions.finish(dict(outputs))
 
     def _result(self, request: Request, output: Any, seconds: float, size: int, model: str = "") -> Result:
-        if isinstance(output, Failed):
-            return output
-        if not isinstance(output, Mapping):
-            return Failed(reasons.BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
+        wrong = self.refused(output)
+        if wrong is not None:
+            return wrong
         timing = StageTiming(
             self._stage,
             request.entered - request.arrived,

@@ -52,7 +52,7 @@ class StageProcessConfig:
     @property
     def processes(self) -> bool:
         spec = self.spec
-        if spec.ensemble is not None:
+        if spec.lanes:
             return True
         return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where != "thread")
 

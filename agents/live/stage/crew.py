@@ -126,6 +126,11 @@ class Crew:
         self._act()
 
     @property
+    def wanted(self) -> int:
+        """How many workers there are to be."""
+        return self._pool.count
+
+    @property
     def busy(self) -> set[Place]:
         """The records that workers have been running for a while, within their time-out."""
         since = time.monotonic() - _BUSY_SECONDS

@@ -16,7 +16,7 @@ from lineage.message import FAILED, Outcome, Query
 from lineage.values.json_text import MIME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from agents.core.joins import Fetch
     from agents.live.metrics import StageMetrics
@@ -126,10 +126,12 @@ class Intake:
         slo: float,
         metrics: StageMetrics,
         places: Collection[Place] = (),
+        needs: Callable[[Query], float | None] | None = None,
     ) -> None:
         """`predecessors` is empty for a root stage; `signature` is checked here only where nothing is joined.
 
-        `places`: the shards of the pipeline's stateful stages, which alone a message can rest on.
+        `places`: the shards of the pipeline's stateful stages, which alone a message can rest on. `needs` gives the
+        latency in seconds that a query asks by its parameters, which is its deadline then; None: none.
         """
         self._predecessors = predecessors
         self._root = not predecessors
@@ -138,6 +140,7 @@ class Intake:
         self._slo_us = int(slo * 1e6)
         self._metrics = metrics
         self._places = frozenset(places)
+        self._needs = needs
 
     def delivery(self, record: ConsumerRecord) -> Delivery:
         """Decode a record. Raises PoisonError."""
@@ -273,8 +276,19 @@ class Intake:
         carried.message = message
         if self._root and message.flags:
             message.flags = {}  # as are a client's claims about hops
-        if self._signature is not None and isinstance(message, Query):
-            self._signature.check(message.inputs)
+        if isinstance(message, Query):
+            if self._needs is not None:
+                self._hasten(delivery, carried, self._needs(message))
+            if self._signature is not None:
+                self._signature.check(message.inputs)
+
+    @staticmethod
+    def _hasten(delivery: Delivery, carried: Carried, latency: float | None) -> None:
+        """Have a query due as soon as it asks, if that is before its deadline."""
+        told = carried.headers
+        if latency is not None and told is not None and told.sent_us + latency * 1e6 < told.deadline_us:
+            told.deadline_us = told.sent_us + int(latency * 1e6)
+            delivery.deadline = told.deadline_us / 1e6
 
 
 def _class_of(decoded: headers.Headers) -> str:

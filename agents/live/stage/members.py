@@ -109,7 +109,7 @@ class Members:
 
     def begin(self, driver: Driver, work: BatchWork) -> None:
         for lane, crew in enumerate(self._crews):
-            crew.begin(_Lane(lane, driver), MemberWork(work, self._answer))
+            crew.begin(CrewLane(lane, driver), MemberWork(work, self._answer))
 
     def submit(self, worker: int, batch: Batch) -> None:
         lane, number = parts_of(worker)
@@ -127,7 +127,7 @@ class Members:
         return all(closed)
 
 
-class _Lane:
+class CrewLane:
     """What a crew tells of one member's workers (`agents.live.stage.crew.Driver`)."""
 
     def __init__(self, lane: int, driver: Driver) -> None:

@@ -27,6 +27,7 @@ from agents.models.bare import BareModel, EmulatedModel
 from agents.models.declared import load_declared
 from agents.models.loading import limit_torch_threads, load_model
 from lineage.errors import ModelError
+from topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from agents.core.actions import Work
     from agents.core.dispatch import Dispatch
-    from agents.core.routes.ensemble import Ensemble
+    from agents.core.laned_stage import Combines
     from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from checkpoint.durability import Durability
@@ -120,7 +121,7 @@ def build_work(
         models,
         UserFunctions(spec, graph.successors[spec.name]),
         joins=joins,
-        model_name=spec.model or ("emulated" if spec.ensemble is None else "ensemble"),
+        model_name=spec.model or _kind_of(spec),
         version=str(spec.version or known.version),
         signature=signature if joins else None,
         limits=limits,
@@ -130,6 +131,10 @@ def build_work(
         default=spec.default_outputs,
         lookups=lookups,
     )
+
+
+def _kind_of(spec: StageSpec) -> str:
+    return "ensemble" if spec.ensemble is not None else "variants" if spec.variants is not None else "emulated"
 
 
 def build_cache(spec: StageSpec, known: Known) -> dict[str, Any]:
@@ -166,14 +171,14 @@ def build_core(
     cache: Mapping[str, Any] | None = None,
     dispatch: Dispatch | None = None,
     awaits: Callable[[Work], bool] | None = None,
-    route: Ensemble | None = None,
+    route: Combines | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
     without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
     there from the start, where these are not all that the spec names. `cache`: see `build_cache`.
-    `dispatch`: of its copies. `route`: of its ensemble. `awaits`: see `StageCore`.
+    `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits`: see `StageCore`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
@@ -220,6 +225,7 @@ def _decider(
     policy: str | None,
     period: float | None,
     threads: int | None = None,
+    duration: Callable[[int], float] | None = None,
 ) -> tuple[Batcher, Rule, PathPredictor | None]:
     if period is None:
         period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
@@ -230,7 +236,7 @@ def _decider(
         max_batch=spec.batching.most,
         delay=spec.batching.delay,
         workers=spec.workers.of_front(replica) if threads is None else threads,
-        duration=estimate_of(pipeline.durations.get(spec.name)),
+        duration=estimate_of(duration or pipeline.durations.get(spec.name)),
         limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
@@ -238,12 +244,13 @@ def _decider(
 
 
 def _lanes(
-    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None, route: Ensemble
+    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None, route: Combines
 ) -> Lanes:
-    assert spec.ensemble is not None  # it has a route
+    of = spec.member if spec.variants is None else spec.variant
+    takes = {} if spec.variants is None else {each.name: each.duration for each in variants_of(spec.variants)}
     lanes = {
-        name: _decider(pipeline, spec.member(name), replica, policy, period, threads=0)[0]
-        for name in spec.ensemble.members
+        name: _decider(pipeline, of(name), replica, policy, period, threads=0, duration=takes.get(name))[0]
+        for name in spec.lanes
     }
     return Lanes(lanes, route, spec.queue)
 

@@ -58,6 +58,8 @@ from agents.live.stage.parts import (
 )
 from agents.live.stage.tally import Tally
 from agents.live.stage.threads import Threads
+from agents.live.stage.variants import VariantCrews, reads_needs
+from agents.live.stage.variants import route_of as variants_route
 from agents.live.states.log_reader import LogsFeed
 from agents.workers.identity import model_hash
 from agents.workers.links import command_of
@@ -164,13 +166,16 @@ def kept_by(config: StageProcessConfig) -> bytes:
 async def _serve(
     config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes, lookups: Lookups | None
 ) -> int:
-    crew: Crew | Members | None = None
+    crew: Crew | Members | VariantCrews | None = None
     beside: Beside | None = None
     known = known_of(models[0] if models else None)
     try:
         beside = beside_of(config)
         if config.spec.ensemble is not None:
             crew = Members(config)
+            known = await crew.first()
+        elif config.spec.variants is not None:
+            crew = VariantCrews(config)
             known = await crew.first()
         elif config.processes:
             if config.cautious:
@@ -216,7 +221,7 @@ class StageProcess(Serving):
         known: Known,
         schemas: SchemaLog,
         sizes: Sizes,
-        crew: Crew | Members | None,
+        crew: Crew | Members | VariantCrews | None,
         beside: Beside | None,
         lookups: Lookups | None,
     ) -> None:
@@ -388,6 +393,7 @@ class StageProcess(Serving):
             slo=config.pipeline.spec.slo,
             metrics=self._metrics,
             places=config.pipeline.spec.places,
+            needs=None if config.spec.variants is None else reads_needs(config.spec),
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
@@ -398,9 +404,15 @@ class StageProcess(Serving):
         more["awaits"] = None if self._lookups is None else self._lookups.behind
         if config.spec.ensemble is not None:
             more["route"] = route_of(config.spec, config.replica, self._lookups)
+        if config.spec.variants is not None:
+            more["route"] = variants_route(config.spec)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.ensemble is not None:
             self._metrics.members = cast("LanedCore", core).lanes, more["route"].stats
+        if config.spec.variants is not None:
+            lanes, route = cast("LanedCore", core).lanes, more["route"]
+            route.waits, route.ready = lanes.waits, lanes.ready
+            self._metrics.variants = lanes, route.stats
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made

@@ -166,9 +166,10 @@ class Stage:
             **options.pop("told", {}),
         )
         key = options.pop("key", request_id.encode())
+        query = Query(inputs, options.pop("parameters", {"p": 1}))
         self.producer.produce(
             f"{self.name}.{topic}",
-            options["value"] if "value" in options else codec.encode_query(Query(inputs, {"p": 1})),
+            options["value"] if "value" in options else codec.encode_query(query),
             key,
             partition_for(key or b"", self.pipeline.spec.partitions),
             headers=options.get("pairs", headers.encode(came)),

@@ -1,0 +1,175 @@
+"""One of several variants behind one stage: the one that meets what a query needs (INFaaS, section 4.1).
+
+Which one, `topology.variants.selection` says. It is told of each lane (`agents.core.lanes`) what is known here: whether
+a worker serves, how long a query would wait, how much came in the last second. What a controller knows beside that,
+marks and loading times, it says itself (`note`).
+
+A query that its variant refuses is routed once more, to what else there is. One whose variant has yet to be loaded
+waits without a lane, and is asked anew when a worker comes. One that nobody may answer is refused.
+
+Pure: a query says when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from agents.core.policy import Refusal
+from agents.core.routes.ensemble import Joint
+from lineage import reasons
+from topology.variants.needs import Needs, named
+from topology.variants.selection import How, Selection, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agents.core.lanes import Query
+    from agents.core.request import Request
+    from topology.variant_sections import Budget, OnMiss
+    from topology.variants.selection import Choice
+    from topology.variants.variant import Variant
+
+_LOOK: Final = 1.0  # seconds over which a variant's load is counted
+_LATE: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A variant's answer: its outputs, what its model said of them, and the queries of its batch."""
+
+    outputs: Mapping[str, Any]
+    flags: Mapping[str, Any] | None = None
+    batch: int = 1
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a route of variants counted since it began."""
+
+    asked: Counter[str] = field(default_factory=Counter)  # by variant
+    found: Counter[str] = field(default_factory=Counter)  # by how (`How`)
+    unmet: Counter[str] = field(default_factory=Counter)  # by variant that was wanted and is not active
+    answered: int = 0
+    met: int = 0  # of them, those that had what they asked for
+
+
+@dataclass(slots=True)
+class _Note:
+    """What is known of a query."""
+
+    needs: Needs
+    choice: Choice | None = None
+
+
+class Variants:
+    """The route of a stage with variants (`agents.core.lanes.Route`)."""
+
+    wait = float("inf")
+
+    def __init__(
+        self,
+        variants: Iterable[Variant],
+        needs_of: Callable[[Request], Needs],
+        *,
+        on_miss: OnMiss = "closest",
+        budget: Budget = "remaining",
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
+        """`needs_of` gives what a query asks, which was checked when it was read; `versions` those of variants."""
+        self.variants = {each.name: each for each in variants}
+        self.selection = Selection(self.variants.values(), on_miss, budget)
+        self.stats = Counts()
+        self.waits: Callable[[float], Mapping[str, float]] = lambda _: {}
+        """Seconds that a query would wait in each lane that serves, at some time; and `ready`, the workers there."""
+        self.ready: Callable[[], Mapping[str, int]] = dict
+        self._needs_of = needs_of
+        self._versions = versions or {}
+        self._noted: dict[str, Status] = {}
+        self._loads: dict[str, float] = {}
+        self._counted: Counter[str] = Counter()
+        self._looked = 0.0
+
+    def note(self, statuses: Mapping[str, Status]) -> None:
+        """Take what a controller knows of variants; what is seen here stands before it."""
+        self._noted = dict(statuses)
+
+    def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
+        """Name the one variant that answers; none where it has no worker yet, or nobody may answer."""
+        note = query.note
+        if note is None:
+            note = query.note = _Note(self._needs_of(query.request))
+        self._update(query.asked_at)
+        choice = self._choose(query, note.needs)
+        first, note.choice = note.choice is None, choice
+        if first:
+            self.stats.found[choice.how] += 1
+            if choice.load is not None and choice.how is not How.MARKED:
+                self.stats.unmet[choice.load] += 1
+        if choice.variant is None:
+            query.refused = Refusal(reasons.NO_VARIANT, self._words(note.needs, choice))
+            return {}
+        if choice.variant not in lanes:
+            return {}
+        self.stats.asked[choice.variant] += 1
+        return {choice.variant: 1.0}
+
+    def heard(self, variant: str, answer: Any, *, late: bool) -> None:
+        """Nothing: one answer is all that there is."""
+
+    def combine(self, query: Query) -> Joint:
+        """The answer, and what to say of it."""
+        name, answer = next(iter(query.answers.items()))
+        note, variant = query.note, self.variants[name]
+        needs: Needs = note.needs
+        met = _meets(variant, needs) and query.asked_at <= query.request.deadline + _LATE
+        self.stats.answered += 1
+        self.stats.met += met
+        flags = dict(answer.flags or {})
+        flags |= {"variant": name, "architecture": variant.architecture, "accuracy": variant.accuracy}
+        if self._versions.get(name):
+            flags["version"] = self._versions[name]
+        flags |= {"found": str(note.choice.how), "asked": named(needs), "met": met}
+        return Joint(dict(answer.outputs), flags, declined=False, batch=answer.batch)
+
+    def _choose(self, query: Query, needs: Needs) -> Choice:
+        return self.selection.choose(needs, query.request.deadline - query.asked_at, query.asked)
+
+    def _update(self, now: float) -> None:
+        if now - self._looked >= _LOOK:
+            self._count(now)
+        ready, waits = self.ready(), self.waits(now)
+        for name in self.variants:
+            known = self._noted.get(name, _NOTHING)
+            count = ready.get(name, 0)
+            load = self._loads.get(name, 0.0) / count if count else 0.0
+            self.selection.update(
+                name, known._replace(serves=count > 0, load=load, wait=waits.get(name, 0.0), usable=known.usable)
+            )
+
+    def _count(self, now: float) -> None:
+        """Reckon each variant's load, of one worker's peak, since it was looked last."""
+        since = now - self._looked
+        for name, variant in self.variants.items():
+            came = self.stats.asked[name] - self._counted[name]
+            self._loads[name] = came / since / variant.rate
+        self._counted = Counter(self.stats.asked)
+        self._looked = now
+
+    @staticmethod
+    def _words(needs: Needs, choice: Choice) -> str:
+        asked = ", ".join(f"{key} {value}" for key, value in named(needs).items()) or "nothing in particular"
+        hint = "" if choice.suggestion is None else f"; {choice.suggestion!r} comes closest"
+        return f"no variant of {needs.app!r} that is there has {asked}{hint}"
+
+
+_NOTHING: Final = Status()
+
+
+def _meets(variant: Variant, needs: Needs) -> bool:
+    return (
+        variant.accuracy >= needs.accuracy
+        and needs.model in (None, variant.architecture)
+        and needs.variant in (None, variant.name)
+    )

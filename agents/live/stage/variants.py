@@ -1,0 +1,143 @@
+"""The variants of a stage: worker processes of each, of which one answers a query (INFaaS).
+
+Each variant is a crew of its own (`agents.live.stage.crew`), and a lane of the stage from the beginning
+(`agents.core.lanes`): without a worker it is asked nothing. The stage serves once each variant that the file gives
+workers has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from agents.core.actions import Failed, Ok
+from agents.core.lanes import parts_of
+from agents.core.pool import Pool
+from agents.core.routes.variants import Answered, Variants
+from agents.live.clock import Clock
+from agents.live.stage.crew import Crew
+from agents.live.stage.members import CrewLane
+from agents.live.stage.parts import Known, known_of_hello
+from agents.models.flagged import answered
+from agents.workers.links import command_of
+from lineage import reasons
+from lineage.errors import UsageError, WireError
+from lineage.flags import checked
+from topology.variants.needs import needs_of
+from topology.variants.selection import Selection
+from topology.variants.variant import variants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agents.core.actions import Result
+    from agents.core.batching import Batch
+    from agents.core.deaths import Place
+    from agents.core.request import Request
+    from agents.live.stage.batch_work import BatchWork, Prepared
+    from agents.live.stage.config import StageProcessConfig
+    from agents.live.stage.driver import StageDriver
+    from lineage.message import Query
+    from topology.spec import StageSpec
+    from topology.variants.needs import Needs
+
+
+def route_of(spec: StageSpec) -> Variants:
+    """The route of a stage with variants."""
+    section = spec.variants
+    assert section is not None  # the caller has looked
+
+    def needs(request: Request) -> Needs:
+        return needs_of(request.parts[0].payload.message.parameters, section.app)
+
+    return Variants(
+        variants_of(section),
+        needs,
+        on_miss=section.on_miss,
+        budget=section.budget,
+        versions={name: each.version for name, each in section.of.items() if each.version is not None},
+    )
+
+
+def reads_needs(spec: StageSpec) -> Callable[[Query], float | None]:
+    """What checks a query's needs as it is read, and gives the latency that it asks, in seconds.
+
+    Raises WireError for needs that cannot be.
+    """
+    section = spec.variants
+    assert section is not None  # the caller has looked
+    registered = Selection(variants_of(section))
+
+    def read(query: Query) -> float | None:
+        try:
+            needs = needs_of(query.parameters, section.app)
+            registered.choose(needs)
+        except UsageError as error:
+            raise WireError(reasons.BAD_INPUT, str(error)) from error
+        return needs.latency
+
+    return read
+
+
+class VariantWork:
+    """Inputs as the stage makes them, and answers as the route takes them: whole, not routed or encoded."""
+
+    def __init__(self, work: BatchWork) -> None:
+        self._work = work
+        self.prepare = work.prepare
+
+    def result(self, prepared: Prepared, _place: int, answer: Mapping[str, Any], _seconds: float, /) -> Result:
+        if "outputs" not in answer:
+            return self._work.failed(answer)
+        outputs = answered(answer)
+        wrong = self._work.refused(outputs)
+        if wrong is not None:
+            return wrong
+        said = getattr(outputs, "flags", None)
+        try:
+            flags = None if said is None else checked(said)
+        except WireError as error:
+            return Failed(reasons.BAD_RESULT, str(error))
+        return Ok({}, value=Answered(outputs, flags, len(prepared.batch.requests)))
+
+
+class VariantCrews:
+    """The workers of all variants of the stage's front (`agents.live.stage.driver.Workers`)."""
+
+    def __init__(self, config: StageProcessConfig) -> None:
+        """Call in a running loop. Raises ModelError where a variant names an interpreter that is not there."""
+        self._spec = config.spec
+        self._crews = {name: self._crew(config, name) for name in config.spec.lanes}
+        self._by_lane = list(self._crews.values())
+
+    @staticmethod
+    def _crew(config: StageProcessConfig, name: str) -> Crew:
+        spec = config.spec.variant(name)
+        place = f"stage {spec.name!r}, variant {name!r}"
+        pool = Pool(spec.workers.of_front(config.replica))
+        return Crew(place, pool, Clock(), command_of(spec, config.torch_threads), spec.workers.timeout)
+
+    async def first(self) -> Known:
+        """Start the workers; what one says of its inputs. Raises ModelError where a variant cannot be loaded."""
+        begun = [crew for crew in self._by_lane if crew.wanted]
+        hellos = await asyncio.gather(*(crew.first() for crew in begun))
+        return Known(signature=known_of_hello(hellos[0]).signature)
+
+    def begin(self, driver: StageDriver, work: BatchWork) -> None:
+        for lane, crew in enumerate(self._by_lane):
+            crew.begin(CrewLane(lane, driver), VariantWork(work))
+
+    def submit(self, worker: int, batch: Batch) -> None:
+        lane, number = parts_of(worker)
+        self._by_lane[lane].submit(number, batch)
+
+    def resize(self, _count: int) -> None:
+        """Nothing: each variant has a count of its own."""
+
+    @property
+    def busy(self) -> set[Place]:
+        return set().union(*(crew.busy for crew in self._by_lane))
+
+    def close(self, timeout: float) -> bool:
+        closed = [crew.close(timeout) for crew in self._by_lane]
+        return all(closed)

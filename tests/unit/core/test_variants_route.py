@@ -1,0 +1,200 @@
+"""A stage with variants in virtual time: who answers, who waits, who is refused, and what the outcome says."""
+
+import pytest
+
+from agents.core.actions import Failed, Ok
+from agents.core.batching import Batcher
+from agents.core.laned_stage import LanedCore
+from agents.core.lanes import Lanes, number_of
+from agents.core.policies import make
+from agents.core.policy import StageView
+from agents.core.routes.variants import Answered, Variants
+from tests.unit.core.builders import NOW, delivery
+from tests.unit.core.shapes import SHAPES
+from topology.variant_sections import VariantsSpec
+from topology.variants.needs import needs_of
+from topology.variants.selection import Status
+from topology.variants.variant import variants_of
+
+OF = {
+    "small": {"model": "m:S", "architecture": "a", "accuracy": 0.7, "batch": 2, "takes": {1: 0.01, 2: 0.015}},
+    "large": {"model": "m:L", "architecture": "b", "accuracy": 0.9, "takes": {1: 0.1}, "version": "2"},
+}
+
+
+class Stage:
+    """A stage of two variants; `needs` of a query stand where a driver has its parameters."""
+
+    def __init__(self, *, workers=("small", "large"), room=100, **options):
+        spec = VariantsSpec(app="x", of=OF, **options)
+        variants = variants_of(spec)
+        self.needs = {}
+        self.route = Variants(
+            variants,
+            lambda request: needs_of(self.needs[request.request_id], "x"),
+            on_miss=spec.on_miss,
+            budget=spec.budget,
+            versions={"large": "2"},
+        )
+        view = StageView(stage="b")
+        lanes = {each.name: Batcher(make("naive", view), each.batch, 0.0, 0, each.duration) for each in variants}
+        self.lanes = Lanes(lanes, self.route, room)
+        self.route.waits, self.route.ready = self.lanes.waits, self.lanes.ready
+        self.core = LanedCore(SHAPES["chain"].graph(), "b", self.lanes, self.route, queue_limit=room)
+        self.core.assign(0, 0)
+        self.names = list(lanes)
+        self.offset = 0
+        self.told = []
+        self.runs = []
+        for name in workers:
+            self.attach(name)
+
+    def attach(self, name, worker=0, now=NOW):
+        self.core.attach(now, number_of(self.names.index(name), worker))
+        self.settle(now)
+
+    def ask(self, now=NOW, within=1.0, **needs):
+        identity = f"q{self.offset}"
+        self.needs[identity] = needs
+        self.core.deliver(now, delivery(identity, self.offset, "a", sent=now, deadline=now + within))
+        self.offset += 1
+        self.settle(now)
+        return identity
+
+    def settle(self, now):
+        """Gather what is to run, and what was settled: (request id, what came of it)."""
+        self.runs += self.core.take_runs()
+        self.told += [(work.request_id, made) for work, made in self.core.take_hits()]
+        self.told += [(emit.request_id, emit.loss) for emit in self.core.take_emits() if emit.loss is not None]
+
+    def answer(self, now=NOW):
+        """Have everything that runs be answered."""
+        while self.runs:
+            batch = self.runs.pop(0)
+            made = Ok({}, value=Answered({"y": 1}, {"confidence": 0.5}, len(batch.requests)))
+            self.core.complete(now, batch, [made] * len(batch.requests), 0.01)
+            self.settle(now)
+        return dict(self.told)
+
+
+def flags(joint):
+    return {key: joint.flags[key] for key in ("variant", "found", "met")}
+
+
+def test_the_one_that_meets_the_needs_answers_and_the_outcome_says_so():
+    stage = Stage()
+    exact = stage.ask(accuracy=0.8, latency="500ms")
+    fast = stage.ask(latency=0.05)
+    told = stage.answer()
+    assert told[exact].outputs == {"y": 1}
+    assert told[exact].flags == {
+        "confidence": 0.5,
+        "variant": "large",
+        "architecture": "b",
+        "accuracy": 0.9,
+        "version": "2",
+        "found": "active",
+        "asked": {"latency": 0.5, "accuracy": 0.8},
+        "met": True,
+    }
+    assert flags(told[fast]) == {"variant": "small", "found": "active", "met": True}
+    assert "version" not in told[fast].flags
+    assert (stage.route.stats.answered, stage.route.stats.met) == (2, 2)
+
+
+def test_the_queue_counts_in_what_is_left_of_the_latency_unless_the_budget_is_static():
+    for budget, last in (("remaining", "marked"), ("static", "active")):
+        stage = Stage(budget=budget)
+        asked = [stage.ask(accuracy=0.8, latency=0.25, within=0.25) for _ in range(4)]
+        told = stage.answer()
+        assert [told[each].flags["variant"] for each in asked] == ["large"] * 4
+        assert [told[each].flags["found"] for each in asked] == ["active"] * 2 + [last] * 2
+
+
+def test_an_answer_after_the_deadline_or_of_another_accuracy_does_not_meet():
+    stage = Stage(workers=("small",), on_miss="closest")
+    inexact = stage.ask(accuracy=0.95)
+    late = stage.ask(latency=0.5, within=0.5)
+    told = stage.answer(NOW + 0.6)
+    assert flags(told[inexact]) == {"variant": "small", "found": "closest", "met": False}
+    assert flags(told[late]) == {"variant": "small", "found": "active", "met": False}
+
+
+def test_a_query_waits_for_a_variant_to_be_loaded_and_is_asked_anew_when_it_is():
+    stage = Stage(workers=("small",), on_miss="wait")
+    waiting = stage.ask(model="b")
+    assert stage.core.depth == 1
+    assert not stage.runs
+    assert stage.route.stats.unmet == {"large": 1}
+    stage.attach("large", now=NOW + 0.1)
+    assert flags(stage.answer(NOW + 0.2)[waiting]) == {"variant": "large", "found": "active", "met": True}
+    assert stage.route.stats.found == {"loading": 1}  # it counts once
+
+
+def test_a_query_that_waits_for_what_never_comes_fails_long_after_its_deadline():
+    stage = Stage(workers=("small",), on_miss="wait")
+    waiting = stage.ask(model="b")
+    now = NOW
+    while not stage.told and now < NOW + 60:
+        now = stage.core.next_wake(now)
+        stage.core.advance(now)
+        stage.settle(now)
+    assert {(request, loss.reason) for request, loss in stage.told} == {(waiting, "no-worker")}
+    assert NOW + 21 <= now <= NOW + 23
+    assert stage.core.depth == 0
+
+
+def test_who_cannot_be_answered_is_refused_where_misses_fail():
+    stage = Stage(workers=("small",), on_miss="fail")
+    refused = stage.ask(accuracy=0.8, latency=0.2, within=0.2)
+    told = stage.answer()
+    assert told[refused].reason == "no-variant"
+    assert "accuracy 0.8" in told[refused].text
+    answered = stage.ask(accuracy=0.6)
+    assert flags(stage.answer()[answered])["variant"] == "small"
+
+
+def test_a_query_that_its_variant_refuses_is_routed_once_more():
+    stage = Stage(room=1)
+    asked = [stage.ask(latency=0.9) for _ in range(8)]
+    told = stage.answer()
+    kinds = [told[each].flags["variant"] if not hasattr(told[each], "reason") else told[each].reason for each in asked]
+    assert {"small", "large"} <= set(kinds)
+    assert kinds[-1] == "lane-full"
+
+
+def test_marks_of_a_controller_keep_queries_away_while_another_one_meets_them():
+    stage = Stage()
+    stage.route.note({"small": Status(marked=True)})
+    first = stage.ask()
+    assert flags(stage.answer()[first])["variant"] == "large"
+    stage.route.note({})
+    only = stage.ask(now=NOW + 2, latency=0.05)
+    assert flags(stage.answer(NOW + 2)[only])["variant"] == "small"
+
+
+def test_a_model_that_raises_fails_its_query_alone():
+    stage = Stage(workers=("small",))
+    failed = stage.ask(variant="small")
+    (batch,) = stage.runs
+    stage.runs.clear()
+    stage.core.complete(NOW, batch, [Failed("model-raised", "boom")], 0.01)
+    stage.settle(NOW)
+    assert dict(stage.told)[failed].reason == "model-raised"
+
+
+def test_a_lane_says_how_long_a_query_would_wait():
+    stage = Stage(workers=("small",))
+    waits = []
+    for _ in range(7):
+        waits.append(round(stage.lanes.waits(NOW)["small"], 4))
+        stage.ask(variant="small", within=100)
+    # The first runs alone, the next two form, and two more each 15 ms later.
+    assert waits == [0.0, 0.01, 0.01, 0.025, 0.025, 0.04, 0.04]
+    assert "large" not in stage.lanes.waits(NOW)
+
+
+def test_a_section_makes_the_variants_that_are_selected_from():
+    spec = VariantsSpec(app="x", of=OF)
+    small, large = variants_of(spec)
+    assert (small.app, small.price, small.latency, large.rate) == ("x", 1.0, 0.015, pytest.approx(10))

@@ -1,0 +1,81 @@
+"""What has to fit together in a stage's `variants:` section, or between it and the stage's other fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topology.problems import Problem
+from topology.quantities import show_duration
+from topology.rules.ensemble import of_workers
+from topology.spec import EmulatedSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from topology.reading.fields import PipelineFields, StageFields
+    from topology.variant_sections import VariantSpec
+
+_MOST = 256
+_CLASHES = {
+    "model": "the variants have the models",
+    "emulated": "the variants have the models",
+    "arguments": "each variant has its own 'arguments'",
+    "version": "each variant has its own 'version'",
+    "profile": "each variant says what it 'takes'",
+    "ensemble": "a query is answered by one variant, not by several together",
+    "state": "variants keep no state",
+    "cache": "an answer is a variant's, and queries ask for different ones",
+    "tables": "variants are given no tables",
+    "copies": "a query that its variant refuses is routed to another one",
+    "coding": "a query that its variant refuses is routed to another one",
+}
+
+
+def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
+    """Add what does not fit together."""
+    if stage.spec.variants is None or not stage.usable("variants"):
+        return
+    for name, why in _CLASHES.items():
+        if name in stage.given:
+            text = f"is a plain stage's, and this one has variants: {why}; drop {name!r}"
+            problems.append(Problem(stage.path(name), text, on_key=True))
+    for name in ("count", "where", "timeout", "device", "threads", "python", "listen", "tls"):
+        if f"workers.{name}" in stage.given:
+            text = f"each variant has workers of its own; write {name!r} there, as in 'of: {{a: {{workers: ...}}}}'"
+            problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
+    for name in ("fronts", "standby"):
+        if f"workers.{name}" in stage.given and getattr(stage.spec.workers, name) != (name == "fronts"):
+            text = f"a stage with variants has one front, as a variant's only worker is at one; drop {name!r}"
+            problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
+    for name in ("limit", "size", "max", "objective"):
+        if f"batching.{name}" in stage.given:
+            text = f"each variant has a 'batch' of its own; drop {name!r}"
+            problems.append(Problem(stage.path(f"batching.{name}"), text, on_key=True))
+    if stage.usable("variants.of"):
+        problems += [Problem(stage.path("variants", *path), text) for path, text in _wrong(fields, stage)]
+
+
+def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[str, ...], str]]:
+    section = stage.spec.variants
+    assert section is not None  # it was looked at
+    if not section.of:
+        yield ("of",), "is empty; list a variant at least"
+        return
+    if len(section.of) > _MOST:
+        yield ("of",), f"there are {len(section.of)}; a stage has {_MOST} at most"
+    for name, spec in section.of.items():
+        for field, text in of_workers(1, spec.workers):
+            yield ("of", name, "workers", field), text
+        if stage.usable("queue") and stage.spec.queue < spec.batch:
+            yield ("of", name, "batch"), f"is over the stage's 'queue', {stage.spec.queue}; raise that"
+    if all(spec.workers.count == 0 for spec in section.of.values()):
+        yield ("of",), "none has a worker to begin with; give one of them 'workers: {count: 1}'"
+    fastest = min(section.of, key=lambda name: _latency(section.of[name]))
+    latency = _latency(section.of[fastest])
+    if fields.usable("slo") and latency > fields.head.slo:
+        takes, slo = show_duration(float(f"{latency:.3g}")), show_duration(fields.head.slo)
+        yield ("of",), f"the fastest, {fastest!r}, takes {takes} with a full batch, and the SLO is {slo}"
+
+
+def _latency(spec: VariantSpec) -> float:
+    return spec.overhead + EmulatedSpec(table=dict(sorted(spec.takes.items()))).duration(spec.batch)
