@@ -119,7 +119,7 @@ stages:
 
 def test_a_file_that_is_not_there(capsys):
     assert run(["check", "none.yaml"]) == 2
-    assert "'none.yaml' does not exist" in capsys.readouterr().err
+    assert "there is no file 'none.yaml'" in capsys.readouterr().err
 
 
 def test_models_are_constructed_where_that_is_asked_for(check, tmp_path):
