@@ -1,6 +1,7 @@
 """How many workers each stage is to have: the records of the table `<p>.sizes`, and which of two counts.
 
-A record's key is `stage/pool`; a stage's own workers are the pool `main`. Its value is JSON: the count of the whole
+A record's key is `stage/pool`; a stage's own workers are the pool `main`, a variant's have its name, and may be none.
+A variant's record in a lower epoch than any before it of its stage is void. A value is JSON: the count of the whole
 stage, who wants it, why, since when, an epoch, the digest of the pipeline file (and plan) that it goes with, and
 whether it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has claimed `claimed_as` in
 `<p>.owners`, and its claim's epoch stands in each of its records (`checkpoint.owners`). So a writer that was slow
@@ -80,9 +81,9 @@ def decode(value: bytes) -> Size:
     if type(held) is not bool:
         raise CheckpointError(f"'held' must be bool, not {held!r:.80}")
     size = Size(**told, held=held)
-    if not 1 <= size.count <= _LARGEST or size.epoch < 1 or not 0 <= size.at < float(1 << 33):
+    if not 0 <= size.count <= _LARGEST or size.epoch < 1 or not 0 <= size.at < float(1 << 33):
         raise CheckpointError(
-            f"count {size.count}, epoch {size.epoch}, at {size.at}: a count is 1 to {_LARGEST}, an epoch at least 1, "
+            f"count {size.count}, epoch {size.epoch}, at {size.at}: a count is 0 to {_LARGEST}, an epoch at least 1, "
             "a time in unix seconds"
         )
     return size

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from topology import names
 from topology.sections import (
@@ -108,3 +108,11 @@ class VariantsSpec(Section):
     """While no active variant meets a query's needs (`topology.variants.selection`)."""
     budget: Budget = "remaining"
     """What is compared with the latency that is asked."""
+    scale: StrictBool = True
+    """Whether a controller loads what is asked for, and has as many workers as the load takes."""
+    settle: Seconds = 10.0
+    """The least time for which fewer workers must do before there are fewer; 0 is the paper's, a variant's `load`."""
+    idle: Positive | None = None
+    """After how long without a query an architecture loses its last worker; None: it keeps one."""
+    room: dict[Name, Figure] | None = None
+    """Units of hardware that workers may take together; None: of `core` the machine's, of others any number."""

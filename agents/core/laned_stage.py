@@ -60,10 +60,10 @@ class LanedCore(StageCore):
         return now + _AGAIN if wake is None else min(wake, now + _AGAIN)
 
     def _fail_unserved(self, now: float) -> None:
-        """The same of what waits without a lane while others serve; the route is asked about it again meanwhile."""
+        """The same of what waits without a lane, whoever serves; the route is asked about it again meanwhile."""
         super()._fail_unserved(now)
         lanes = self.lanes
-        if not lanes.workers or not lanes.idle or now < self._asked_again + _AGAIN:
+        if not lanes.idle or now < self._asked_again + _AGAIN:
             return
         self._asked_again = now
         lanes.ask_again(now)

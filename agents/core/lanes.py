@@ -90,7 +90,7 @@ class Route(Protocol):
     """Seconds after which a query that has any answer waits for no other."""
 
     def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
-        """Name some of these lanes, all of which have a worker, with the probability of each; none: no other."""
+        """Name some of these lanes, all that have a worker, with the probability of each; none: no other."""
         ...
 
 
@@ -376,7 +376,7 @@ class Lanes:
         while True:
             others = [name for name in self._lanes if self._serves(name) and name not in query.asked]
             query.asked_at = now
-            chosen = self._route.select(query, others) if others else {}
+            chosen = self._route.select(query, others)
             if not chosen:
                 return False
             query.asked |= chosen

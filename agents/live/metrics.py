@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from agents.core.lanes import Lanes
     from agents.core.policy import StageFacts
     from agents.core.routes.ensemble import Shares
-    from agents.core.routes.variants import Counts
     from topology.sizes import Size
 
 
@@ -274,17 +273,6 @@ def ensemble_families(make: Families, lanes: Lanes, told: Shares) -> Iterator[Me
     yield make.counters(names.MEMBER_REFUSED_TOTAL, text, (*member, names.REASON), dict(lanes.refused))
 
 
-def variant_families(make: Families, lanes: Lanes, told: Counts) -> Iterator[Metric]:
-    variant = (names.VARIANT,)
-    yield make.gauges(names.VARIANT_WORKERS, "Workers of a variant", variant, _by_one(lanes.ready()))
-    yield make.counters(names.VARIANT_ASKED_TOTAL, "Queries that a variant was asked", variant, _by_one(told.asked))
-    yield make.counters(
-        names.VARIANT_FOUND_TOTAL, "Queries by how a variant was found", (names.HOW,), _by_one(told.found)
-    )
-    yield make.counter(names.VARIANT_ANSWERED_TOTAL, "Queries that a variant answered", told.answered)
-    yield make.counter(names.VARIANT_MET_TOTAL, "Of them, those that had what they asked for", told.met)
-
-
 def _by_one(counts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): count for name, count in dict(counts).items()}
 
@@ -367,7 +355,7 @@ class StageMetrics(Collector):
         self.cache: PredictionCache | None = None
         self.dispatch: Dispatch | None = None
         self.members: tuple[Lanes, Shares] | None = None  # of an ensemble
-        self.variants: tuple[Lanes, Counts] | None = None
+        self.variants: Callable[[Families], Iterator[Metric]] | None = None
         self.defaults: Callable[[], int] | None = None  # where the stage has a default
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
@@ -411,7 +399,7 @@ class StageMetrics(Collector):
         if self.members is not None:
             yield from ensemble_families(make, *self.members)
         if self.variants is not None:
-            yield from variant_families(make, *self.variants)
+            yield from self.variants(make)
         yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)

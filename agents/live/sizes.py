@@ -37,6 +37,7 @@ class Sizes:
         self._topic = topics.sizes(pipeline)
         self._keeps = keeps
         self._newest: dict[bytes, Size] = {}
+        self._epochs: dict[bytes, int] = {}  # the highest of variants' orders, by stage
         self._told: Callable[[], object] = bool
         self._table = Table(settings, self._topic, self._heard)
 
@@ -72,13 +73,24 @@ class Sizes:
             log.warning("%s: the record of %s is passed over: %s", self._topic, _shown(key), error)
             return
         old = self._newest.get(key)
-        if size is not None and sizes.takes_over(old, size):
+        if size is not None and self._is_void(key, size):
+            log.warning("%s: an order of %s is of a claim that is over, and ignored", self._topic, _shown(key))
+        elif size is not None and sizes.takes_over(old, size):
             self._newest[key] = size
             self._told()
         elif old is not None:
             log.warning("%s: %s stays at %s; a record of a lower epoch is ignored", self._topic, _shown(key), old.text)
             if key == self._keeps and not self._table.stale:
                 self._write_again(key, old)
+
+    def _is_void(self, key: bytes, size: Size) -> bool:
+        """Whether an order of a variant comes behind one of a later claim, of any variant of its stage."""
+        stage, _, pool = key.partition(b"/")
+        if pool == sizes.MAIN.encode():
+            return False
+        highest = self._epochs.get(stage, 0)
+        self._epochs[stage] = max(highest, size.epoch)
+        return size.epoch < highest
 
     def _write_again(self, key: bytes, size: Size) -> None:
         try:

@@ -136,6 +136,8 @@ class Controller:
             return  # of another catalogue: its front ends it
         self._standing[variant] = (count, epoch)
         if epoch != self.epoch and count != self._wanted[variant]:
+            each = self.lives[variant].variant
+            self._groups[each.app, each.architecture].asked = now  # it was asked for, before this one came
             self._want(now, variant, count, f"found standing, of epoch {epoch}")
 
     def report(self, now: float, report: Report) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LAMBDA: Final = 0.1  # 1/s; the paper names no value, so this is ours
 _EXACT: Final = 1e-9
-_LEAST: Final = 1e-6  # queries a second: what is asked for at all keeps one worker
+_LEAST: Final = 1e-3  # queries a second: what is asked for at all keeps one worker
 
 
 class Weights(NamedTuple):

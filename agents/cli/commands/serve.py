@@ -248,6 +248,8 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         )
     if journals is not None:
         _refuse_journal(pipeline, [stage])
+    from agents.supervise.ownership import Ownership  # noqa: PLC0415 - imports Kafka's clients
+
     config = StageProcessConfig(
         pipeline=pipeline,
         stage=stage,
@@ -261,6 +263,7 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         cautious=options["cautious"],
         metrics=_address(options["metrics_host"], options["metrics_port"]),
         member_name=options["member_name"] or "",
+        claims=Ownership,
     )
 
     def run() -> int:

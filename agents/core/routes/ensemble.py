@@ -104,6 +104,8 @@ class Ensemble:
 
     def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
         """Draw members (Listing 3.2, select). Where those that were asked are missing, draw among the others."""
+        if not lanes:
+            return {}
         if query.note is None:
             context = self._context_of(query.request)[:_KEY] or EVERYWHERE
             query.note = (context, self._weights(query.request, context))

@@ -12,7 +12,7 @@ Pure: a query says when it is asked.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LOOK: Final = 1.0  # seconds over which a variant's load is counted
 _LATE: Final = 1e-6
+_KEPT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class Variants:
         self.ready: Callable[[], Mapping[str, int]] = dict
         self._needs_of = needs_of
         self._versions = versions or {}
+        self.waiting: set[str] = set()
+        """The variants that queries were still waiting for when they were asked again; whoever reports it takes it."""
+        self.latencies: dict[str, deque[float]] = {}
+        """Those that queries had when they were asked, by architecture; whoever reports them takes them."""
         self._noted: dict[str, Status] = {}
         self._loads: dict[str, float] = {}
         self._counted: Counter[str] = Counter()
@@ -105,8 +110,9 @@ class Variants:
         first, note.choice = note.choice is None, choice
         if first:
             self.stats.found[choice.how] += 1
-            if choice.load is not None and choice.how is not How.MARKED:
-                self.stats.unmet[choice.load] += 1
+            self._want(choice, query.request.deadline - query.request.sent)
+        elif choice.how is How.LOADING and choice.variant is not None:
+            self.waiting.add(choice.variant)
         if choice.variant is None:
             query.refused = Refusal(reasons.NO_VARIANT, self._words(note.needs, choice))
             return {}
@@ -156,6 +162,19 @@ class Variants:
             self._loads[name] = came / since / variant.rate
         self._counted = Counter(self.stats.asked)
         self._looked = now
+
+    def _want(self, choice: Choice, latency: float) -> None:
+        """Note what a query wants: of its load, where no variant of that architecture answers it; and how soon."""
+        wanted, taken = choice.load, choice.variant if choice.how is not How.LOADING else None
+        if wanted is not None and (taken is None or self._architecture(taken) != self._architecture(wanted)):
+            self.stats.unmet[wanted] += 1
+        else:
+            wanted = taken
+        if wanted is not None:
+            self.latencies.setdefault(self._architecture(wanted), deque(maxlen=_KEPT)).append(latency)
+
+    def _architecture(self, variant: str) -> str:
+        return self.variants[variant].architecture
 
     @staticmethod
     def _words(needs: Needs, choice: Choice) -> str:

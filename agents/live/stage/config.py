@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from agents.live.registry import Address
 from agents.models.loading import TORCH_THREADS
 from topology.sizes import sized
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from producers.connection import ClientSettings
     from topology.load import Pipeline
     from topology.sizes import Size
     from topology.spec import StageSpec
+
+
+class Claimed(Protocol):
+    """A claim to write a stage's sizes (`agents.supervise.ownership`)."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def claim(self, stopping: Callable[[], bool], above: int) -> bool: ...
+
+    def keep(self, on_end: Callable[[], object], stopping: Callable[[], bool]) -> None: ...
+
+    def leave(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +52,8 @@ class StageProcessConfig:
     standby: bool = False  # wait to be told whose place to take
     cautious: bool = False  # its processes died without any progress: run the model in processes of its own
     metrics: Address = Address()  # noqa: RUF009 - immutable
+    claims: Callable[[ClientSettings, str, Sequence[str]], Claimed] | None = None
+    """Makes the claim under which a stage's variants are scaled; None: nobody scales them."""
     member_name: str = ""  # of a stateful stage: what claims and beats call this process; empty: made of its start
 
     @property

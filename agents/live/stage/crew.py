@@ -88,6 +88,7 @@ class Crew:
         self._driver: Driver | None = None
         self._work: Work | None = None
         self._closed = False
+        self.deaths = 0
         self._running: dict[int, tuple[float, Job]] = {}  # by worker: since when (monotonic), and what
 
     def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
@@ -129,6 +130,11 @@ class Crew:
     def wanted(self) -> int:
         """How many workers there are to be."""
         return self._pool.count
+
+    @property
+    def alive(self) -> int:
+        """How many there are, those that load and those that drain too."""
+        return len(self._pool.phases())
 
     @property
     def busy(self) -> set[Place]:
@@ -185,7 +191,8 @@ class Crew:
             self._links.bye(worker)
 
     def _is_lost(self, worker: int, results: list[Result | None], blamed: list[int], why: str, *, failed: bool) -> None:
-        if failed and not self._hello.done():
+        self.deaths += 1
+        if failed and not self._hello.done() and self._driver is None:
             self._hello.set_exception(ModelError(f"{self._place}: {why}"))
             return
         known = self._pool.phases().get(worker)

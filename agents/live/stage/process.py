@@ -56,8 +56,10 @@ from agents.live.stage.parts import (
     pause_of,
     stage_signature,
 )
+from agents.live.stage.scaling import Scaling, counts
 from agents.live.stage.tally import Tally
 from agents.live.stage.threads import Threads
+from agents.live.stage.variant_figures import VariantFigures
 from agents.live.stage.variants import VariantCrews, reads_needs
 from agents.live.stage.variants import route_of as variants_route
 from agents.live.states.log_reader import LogsFeed
@@ -75,7 +77,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.laned_stage import LanedCore
+    from agents.core.lanes import Lanes
     from agents.core.policy import StageFacts
+    from agents.core.routes.variants import Variants
     from agents.live.stage.driver import Workers
     from agents.live.stage.extras import Beside
     from agents.live.stage.parts import Known
@@ -254,6 +258,7 @@ class StageProcess(Serving):
         self._clock = Clock()
         self._facts: dict[str, StageFacts]
         self._journal_file: TextIO | None = None
+        self._scaling: Scaling | None = None
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -359,6 +364,8 @@ class StageProcess(Serving):
             self._metrics.order = asked
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
+            if isinstance(workers, VariantCrews):
+                workers.follow(counts(self._config, newest))
             if self._beside is not None:
                 self._beside.resize(self._config.workers)
 
@@ -412,7 +419,7 @@ class StageProcess(Serving):
         if config.spec.variants is not None:
             lanes, route = cast("LanedCore", core).lanes, more["route"]
             route.waits, route.ready = lanes.waits, lanes.ready
-            self._metrics.variants = lanes, route.stats
+            self._scale(lanes, route)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
@@ -439,7 +446,18 @@ class StageProcess(Serving):
             read_logs=self._read_logs,
             own=bool if self._lookups is None else self._lookups.own,
         )
+        if self._scaling is not None:
+            self._scaling.begin(driver.planning_ended)
         return driver, memory, planner
+
+    def _scale(self, lanes: Lanes, route: Variants) -> None:
+        """Have the stage's variants scaled, if they are to be, and shown."""
+        section, crews = self._config.spec.variants, self._crew
+        assert section is not None  # the caller has looked
+        assert isinstance(crews, VariantCrews)
+        if section.scale and self._config.claims is not None:
+            self._scaling = Scaling(self._config, route, lanes, crews, self._sizes)
+        self._metrics.variants = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
 
     def _journal(self) -> Callable[[str], object] | None:
         path = self._config.journal
@@ -472,6 +490,8 @@ class StageProcess(Serving):
 
     async def _end(self, app: StageApp, output: Output, workers: Workers) -> None:
         self._bound.begin()
+        if self._scaling is not None:
+            self._scaling.stop()
         await self._end_app(app)
         await self._rereading.stop(1.0)
         await asyncio.to_thread(output.flush, 1.0)

@@ -8,7 +8,8 @@ workers has one.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agents.core.actions import Failed, Ok
 from agents.core.lanes import parts_of
@@ -34,12 +35,24 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch
     from agents.core.deaths import Place
     from agents.core.request import Request
-    from agents.live.stage.batch_work import BatchWork, Prepared
+    from agents.live.stage.batch_work import BatchWork, Executed, Prepared
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.driver import StageDriver
     from lineage.message import Query
     from topology.spec import StageSpec
     from topology.variants.needs import Needs
+
+log = logging.getLogger(__name__)
+
+_MOST_RUNS: Final = 10_000  # of which nobody has taken note
+
+
+class Run(NamedTuple):
+    """A batch that has run."""
+
+    lane: int
+    queries: int
+    seconds: float  # at the worker
 
 
 def route_of(spec: StageSpec) -> Variants:
@@ -101,6 +114,20 @@ class VariantWork:
         return Ok({}, value=Answered(outputs, flags, len(prepared.batch.requests)))
 
 
+class VariantLane(CrewLane):
+    """What a crew tells of one variant's workers; it notes the batches."""
+
+    def __init__(self, lane: int, driver: StageDriver, runs: list[Run]) -> None:
+        super().__init__(lane, driver)
+        self._number, self._tell, self._runs = lane, driver.executed, runs
+        self.executed = self._executed
+
+    def _executed(self, batch: Batch, done: Executed) -> None:
+        if len(self._runs) < _MOST_RUNS:
+            self._runs.append(Run(self._number, len(batch.requests), done.seconds))
+        self._tell(batch, done)
+
+
 class VariantCrews:
     """The workers of all variants of the stage's front (`agents.live.stage.driver.Workers`)."""
 
@@ -109,6 +136,8 @@ class VariantCrews:
         self._spec = config.spec
         self._crews = {name: self._crew(config, name) for name in config.spec.lanes}
         self._by_lane = list(self._crews.values())
+        self.runs: list[Run] = []
+        """Batches that have run, since somebody took them."""
 
     @staticmethod
     def _crew(config: StageProcessConfig, name: str) -> Crew:
@@ -125,7 +154,7 @@ class VariantCrews:
 
     def begin(self, driver: StageDriver, work: BatchWork) -> None:
         for lane, crew in enumerate(self._by_lane):
-            crew.begin(CrewLane(lane, driver), VariantWork(work))
+            crew.begin(VariantLane(lane, driver, self.runs), VariantWork(work))
 
     def submit(self, worker: int, batch: Batch) -> None:
         lane, number = parts_of(worker)
@@ -133,6 +162,25 @@ class VariantCrews:
 
     def resize(self, _count: int) -> None:
         """Nothing: each variant has a count of its own."""
+
+    def follow(self, counts: Mapping[str, int]) -> None:
+        """Have so many workers of each variant from now on, of others as many as the file says."""
+        for name, crew in self._crews.items():
+            count = counts.get(name, self._spec.variant(name).workers.total)
+            if count != crew.wanted:
+                log.info("%s: %d workers of %s are wanted", self._spec.name, count, name)
+                crew.resize(count)
+
+    def alive(self) -> dict[str, int]:
+        """Each variant's workers, those that load and those that drain too."""
+        return {name: crew.alive for name, crew in self._crews.items()}
+
+    def deaths(self) -> dict[str, int]:
+        """How many workers of each variant have died."""
+        return {name: crew.deaths for name, crew in self._crews.items()}
+
+    def wanted(self) -> dict[str, int]:
+        return {name: crew.wanted for name, crew in self._crews.items()}
 
     @property
     def busy(self) -> set[Place]:

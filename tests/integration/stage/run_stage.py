@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agents.core.stage import StageCore
 from agents.live.stage.process import StageProcessConfig, run
+from agents.supervise.ownership import Ownership
 from producers.connection import ClientSettings
 from topology.load import load
 
@@ -24,6 +25,7 @@ def main() -> int:
             pipeline=load(options.pop("pipeline")),
             settings=ClientSettings(bootstrap=options.pop("bootstrap")),
             run_dir=Path(options.pop("run_dir")),
+            claims=Ownership,
             journal=Path(journal) if journal else None,
             **options,
         )

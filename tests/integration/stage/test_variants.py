@@ -1,5 +1,9 @@
 """Variants of one application, served: a query says what it needs, and the one that fits answers."""
 
+import os
+import signal
+import time
+
 import numpy as np
 import psutil
 import pytest
@@ -10,6 +14,7 @@ stages:
   - name: digit
     variants:
       app: digits
+      scale: false
       of:
         tree:
           model: "variants:Tree"
@@ -113,3 +118,88 @@ def test_each_query_is_answered_by_a_variant_that_fits_and_the_outcome_says_by_w
     metrics = served.metrics("digit")
     assert metrics["spillway_variant_answered_total"] == 5
     assert metrics["spillway_variant_workers"] == 2
+
+
+SCALED = """
+partitions: 4
+stages:
+  - name: digit
+    variants:
+      app: digits
+      settle: 0
+      idle: 6s
+      room: {core: 4}
+      of:
+        tree:
+          {model: "variants:Tree", architecture: tree, accuracy: .8, takes: {1: 2ms, 8: 4ms}, batch: 8, load: 2s}
+        linear:
+          {model: "variants:Linear", architecture: linear, accuracy: .93, takes: {1: 10ms}, load: 2s,
+           workers: {count: 0}}
+        broken:
+          {model: "variants:Broken", architecture: broken, accuracy: .99, takes: {1: 10ms}, load: 2s,
+           workers: {count: 0}}
+"""
+
+
+@pytest.mark.nightly
+def test_variants_are_loaded_as_they_are_asked_for_whoever_dies(stage, until):
+    one = stage(SCALED)
+    (one.folder / "variants.py").write_text(
+        MODELS + "\n\nclass Broken:\n    def __init__(self):\n        raise RuntimeError('no weights')\n"
+    )
+    process = psutil.Process(one.start("digit").pid)
+    until(lambda: one.metrics("digit").get("spillway_variant_workers") == 1)
+    out = one.reader("outcomes")
+    sent = []
+
+    def ask(**needs):
+        sent.append(f"q{len(sent)}")
+        one.send(sent[-1], {"pixels": np.zeros(64)}, parameters=needs, within=60)
+        one.flush()
+
+    def told():
+        def found():
+            out.poll()
+            return {headers.request_id: outcome for headers, outcome in out.outcomes()}
+
+        until(lambda: len(found()) == len(sent))
+        return found()
+
+    # What nobody has loaded is loaded as it is asked for; the query waits for it.
+    ask(model="linear")
+    flags = told()["q0"].flags["digit"]
+    assert (flags["variant"], flags["found"], flags["met"]) == ("linear", "active", True)
+    assert one.metrics("digit")["spillway_variant_workers_wanted"] == 2
+
+    # A worker that is killed costs no query, and comes again. A variant that dies while it loads stops nothing.
+    until(lambda: len(workers_of(process)) == 2)
+    os.kill(workers_of(process)[-1].pid, signal.SIGKILL)
+    for number in range(50):
+        ask(**({"accuracy": 0.9} if number % 2 else {"latency": "5s"}))
+        if number == 10:
+            ask(accuracy=0.95)  # the broken one is wanted, and the closest answers
+        time.sleep(0.02)
+    found = told()
+    assert len(out.settle()) == len(found) == len(sent)
+    assert {outcome.kind for outcome in found.values()} == {"prediction"}
+    assert sum(outcome.flags["digit"]["met"] for outcome in found.values()) == len(sent) - 1
+    until(lambda: "no weights" in one.log("digit"))
+
+    # Without queries all workers end; the next query loads what it needs.
+    until(lambda: one.metrics("digit").get("spillway_variant_workers") == 0)
+    ask(variant="tree")
+    assert told()[sent[-1]].flags["digit"]["variant"] == "tree"
+
+    # A front that is killed begins with what stands.
+    process.kill()
+    process.wait(60)
+    process = psutil.Process(one.start("digit").pid)
+    ask(accuracy=0.9)
+    assert told()[sent[-1]].flags["digit"]["variant"] == "linear"
+    until(lambda: one.committed("digit") == one.ends())
+
+
+def workers_of(process):
+    """The worker processes of a front, oldest first."""
+    found = [each for each in process.children() if any("agents.workers.local" in part for part in each.cmdline())]
+    return sorted(found, key=lambda each: each.create_time())

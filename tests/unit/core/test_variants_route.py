@@ -8,6 +8,7 @@ from agents.core.laned_stage import LanedCore
 from agents.core.lanes import Lanes, number_of
 from agents.core.policies import make
 from agents.core.policy import StageView
+from agents.core.routes.reports import Reporter
 from agents.core.routes.variants import Answered, Variants
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
@@ -198,3 +199,56 @@ def test_a_section_makes_the_variants_that_are_selected_from():
     spec = VariantsSpec(app="x", of=OF)
     small, large = variants_of(spec)
     assert (small.app, small.price, small.latency, large.rate) == ("x", 1.0, 0.015, pytest.approx(10))
+
+
+# What its controller is told.
+
+
+def test_a_report_has_what_came_since_the_one_before():
+    stage = Stage(on_miss="wait")
+    reporter = Reporter(stage.route, 0.0, {"large": 1})
+    for _ in range(4):
+        stage.ask(latency=0.05)
+    for seconds in (0.2, 0.5, 0.9):
+        stage.ask(model="b", within=seconds)
+    runs = [("small", 1, 0.02), ("small", 2, 0.03), ("small", 2, 0.015), ("large", 1, 0.3)]
+    report = reporter.report(2.0, {"small": 2, "large": 1}, {"large": 3}, runs, {"small": 0.25})
+    small, large = report.told["small"], report.told["large"]
+    assert (small.ready, small.alive, small.died, small.load, small.wait) == (1, 2, 0, 2.0, 0.25)
+    assert (small.batch, small.p50) == (2, pytest.approx(0.03))  # twice its profile
+    assert (large.died, large.load, large.p50) == (2, 1.5, pytest.approx(0.3))
+    assert report.unmet == {}
+    assert report.slos == pytest.approx({("x", "a"): 1.0, ("x", "b"): 0.2})
+    nothing = reporter.report(4.0, {}, {"large": 3}, [], {})
+    assert (nothing.told["small"].load, nothing.told["large"].died, nothing.slos) == (0.0, 0, {})
+    assert nothing.told["small"].p50 is None
+
+
+def test_what_is_wanted_and_not_there_counts_once_and_is_remembered_while_it_is_waited_for():
+    stage = Stage(workers=("small",), on_miss="wait")
+    reporter = Reporter(stage.route, 0.0, {})
+    stage.ask(model="b", within=30)
+    assert reporter.report(2.0, {}, {}, [], {}).unmet == {"large": 0.5}
+    assert reporter.report(3.0, {}, {}, [], {}).unmet == {}
+    stage.core.advance(NOW + 1.5)
+    assert reporter.report(4.0, {}, {}, [], {}).unmet == {"large": 1e-3}
+
+
+def test_what_the_closest_answers_counts_for_what_was_wanted_if_that_is_another_architecture():
+    stage = Stage(workers=("small",))
+    reporter = Reporter(stage.route, 0.0, {})
+    stage.ask(accuracy=0.8, latency=0.5, within=0.5)
+    report = reporter.report(1.0, {}, {}, [], {})
+    assert report.unmet == {"large": 1.0}
+    assert report.slos == pytest.approx({("x", "b"): 0.5})
+    assert flags(stage.answer()["q0"])["found"] == "closest"
+
+
+def test_without_any_worker_a_query_still_says_what_it_wants():
+    stage = Stage(workers=())
+    waiting = stage.ask(model="b")
+    assert stage.route.stats.unmet == {"large": 1}
+    stage.core.advance(NOW + 1.5)
+    assert stage.route.waiting == {"large"}
+    stage.attach("large")
+    assert flags(stage.answer()[waiting])["variant"] == "large"

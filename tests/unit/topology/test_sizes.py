@@ -29,8 +29,8 @@ def test_a_record_is_read_as_it_was_written():
     [
         ({"count": "3"}, "'count' must be int, not '3'"),
         ({"count": True}, "'count' must be int, not True"),
-        ({"count": 0}, "count 0, epoch 4"),
-        ({"count": 2_000_000}, "a count is 1 to 1000000"),
+        ({"count": -1}, "count -1, epoch 4"),
+        ({"count": 2_000_000}, "a count is 0 to 1000000"),
         ({"epoch": 0}, "an epoch at least 1"),
         ({"at": float("nan")}, "a time in unix seconds"),
         ({"at": 1e300}, "a time in unix seconds"),

@@ -318,3 +318,12 @@ def test_whatever_happens_the_stage_serves_the_load_in_the_end_and_stays_as_it_i
     settled = stage.changes
     stage.go(60)
     assert stage.changes == settled
+
+
+def test_what_is_found_standing_is_idle_from_then_on():
+    stage = Stage(idle=30.0)
+    stage.controller.stands(0.0, CPU.name, 1, 0)
+    assert [order.workers for order in stage.controller.orders(0.0)] == [1]
+    stage.controller.stands(0.0, CPU.name, 1, 1)
+    assert stage.controller.orders(29.0) == []
+    assert [order.workers for order in stage.controller.orders(30.0)] == [0]

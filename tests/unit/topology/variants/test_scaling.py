@@ -180,3 +180,10 @@ def test_whatever_goes_the_rest_that_is_ready_serves_the_load(group, load, slo, 
     keeping = [each for each in candidates if slo is None or each.latency <= slo]
     rest = sum(each.rate * (each.ready + ends.get(each.name, 0)) for each in keeping)
     assert not ends or rest >= needed(load, Weights()) - 1e-6
+
+
+def test_a_fast_variant_that_nobody_asks_keeps_one_worker():
+    fast = A.model_copy(update={"name": "fast", "saturation": 50_000.0})
+    loaded = scale_up(candidates_of([fast]), 0.0, None, Weights(), anything).action
+    assert loaded.deltas == {"fast": 1}
+    assert scale_down(candidates_of([fast], {"fast": 1}), 0.0, None, Weights(), anything) is None

@@ -1,0 +1,192 @@
+"""The controller of a stage's variants, live: in the stage's front, which knows all that it goes by.
+
+It has claimed the stage's sizes (`topology.sizes.claimed_as`), as a tuner would, and writes its orders to the table of
+sizes, which the front follows as any other's. So one that was slow, or has been replaced, changes nothing, and the next
+one begins with what stands. The decisions are `topology.variants.controller`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from agents.core.routes.reports import Reporter
+from agents.live.sizes import writer
+from lineage.errors import BrokerError, UsageError
+from topology.sizes import Size, claimed_as, key_of
+from topology.variants.controller import POLL, Controller
+from topology.variants.hosts import HERE, Fleet, HostKind, Room
+from topology.variants.variant import variants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agents.core.lanes import Lanes
+    from agents.core.routes.variants import Variants
+    from agents.live.sizes import Sizes
+    from agents.live.stage.config import StageProcessConfig
+    from agents.live.stage.variants import VariantCrews
+    from topology.variant_sections import VariantsSpec
+    from topology.variants.controller import Order
+
+log = logging.getLogger(__name__)
+
+_REPORT: Final = 2.0  # seconds between two reports
+_AGAIN: Final = 1.0  # seconds after a claim ended, or could not be made
+_HEARD: Final = 5.0  # seconds within which the table tells what was written to it
+
+
+def fleet_of(section: VariantsSpec) -> Fleet:
+    """This machine, with the room that the section gives workers."""
+    kinds = {each.hardware for each in section.of.values()}
+    own = {"core": float(os.cpu_count() or 1)}
+    has = {kind: Room(units=(section.room or own).get(kind)) for kind in kinds}
+    return Fleet({HERE: HostKind(most=1, has=has)}, {HERE: 1})
+
+
+def standing(config: StageProcessConfig, newest: Mapping[bytes, Size]) -> dict[str, Size]:
+    """What the table says of a stage's variants, whichever pipeline file it goes with."""
+    found = {name: newest.get(key_of(config.stage, name)) for name in config.spec.lanes}
+    return {name: size for name, size in found.items() if size is not None}
+
+
+def counts(config: StageProcessConfig, newest: Mapping[bytes, Size]) -> dict[str, int]:
+    """The workers that each variant is to have, as the table says; without those of which it says nothing."""
+    digest = config.pipeline.digest
+    return {name: size.count for name, size in standing(config, newest).items() if size.digest == digest}
+
+
+class Scaling:
+    """Has a stage's variants scaled, while it serves, on the stage's loop."""
+
+    def __init__(
+        self, config: StageProcessConfig, route: Variants, lanes: Lanes, crews: VariantCrews, sizes: Sizes
+    ) -> None:
+        section = config.spec.variants
+        assert section is not None  # the caller has looked
+        self._config, self._route, self._lanes, self._crews, self._sizes = config, route, lanes, crews, sizes
+        self._section = section
+        self._names = config.spec.lanes
+        self._written: dict[str, tuple[float, Order]] = {}
+        self._stopping = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._said = ""
+        self.controller: Controller | None = None
+        self.orders = 0
+        self.cost = 0.0
+        """Of all workers so far."""
+        self._charged = time.monotonic()
+
+    @property
+    def states(self) -> dict[tuple[str, ...], float]:
+        """1 for the state that each variant is in, while it is scaled from here."""
+        if self.controller is None:
+            return {}
+        return {(name, str(life.state)): 1.0 for name, life in self.controller.lives.items()}
+
+    @property
+    def stale(self) -> dict[str, float]:
+        """The variants whose profile is stale, and times it that their batches take."""
+        return {} if self.controller is None else self.controller.stale
+
+    async def run(self) -> None:
+        """Control the variants, one claim after the other, until this is cancelled."""
+        while True:
+            try:
+                await self._reign()
+            except UsageError as error:
+                self._say(f"{self._config.stage}: its variants are not scaled from here: {error}")
+            except BrokerError as error:
+                log.warning("%s: its variants are not scaled now: %s", self._config.stage, error)
+            await asyncio.sleep(_AGAIN)
+
+    def begin(self, ended: Callable[[asyncio.Task[None]], object]) -> None:
+        """Control the variants from now on; `ended` is told if that ends by itself. Call in a running loop."""
+        self._task = asyncio.get_running_loop().create_task(self.run())
+        self._task.add_done_callback(ended)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _reign(self) -> None:
+        config, lost = self._config, threading.Event()
+        assert config.claims is not None  # the caller has looked
+        claims, name = config.claims, config.pipeline.spec.name
+        owned = await asyncio.to_thread(claims, config.settings, name, [claimed_as(config.stage)])
+        try:
+            above = max((size.epoch for size in self._standing(mine=False).values()), default=0)
+            if await asyncio.to_thread(owned.claim, self._stopping.is_set, above):
+                owned.keep(lost.set, self._stopping.is_set)
+                await self._control(owned.epoch, lost)
+        finally:
+            self.controller = None
+            await asyncio.shield(asyncio.to_thread(owned.leave))
+
+    async def _control(self, epoch: int, lost: threading.Event) -> None:
+        section, now = self._section, time.monotonic()
+        variants = variants_of(section)
+        controller = Controller(variants, fleet_of(section), epoch, idle=section.idle, settle=section.settle)
+        for name, count in self._crews.wanted().items():
+            if count:
+                controller.stands(now, name, count, 0)  # as the file says; what the table says comes next
+        self.controller, self._written = controller, {}
+        reporter, due = Reporter(self._route, now, self._crews.deaths()), now + _REPORT
+        log.info("%s: its variants are scaled from here (epoch %d)", self._config.stage, epoch)
+        while not lost.is_set() and not controller.superseded:
+            now = time.monotonic()
+            self._charge(now)
+            for name, size in self._standing().items():
+                controller.stands(now, name, size.count, size.epoch)
+            if now >= due:
+                due = max(due + _REPORT, now)
+                self._report(now, controller, reporter)
+            await self._write(now, controller.orders(now))
+            await asyncio.sleep(POLL)
+
+    def _report(self, now: float, controller: Controller, reporter: Reporter) -> None:
+        runs = [(self._names[run.lane], run.queries, run.seconds) for run in self._crews.runs]
+        self._crews.runs.clear()
+        waits = self._lanes.waits(time.time())
+        controller.report(now, reporter.report(now, self._crews.alive(), self._crews.deaths(), runs, waits))
+        self._route.note(controller.statuses(now))
+
+    async def _write(self, now: float, orders: Sequence[Order]) -> None:
+        """Write orders; what was written just now is waited for."""
+        fresh = [each for each in orders if self._is_news(now, each)]
+        if not fresh:
+            return
+        config, who = self._config, f"controller {writer()}"
+        rows: dict[bytes, Size] = {}
+        for each in fresh:
+            size = Size(each.workers, who, each.why, time.time(), each.epoch, config.pipeline.digest)
+            rows[key_of(config.stage, each.variant)] = size
+            log.info("%s: %s: %s", config.stage, each.variant, size.text)
+        await asyncio.to_thread(self._sizes.write, rows)
+        self._written |= {each.variant: (now, each) for each in fresh}
+        self.orders += len(fresh)
+
+    def _is_news(self, now: float, order: Order) -> bool:
+        at, before = self._written.get(order.variant, (-math.inf, None))
+        return order != before or now - at > _HEARD
+
+    def _standing(self, *, mine: bool = True) -> Mapping[str, Size]:
+        """What the table says of variants; `mine`: of those of this pipeline file alone."""
+        found = standing(self._config, self._sizes.newest(0.0))
+        return {name: size for name, size in found.items() if not mine or size.digest == self._config.pipeline.digest}
+
+    def _charge(self, now: float) -> None:
+        since, self._charged = now - self._charged, now
+        alive = self._crews.alive()
+        self.cost += since * sum(count * self._route.variants[name].price for name, count in alive.items())
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            log.warning("%s", text)

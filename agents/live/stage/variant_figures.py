@@ -1,0 +1,52 @@
+"""What a front shows of its stage's variants (`lineage.metric_names`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lineage import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client import Metric
+
+    from agents.core.lanes import Lanes
+    from agents.core.routes.variants import Counts
+    from agents.live.metrics import Families
+    from agents.live.stage.scaling import Scaling
+
+_OF = (names.VARIANT,)
+
+
+@dataclass(frozen=True, slots=True)
+class VariantFigures:
+    """Where the figures come from."""
+
+    lanes: Lanes
+    counts: Counts
+    wanted: Callable[[], Mapping[str, int]]
+    scaling: Scaling | None
+
+    def __call__(self, make: Families) -> Iterator[Metric]:
+        told = self.counts
+        yield make.gauges(names.VARIANT_WORKERS, "Workers of a variant", _OF, _by_one(self.lanes.ready()))
+        yield make.gauges(names.VARIANT_WANTED, "Workers that a variant is to have", _OF, _by_one(self.wanted()))
+        yield make.counters(names.VARIANT_ASKED_TOTAL, "Queries that a variant was asked", _OF, _by_one(told.asked))
+        text = "Queries by how a variant was found"
+        yield make.counters(names.VARIANT_FOUND_TOTAL, text, (names.HOW,), _by_one(told.found))
+        yield make.counter(names.VARIANT_ANSWERED_TOTAL, "Queries that a variant answered", told.answered)
+        yield make.counter(names.VARIANT_MET_TOTAL, "Of them, those that had what they asked for", told.met)
+        if self.scaling is None:
+            return
+        yield make.counter(names.VARIANT_ORDERS_TOTAL, "Sizes of variants that were ordered", self.scaling.orders)
+        yield make.counter(names.VARIANT_COST_TOTAL, "What variants' workers have cost", self.scaling.cost)
+        text = "1 for the state that a variant is in"
+        yield make.gauges(names.VARIANT_STATE, text, (names.VARIANT, names.STATE), dict(self.scaling.states))
+        text = "Times its profile that a variant's batches take, where that is stale"
+        yield make.gauges(names.VARIANT_STALE, text, _OF, _by_one(self.scaling.stale))
+
+
+def _by_one(counts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    return {(name,): count for name, count in dict(counts).items()}
