@@ -1,6 +1,7 @@
-"""How a process logs: where to, in which form, and what its Kafka clients repeat once in a while.
+"""How a process logs: where to, in which form, and what is left out.
 
 A client that finds no broker says so at each attempt, which is some twenty times a second for each of its connections.
+Each of Faust's services says at every start, on a line of its own, that it starts: that is for who debugs Faust.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CLIENTS = "%s [%s] %s"  # facility, client, text: how confluent-kafka hands on what librdkafka logs
 _FAILURE = "FAIL"  # the facility of lost and refused connections
+_SERVICE = "[^"  # how mode.Service begins its lines
 _EVERY_SECONDS = 10.0
 _MOST_KEPT = 1000
 
@@ -47,16 +49,25 @@ class Repetitions(logging.Filter):
         return True
 
 
+class Services(logging.Filter):
+    """Lets the lines pass at which Faust's services tell how they start and stop only where debugging is on."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        of_a_service = record.levelno == logging.INFO and str(record.msg).startswith(_SERVICE)
+        return not of_a_service or logging.getLogger().level <= logging.DEBUG
+
+
 def to_stderr() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
-    _heed_repetitions()
+    _leave_out()
 
 
 def to_file(path: Path) -> None:
     logging.basicConfig(filename=path, filemode="w", level=logging.INFO, format=_FORMAT)
-    _heed_repetitions()
+    _leave_out()
 
 
-def _heed_repetitions() -> None:
+def _leave_out() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(Repetitions())
+        handler.addFilter(Services())

@@ -233,7 +233,7 @@ def plan_period_option(command: _Command) -> _Command:
 
 def choose_option(command: _Command) -> _Command:
     """--choose: the chances of what stages choose, by stage."""
-    text = "How likely a stage's choices are."
+    text = "How likely a stage's choices are; several successors as a+b:.5, none as :.1."
     return click.option("--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help=text)(command)
 
 

@@ -28,6 +28,7 @@ _EXTRAS: Final = {
     "onnxruntime": "onnx",
     "torch": "torch",
 }
+_LONGEST_PATH: Final = 1_024  # what is longer names no file
 _IMPORTS_TORCH: Final = "sklearn.externals.array_api_compat.torch"
 _OF_ONNX: Final = {"float": "float32", "double": "float64"}  # other types have numpy's names
 
@@ -62,6 +63,21 @@ def look_up_file(name: str) -> Path:
     if file is None:
         raise ModelError(f"there is no file {name!r} in {Path.cwd()} or beside the pipeline file")
     return file
+
+
+def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's arguments; a file that one of them names is found as modules are.
+
+    That is in the working directory, where the argument stays as it is, then beside the pipeline file.
+    """
+    return {name: _placed(value) for name, value in arguments.items()}
+
+
+def _placed(value: Any) -> Any:
+    if not isinstance(value, str) or not 0 < len(value) < _LONGEST_PATH or "\0" in value:
+        return value
+    found = find_file(value, sys.path)
+    return value if found is None or found == Path(value) else str(found)
 
 
 def _stacked(batch: Sequence[Inputs], name: str, dtype: str | None = None) -> np.ndarray[Any, Any]:

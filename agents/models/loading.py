@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.models.adapters import FunctionModel, load_file, look_up_file
+from agents.models.adapters import FunctionModel, load_file, look_up_file, placed
 from agents.models.raised import words_of
 from agents.models.slow import named_if_slow
 from agents.models.stateful import check_method, check_model, is_async, is_stateful
@@ -114,6 +114,7 @@ def construct(place: str, name: str, arguments: Mapping[str, Any], device: str =
     Raises ModelError that begins with `place`. One that takes long is named (`agents.models.slow`).
     """
     kind, where = names.model_parts(name)
+    arguments = placed(arguments)
     with named_if_slow(place):
         if kind in names.MODEL_FILES:
             return load_file(place, kind, where, arguments, device)

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
-from agents.pages.visits import RunSeries
+from agents.pages.visits import RunSeries, between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 mpl.use("svg")  # no display is needed, nor looked for
 
 QUEUE, WAIT, EXECUTE, OVER = "#b3392f", "#d98e04", "#2a7f62", "#b3392f"
+HOPS: Final = "#9a9a9a"
 _PARTS: Final = (("queued", QUEUE, "queue"), ("waited", WAIT, "batch wait"), ("executed", EXECUTE, "execute"))
 _SHADES: Final = plt.get_cmap("viridis")
 _WINDOWS: Final = 60
@@ -75,7 +76,7 @@ def timelines(axes: Axes, run: RunSeries, visits: Visits) -> None:
 
 
 def consumed(axes: Axes, run: RunSeries, visits: Visits) -> None:
-    """The mean time that each stage took of a query, stacked, by the second in which the query was due."""
+    """The mean time that each stage took of a query, and its hops, stacked by the second in which it was due."""
     end = float(run.due.max()) if len(run.due) else 1.0
     width = max(1.0, end / _WINDOWS)
     edges = np.arange(0, end + width, width)
@@ -89,6 +90,11 @@ def consumed(axes: Axes, run: RunSeries, visits: Visits) -> None:
         colour = _SHADES((number + 0.5) / len(visits.stages))
         axes.fill_between(edges[:-1] + width / 2, below, below + mean, step="mid", color=colour, alpha=0.8, label=name)
         below = below + mean
+    queries, hops = between(visits, run.latency)
+    due = run.due[queries]
+    sums, counts = np.histogram(due, edges, weights=1e3 * hops)[0], np.histogram(due, edges)[0]
+    top = below + sums / np.maximum(1, counts)
+    axes.fill_between(edges[:-1] + width / 2, below, top, step="mid", color=HOPS, alpha=0.8, label="hops")
     axes.axhline(1e3 * run.slo, color=OVER, linewidth=0.9, linestyle="--", label="SLO")
     axes.set(xlabel="seconds", ylabel="budget consumed, ms", ylim=(0, None), xlim=(0, end))
     axes.legend(frameon=False, fontsize=7, ncols=2)

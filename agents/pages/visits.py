@@ -66,6 +66,21 @@ class Visits:
         return Visits(self.stages, *columns)
 
 
+def between(visits: Visits, latency: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The queries whose latency is known, and how long each was in no stage: on its hops. Branches run at once."""
+    known = visits.take(np.flatnonzero(np.isfinite(latency[visits.query])))
+    ends = known.arrived + known.queued + known.waited + known.executed
+    inside: dict[int, float] = {}
+    until: dict[int, float] = {}
+    for place in np.argsort(known.arrived, kind="stable").tolist():
+        query, begin, end = int(known.query[place]), float(known.arrived[place]), float(ends[place])
+        begin = max(begin, until.get(query, begin))
+        inside[query] = inside.get(query, 0.0) + max(0.0, end - begin)
+        until[query] = max(until.get(query, end), end)
+    queries = np.array(list(inside), np.int64)
+    return queries, np.maximum(0.0, latency[queries] - np.array(list(inside.values()), np.float64))
+
+
 def observed(observer: Observer, due: NDArray[np.float64]) -> Visits:
     """What a simulation's observer saw; of drops, those of the queries that it follows."""
     rows: list[NDArray[np.float64]] = []

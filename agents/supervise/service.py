@@ -29,6 +29,7 @@ from agents.supervise.lifecycle import RestartPolicy, State
 from agents.supervise.ownership import Ownership
 from agents.supervise.registry import ServeEntry, entries, serve_path
 from agents.supervise.supervisor import Supervisor, SupervisorSettings
+from agents.supervise.telling import STOPPED_EARLY
 from lineage import metric_names as names
 from lineage.errors import BrokerError, SpillwayError, UsageError
 from topology.topics import egress, topic_plan
@@ -330,6 +331,7 @@ class Service:
             created = live_topics.ensure(settings.cluster, plan, say=self._say, stopping=stop.is_set)
         except BrokerError:
             if stop.is_set():
+                self._say(STOPPED_EARLY)
                 return 0
             raise
         if created:
@@ -341,6 +343,7 @@ class Service:
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
         try:
             if not owned.claim(stop.is_set):
+                self._say(STOPPED_EARLY)
                 return 0
             owned.keep(stop.set, stop.is_set)
             announce(settings.cluster, settings.pipeline, owned.epoch)

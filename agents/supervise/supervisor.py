@@ -12,6 +12,7 @@ members of a stateful shard are told at once which process of theirs is dead, so
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -24,8 +25,10 @@ from agents.supervise.groups import Groups, MetricsReader, Observer
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.registry import entries
 from agents.supervise.table import Row
+from agents.supervise.telling import STOPPED_EARLY, Answered, FirstFailures, last_traceback, of_gate
 from agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from checkpoint.promotion import Role
+from lineage.reasons import MODEL_RAISED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +73,7 @@ _SETTLED_TICK_SECONDS = 0.25  # while all children run: a death is seen at once 
 _SETTLED_LOOK_SECONDS = 0.5
 _LOOKS_PER_STALL = 6
 _SLOW_START_SECONDS = SLOW_SECONDS + 5.0  # when a process has said itself what its model is at
+_LAST_ANSWERS_SECONDS = 1.0
 _WAITING_SECONDS = 5.0  # when a process waits for workers that a person starts, and needs to be told so
 
 
@@ -152,6 +156,9 @@ class Supervisor:
         }
         self._observer = Observer(MetricsReader(run_dir, pipeline), groups, sorted(watched), every)
         self._movement = Movement()
+        self._failures, self._answered = FirstFailures(), Answered()
+        self._metrics = MetricsReader(run_dir, pipeline)  # for a last look, in this thread
+        self._began_to_drain: dict[str, State] = {}  # by name: what a child was at when it was asked to end
         self._called_slow: set[str] = set()  # names of processes that were said to start slowly
         self._judged_at = now
         self._told: dict[str, tuple[State, int]] = {}
@@ -168,6 +175,8 @@ class Supervisor:
             if not stop.is_set():
                 self._say(f"{self._pipeline} ends: " + ("nothing is left running" if self.was_ready else "not started"))
             self._drain()
+            if stop.is_set():
+                self._tell_end()
         finally:
             self.kill()
             self._observer.stop()
@@ -217,6 +226,8 @@ class Supervisor:
             self._say(f"{replica.plan.name} {replica.describe_end()}; {standby.plan.name} takes its place")
         for child in self.children:
             self._tell(child, now)
+        if look:
+            self._tell_failures()
         self._judge(now)
         self._keep(now)
         self._settled = all(child.life.state is State.RUNNING for child in self.children)
@@ -334,8 +345,22 @@ class Supervisor:
             f"(its log is {child.log}){because}"
         )
 
+    def _tell_failures(self) -> None:
+        self._answered.note(of_gate(self._observer.figures))
+        for child in self.children:
+            seen = self._observer.figures.get(child.plan.name)
+            if seen is None or child.plan.role == GATE:
+                continue
+            for reason in self._failures.news(child.plan.stage, seen):
+                trace = last_traceback(child.log) if reason == MODEL_RAISED else ""
+                because = "".join(f"\n  {line}" for line in trace.splitlines())
+                self._say(f"{child.plan.name}: a query failed ({reason}){because}\n  (its log is {child.log})")
+
     def _drain(self) -> None:
+        self._began_to_drain = {child.plan.name: child.life.state for child in self.children}
         for wave in self._waves():
+            if self.was_ready and any(child.plan.role == GATE for child in wave):
+                self._count_answers()
             for child in wave:
                 child.stop(time.monotonic())
             while not ended(wave):
@@ -346,6 +371,21 @@ class Supervisor:
                     self._tell_stopped(child)
                 self._report_deaths()
                 wait_for_a_death(wave, _TICK_SECONDS)
+
+    def _count_answers(self) -> None:
+        """Read the gate's count once more, before it ends, until it has what the stages sent it last."""
+        until = time.monotonic() + _LAST_ANSWERS_SECONDS
+        before = -1
+        while self._answered.total != before and time.monotonic() < until and not self._hurry:
+            before = self._answered.total
+            time.sleep(_TICK_SECONDS)
+            self._answered.note(of_gate(self._metrics.read(time.monotonic())))
+
+    def _tell_end(self) -> None:
+        if not self.was_ready:
+            self._say(STOPPED_EARLY)
+        else:
+            self._say(f"stopped; {self._answered.total} answered")
 
     def _waves(self) -> list[list[Child]]:
         """Replicas and backups, then primaries, then the gate.
@@ -372,7 +412,8 @@ class Supervisor:
     def _tell_stopped(self, child: Child) -> None:
         if child.life.state is State.STOPPED and self._told.get(child.plan.name) != (State.STOPPED, 0):
             self._told[child.plan.name] = (State.STOPPED, 0)
-            if child.life.exit_code:
+            asked = self._began_to_drain.get(child.plan.name) is State.STARTING  # it ends by what asks it to
+            if child.life.exit_code and not (asked and child.life.exit_code == -signal.SIGTERM):
                 self._say(f"{child.plan.name} did not end in order: it {child.describe_end()}{self._because(child)}")
 
 

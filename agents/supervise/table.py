@@ -32,7 +32,8 @@ class Display:
     def __init__(self, title: str, *, quiet: bool) -> None:
         self._title = title
         self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, highlight=False)
+        self._console.soft_wrap = not self._console.is_terminal  # a terminal's lines break between words
         self._live: Live | None = None
         self._next_lines = time.monotonic() + _LINES_EVERY_SECONDS
 
@@ -250,15 +251,6 @@ def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int 
     return _grid(plan_title(period), shown, rows, styles)
 
 
-def plan_line(row: PlanRow) -> str:
-    said = {column: cell(row) for column, cell in _PLAN.items()}
-    return (
-        "{replica}: {last word}, queueing {queueing ms} ms, batch {batch} (recent {recent}), batch takes {measured ms} "
-        "ms (profile {profile ms}), load {load}, order {order}, {in/s}/s in, {out/s}/s out, dropped {dropped}, "
-        "backlog {backlog}, transfer {transfer ms} ms"
-    ).format_map(said)
-
-
 # How the members of stateful shards stand: who is primary, at which version, and who is behind.
 
 STATES_TITLE = "states: n of the newest version, and what is behind it"
@@ -316,13 +308,6 @@ def _state_row(name: str, snapshot: Snapshot) -> StateRow:
 
 def state_table(rows: Sequence[StateRow]) -> Table:
     return _grid(STATES_TITLE, _STATES, rows, ["" if row.role == "primary" else "dim" for row in rows])
-
-
-def state_line(row: StateRow) -> str:
-    return (
-        "{member}: {role}, epoch {epoch}, version {version}, durable {durable} (lag {lag ms} ms), backup lag {behind}, "
-        "written {MB} MB, capture {copy ms} ms"
-    ).format_map({column: cell(row) for column, cell in _STATES.items()})
 
 
 _LEFT = frozenset({"replica", "last word", "order", "member", "role"})

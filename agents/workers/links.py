@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from agents.models.adapters import placed
 from agents.workers import frames, shim
 from agents.workers.door import Door, listening
 from agents.workers.identity import source_of
@@ -423,6 +424,7 @@ def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[
     if python is None:
         raise ModelError(f"stage {spec.name!r}: there is no interpreter {workers.python!r}, its workers' 'python'")
     found = None if spec.model is None else source_of(spec.model, [*sys.path, str(Path.cwd())])
+    job["arguments"] = placed(spec.arguments)  # that interpreter finds no files itself
     job["path"] = list(dict.fromkeys([str(Path.cwd()), *([] if found is None else [found[0]])]))
     start = [*env, python, str(shim.__file__)]
     return lambda descriptor: [*start, str(descriptor), json.dumps(job)]

@@ -98,6 +98,9 @@ def test_a_query_that_a_model_failed_on_is_listed_shown_and_asked_again(served, 
     assert (shown["inputs"]["x"], shown["key"]) == (7, "ada")
     table = served("dead", "list", "--stage", "first").stdout
     assert letter["letter"] in table
+    (line,) = (each for each in table.splitlines() if each.startswith(letter["letter"] + " "))
+    assert line.endswith("first  model-raised  early")
+    assert f"    {failed['text']}" in table.splitlines()
 
     again = served("dead", "retry", letter["letter"], "--json")
     assert again.returncode == 1
@@ -111,6 +114,10 @@ def test_a_query_that_a_model_failed_on_is_listed_shown_and_asked_again(served, 
     assert mended.returncode == 0, mended.stdout
     assert "early.3-" in mended.stdout
     assert "1 of 1 are predictions now" in mended.stdout
+    places = {letter["letter"], second["letter"]}
+    assert places.isdisjoint(each["letter"] for each in json.loads(served("dead", "list", "--json").stdout))
+    assert places <= {each["letter"] for each in json.loads(served("dead", "list", "--json", "--retried").stdout)}
+    assert "2 more were retried" in served("dead", "list").stdout
 
 
 def test_an_id_that_is_used_again_is_told(served):

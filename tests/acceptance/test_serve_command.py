@@ -115,6 +115,7 @@ def test_one_command_serves_with_a_kafka_of_its_own_and_takes_it_along(project, 
         pids = [process["pid"] for process in pipeline["processes"].values()]
         assert "running" in spillway(project, "status", unique_name).stdout
         assert serve.end() == 0, serve.said()
+        assert "stopped; 1 answered" in serve.errors.read_text()
     assert all(gone(pid) for pid in [*pids, kafka.pid])
     after = spillway(project, "status")
     assert after.returncode == 1
@@ -132,7 +133,7 @@ def test_a_killed_supervisor_leaves_nothing_behind(project, unique_name):
             until(lambda pid=pid: gone(pid), 60, f"process {pid} outlived the supervisor")
     status = spillway(project, "status")
     assert status.returncode == 1
-    assert status.stdout.count(": gone") == 2
+    assert status.stdout.count(" gone ") == 2
 
 
 def test_a_wedged_stage_is_restarted_and_answers_what_waited(project, unique_name, broker):

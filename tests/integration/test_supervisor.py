@@ -192,6 +192,21 @@ def test_a_fenced_child_of_a_supervisor_that_owns_nothing_is_started_again(tmp_p
         await_(lambda: run.child("gate.0").life.restarts >= 2)
 
 
+def test_what_is_stopped_while_it_starts_says_just_that(tmp_path):
+    with running(tmp_path, [plan(tmp_path, "a", "slow-start"), plan(tmp_path, "b")]) as run:
+        await_(lambda: run.state("a.0") is State.STARTING)
+        assert run.end() == 0
+        assert run.heard("stopped while starting")
+        assert not run.heard("did not end in order")
+
+
+def test_what_served_says_how_many_it_has_answered(tmp_path):
+    with running(tmp_path, [plan(tmp_path, "gate", role="gate")]) as run:
+        assert run.ready.wait(600)
+        assert run.end() == 0
+        assert run.said[-1] == "stopped; 0 answered"
+
+
 def test_a_child_that_does_not_listen_is_ended_by_force(tmp_path):
     quick = SupervisorSettings(restart=RestartPolicy(grace=0.3))
     with running(tmp_path, [plan(tmp_path, "a", "deaf")], settings=quick) as run:

@@ -55,16 +55,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
       2  it cannot
     """  # noqa: D301 - click's own marks
     try:
-        loaded = load(pipeline)
-        findings = [
-            *policy_findings(loaded),
-            *ensemble_findings(loaded, imports=imports),
-            *_codings(loaded, imports=imports),
-            *(found for each in (loaded, *loaded.learners) if imports for found in _imports(each)),
-            *(found for each in (loaded, *loaded.learners) if tries for found in _trials(each)),
-        ]
-        if findings:
-            raise InvalidPipelineError(str(pipeline), findings)
+        loaded = _checked(pipeline, imports=imports, tries=tries)
     except SpecError as error:
         if not as_json:
             raise
@@ -83,6 +74,28 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
             click.echo()
             _tell(learner)
     return 0
+
+
+def _checked(file: Path, *, imports: bool, tries: bool) -> Pipeline:
+    """The pipeline of a file. Raises SpecError with all that is wrong: with its profiles, policies and models, too."""
+    findings: list[Finding] = []
+    try:
+        loaded = load(file)
+    except InvalidPipelineError as error:
+        try:
+            loaded = load(file, profiled=False)
+        except SpecError:
+            raise error from None  # the file itself is at fault: there is no more to look at
+        findings += error.findings
+    every = (loaded, *loaded.learners)
+    findings += policy_findings(loaded)
+    findings += ensemble_findings(loaded, imports=imports)
+    findings += _codings(loaded, imports=imports)
+    findings += (found for each in every if imports for found in _imports(each))
+    findings += (found for each in every if tries for found in _trials(each))
+    if findings:
+        raise InvalidPipelineError(str(file), findings)
+    return loaded
 
 
 def _codings(pipeline: Pipeline, *, imports: bool) -> Iterator[Finding]:
@@ -244,6 +257,6 @@ def _batches(pipeline: Pipeline) -> str:
     unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
     unmeasured = any(stage.lanes for stage in pipeline.spec.stages)
     if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):
-        line += f"\n         not planned: nobody knows what {', '.join(unknown)} takes"
-        line += "" if unmeasured else "; 'spillway profile' measures it"
+        line += f"\n         no batch sizes planned: the durations of {', '.join(unknown)} are unknown"
+        line += "" if unmeasured else " (run 'spillway profile')"
     return line

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from agents.cli.cluster import Source, from_source
 from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from agents.live.operator.letters import Letter, Letters
+from agents.live.operator.letters import retried as retried_of
 from lineage.errors import SpillwayError, UsageError, WireError
 from lineage.message import PREDICTION
 from lineage.values.json_text import show_outcome, show_value
@@ -37,6 +36,7 @@ def dead() -> None:
 
 _REASON = click.option("--reason", metavar="CODE", help="Only those with this reason, as in model-raised.")
 _STAGE = click.option("--stage", metavar="NAME", help="Only those of this stage, or of the gate.")
+_RETRIED = click.option("--retried", is_flag=True, help="Those that were retried, too.")
 
 
 @dead.command("list")
@@ -45,6 +45,7 @@ _STAGE = click.option("--stage", metavar="NAME", help="Only those of this stage,
 @json_option
 @_REASON
 @_STAGE
+@_RETRIED
 @click.option("--newest", type=click.IntRange(1), default=_NEWEST, show_default=True, help="How many to list.")
 def list_letters(
     source: Source,
@@ -52,19 +53,22 @@ def list_letters(
     stage: str | None,
     newest: int,
     *,
+    retried: bool,
     as_json: bool,
 ) -> None:
-    """List dead letters, the newest last.
+    """List dead letters, the newest last: place, time (UTC), stage, reason and request id of each, and below why.
+
+    A letter that was retried is not listed any more: its query is predicted, or has a newer letter.
 
     \b
     Example: spillway dead list pipeline.yaml --reason model-raised
     """  # noqa: D301 - click's own marks
     letters = Letters(source.settings, source.spec)
-    found = _wanted(letters, reason, stage)
+    found, hidden = _wanted(letters, reason, stage, retried=retried)
     if as_json:
         click.echo(json.dumps([_facts(letter) for letter in found[-newest:]], ensure_ascii=False))
         return
-    _tell_list(found, found[-newest:], letters.unreadable)
+    _tell_list(found, found[-newest:], hidden, letters.unreadable)
 
 
 @dead.command()
@@ -98,6 +102,7 @@ def show(source: Source, place: str, *, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of them, or all with --reason or of --stage.")
 @_REASON
 @_STAGE
+@_RETRIED
 @click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: the SLO]")
 def retry(
     source: Source,
@@ -107,12 +112,14 @@ def retry(
     deadline: float | None,
     *,
     everything: bool,
+    retried: bool,
     as_json: bool,
 ) -> int:
     """Ask the queries of dead letters again, from the ingress on, and tell what becomes of each.
 
     Each gets a new request id, made of the old one, and says in its headers which query it repeats (x-retry-of) and
-    which attempt it is (x-attempt). The letters stay where they are. The exit code is 1 unless all are predictions.
+    which attempt it is (x-attempt). The letters stay where they are, and count as retried. The exit code is 1 unless
+    all are predictions.
 
     \b
     Examples:
@@ -122,25 +129,31 @@ def retry(
     if bool(places) == (everything or reason is not None or stage is not None):
         raise UsageError("name the letters to retry, as PARTITION/OFFSET, or give --all, --reason or --stage")
     letters = Letters(source.settings, source.spec)
-    chosen = letters.picked(places) if places else _wanted(letters, reason, stage)
-    good = 0
-    with Client(source.spec, source.settings) as client:
-        for letter in chosen:
-            told = _retried(letters, client, letter, deadline)
-            good += told.get("kind") == PREDICTION
-            click.echo(json.dumps(told, ensure_ascii=False) if as_json else _line(letter, told))
+    chosen = letters.picked(places) if places else _wanted(letters, reason, stage, retried=retried)[0]
+    good: list[Letter] = []
+    try:
+        with Client(source.spec, source.settings) as client:
+            for letter in chosen:
+                told = _retried(letters, client, letter, deadline)
+                if told.get("kind") == PREDICTION:
+                    good.append(letter)
+                click.echo(json.dumps(told, ensure_ascii=False) if as_json else _line(letter, told))
+    finally:  # also where somebody interrupts it
+        letters.note_predicted(good)
     if not as_json:
-        click.echo(f"{good} of {len(chosen)} are predictions now")
-    return 0 if good == len(chosen) else 1
+        click.echo(f"{len(good)} of {len(chosen)} are predictions now")
+    return 0 if len(good) == len(chosen) else 1
 
 
-def _wanted(letters: Letters, reason: str | None, stage: str | None) -> list[Letter]:
+def _wanted(letters: Letters, reason: str | None, stage: str | None, *, retried: bool) -> tuple[list[Letter], int]:
+    """The letters, oldest first, and how many more were left out because they were retried."""
+    every = list(letters.read())
+    over = set() if retried else retried_of(every, letters.noted)
     found = [
-        letter
-        for letter in letters.read()
-        if reason in (None, letter.content.reason) and stage in (None, letter.content.stage)
+        letter for letter in every if reason in (None, letter.content.reason) and stage in (None, letter.content.stage)
     ]
-    return sorted(found, key=lambda letter: letter.content.at_us)
+    kept = [letter for letter in found if letter.place not in over]
+    return sorted(kept, key=lambda letter: letter.content.at_us), len(found) - len(kept)
 
 
 def _retried(letters: Letters, client: Client, letter: Letter, deadline: float | None) -> dict[str, Any]:
@@ -168,22 +181,26 @@ def _line(letter: Letter, told: dict[str, Any]) -> str:
     return f"{letter.place}  {letter.request_id} -> {told['request_id']}: {told['kind']}{why}"
 
 
-def _tell_list(found: list[Letter], shown: list[Letter], unreadable: int) -> None:
-    console = Console(highlight=False)
-    if shown:
-        grid = Table("letter", "when (UTC)", "stage", "reason", "query", "attempt", "what", box=None, pad_edge=False)
-        for letter in shown:
-            content = letter.content
-            grid.add_row(
-                letter.place, _when(content.at_us), content.stage, content.reason, letter.request_id or "-",
-                str(letter.attempt), content.text[:_TEXT],
-            )  # fmt: skip
-        console.print(grid)
+def _tell_list(found: list[Letter], shown: list[Letter], hidden: int, unreadable: int) -> None:
+    rows = [_row(letter) for letter in shown]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for letter, row in zip(shown, rows, strict=True):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(f"    {' '.join(letter.content.text.split())[:_TEXT]}")
     counts = Counter((letter.content.stage, letter.content.reason) for letter in found)
     each = ", ".join(f"{number} {stage} {reason}" for (stage, reason), number in counts.most_common())
-    console.print(f"{len(found)} letters{f': {each}' if each else ''}", soft_wrap=True)
+    click.echo(f"{len(found)} letter{'' if len(found) == 1 else 's'}{f': {each}' if each else ''}")
+    if hidden:
+        click.echo(f"{hidden} more {'was' if hidden == 1 else 'were'} retried (--retried shows them)")
     if unreadable:
-        console.print(f"{unreadable} records on the topic are no letters that this version can read", soft_wrap=True)
+        click.echo(f"{unreadable} records on the topic are no letters that this version can read")
+
+
+def _row(letter: Letter) -> tuple[str, ...]:
+    content = letter.content
+    when = _when(content.at_us).partition("-")[2]  # the year is seldom in doubt
+    attempt = f"attempt {letter.attempt}" if letter.attempt > 1 else ""
+    return letter.place, when, content.stage, content.reason, letter.request_id or "-", attempt
 
 
 def _facts(letter: Letter) -> dict[str, Any]:

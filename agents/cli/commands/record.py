@@ -14,11 +14,13 @@ import click
 
 from agents.cli.cluster import Source, from_source
 from agents.cli.options import json_option, pipeline_argument
+from agents.cli.summary import progress_bar
 from agents.core.policies import effective
 from agents.supervise.registry import ServeEntry
 from agents.supervise.serving import NotServedError, require_served
 from producers.recording import About, RecordingWriter
 from producers.recording.tap import Tap
+from topology.quantities import show_duration
 from topology.topics import egress, ingress
 
 if TYPE_CHECKING:
@@ -74,13 +76,28 @@ def record(source: Source, output: Path, duration: float | None, rotate_mb: int,
     try:
         about = _about(source.pipeline, source.run_dir)
         with RecordingWriter(output, about, rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
-            click.echo(f"recording {name} into {output}", err=True)
-            until = _ENDLESS if duration is None else time.monotonic() + duration
-            tap.copy(writer, until, stopped.is_set)
+            _copy(tap, writer, f"recording {name} into {output}", duration, stopped)
     finally:
         tap.close()
     _summarise(output, writer.counts, tap.unreadable, as_json=as_json)
     return INTERRUPTED if duration is not None and stopped.is_set() else 0
+
+
+def _copy(tap: Tap, writer: RecordingWriter, what: str, duration: float | None, stopped: threading.Event) -> None:
+    """Record for `duration` seconds, showing how many have passed; without a duration until stopped."""
+    if duration is None:
+        click.echo(f"{what}, until Ctrl-C", err=True)
+        tap.copy(writer, _ENDLESS, stopped.is_set)
+        return
+    click.echo(f"{what}, for {show_duration(duration)}", err=True)
+    began = time.monotonic()
+    with progress_bar("recording, seconds", math.ceil(duration)) as show:
+
+        def over() -> bool:
+            show(int(time.monotonic() - began))
+            return stopped.is_set()
+
+        tap.copy(writer, began + duration, over)
 
 
 def _stop_on_signals() -> threading.Event:

@@ -21,6 +21,7 @@ from agents.cli.policies import POLICY, load_warned, require_policies
 from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
 from agents.sim.observe import Observer
 from agents.sim.simulation import simulate as run
+from agents.whatif.assumptions import assume
 from producers.load import recorded, traces
 from producers.recording import is_recording, read_recording
 
@@ -54,8 +55,19 @@ def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
-@click.option("--hop", callback=seconds, default="0", metavar="SECONDS", help="From stage to stage.  [default: 0]")
+@click.option(
+    "--hop",
+    callback=seconds,
+    metavar="SECONDS",
+    help="Into each stage, and to whoever asked.  [default: as recorded, else 4 ms]",
+)
 @choose_option
+@click.option(
+    "--recording",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="Hops, choices and missing durations as in this one.  [default: TRACE, if that is a recording]",
+)
 @click.option(
     "--report",
     "output",
@@ -78,7 +90,8 @@ def simulate(
     duration: float | None,
     policy: str | None,
     seed: int,
-    hop: float,
+    hop: float | None,
+    recording: Path | None,
     choose: dict[str, dict[str, float]],
     output: Path | None,
     plan_period: float | None,
@@ -88,8 +101,10 @@ def simulate(
     """Run TRACE through the simulator and report.
 
     The stages of PIPELINE decide as live ones do, in virtual time; profiles stand in for their models. TRACE is a CSV
-    file (second,requests or t,..., .gz too), a recording's directory, of which it takes the timing, or constant:RATE,
-    poisson:RATE, gamma:RATE,CV with --duration. The same seed gives the same report.
+    file (second,requests or t,..., .gz too), a recording's directory, or constant:RATE, poisson:RATE, gamma:RATE,CV
+    with --duration. What a trace does not say is assumed, and told first: how long a hop takes, and what stages with
+    'choose' choose. A choice of several successors joins their names: '--choose ink=classify+count:.97,classify:.03'.
+    The same seed gives the same report.
 
     \b
     Example:
@@ -104,6 +119,9 @@ def simulate(
         arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due
     else:
         arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
+    assumed = assume(loaded, trace, recording, hop, choose)
+    for sentence in assumed.told:
+        click.echo(f"assumed: {sentence}", err=True)
     observer = None if html is None else Observer(every=max(1, len(arrivals) // FOLLOWED))
     with progress_bar("simulating", len(arrivals)) as progress:
         result = run(
@@ -114,8 +132,9 @@ def simulate(
             policy=policy,
             slo=slo,
             seed=seed,
-            choices=choose,
-            hop_delay=hop,
+            choices=assumed.choices,
+            durations=assumed.durations,
+            hop_delay=assumed.hop,
             period=plan_period,
             observer=observer,
             progress=progress,

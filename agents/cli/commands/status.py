@@ -10,30 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
+from rich.text import Text
 
 from agents.cli.options import json_option, name_argument, run_dir_option
 from agents.supervise.child import STANDBY
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import Figures, Snapshot, figures, scrape
 from agents.supervise.table import (
-    STATES_TITLE,
     PlanRow,
     Row,
     StateRow,
     details,
-    line,
-    plan_line,
     plan_rows,
     plan_table,
-    plan_title,
-    state_line,
     state_rows,
     state_table,
     table,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rich.table import Table
@@ -91,42 +87,28 @@ def _watch(view: _View, *, as_json: bool) -> int:
         return 0
 
 
-def _tables(view: _View, width: int) -> list[Table | str]:
-    """For each pipeline its processes, and below what they tell one another."""
-    tables: list[Table | str] = []
+def _tables(view: _View, width: int) -> Iterator[Table | Text]:
+    """For each pipeline its processes, and below what they tell one another and what there is to say of them."""
     for name, rows in view.rows().items():
-        plan = view.plan(name)
-        states = view.states(name)
-        tables += [table(rows, name), escape(view.policies(name)), *([state_table(states)] if states else [])]
-        tables += [plan_table(plan, view.period(name), width)] if plan else []
-    return tables
+        yield table(rows, name)
+        if policies := view.policies(name):
+            yield Text(policies)
+        for place in view.flapping(name):
+            yield Text(f"{place} flaps: it dies again and again, and is started again each time")
+        plan, states = view.plan(name), view.states(name)
+        if states:
+            yield state_table(states)
+        if plan:
+            yield plan_table(plan, view.period(name), width)
+        yield from (Text(text) for row in rows if row.figures is not None for text in details(row.figures))
 
 
 def _show(view: _View, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(view.as_json()))
         return
-    console = Console(soft_wrap=True, highlight=False)
-    for name, rows in view.rows().items():
-        if console.is_terminal:
-            console.print(table(rows, name))
-        else:
-            console.print(name, *map(line, rows), sep="\n  ", markup=False)
-        if policies := view.policies(name):
-            console.print(f"  {policies}", markup=False)
-        for place in view.flapping(name):
-            console.print(f"  {place} flaps: it dies again and again, and is started again each time", markup=False)
-        plan, states = view.plan(name), view.states(name)
-        if states and console.is_terminal:
-            console.print(state_table(states))
-        elif states:
-            console.print(f"  {STATES_TITLE}", *map(state_line, states), sep="\n    ", markup=False)
-        if plan and console.is_terminal:
-            console.print(plan_table(plan, view.period(name), console.width))
-        elif plan:
-            console.print(f"  {plan_title(view.period(name))}", *map(plan_line, plan), sep="\n    ", markup=False)
-        for text in (text for row in rows if row.figures is not None for text in details(row.figures)):
-            console.print("  " + text, markup=False)
+    console = Console(highlight=False)  # where it is no terminal, of 80 characters
+    console.print(*_tables(view, console.width), sep="\n")
 
 
 class _View:

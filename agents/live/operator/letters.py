@@ -3,11 +3,16 @@
 A letter holds the record that could not be served, from whichever topic it came. What can be asked again is the query
 as its client sent it: the record itself where it came from the ingress, else the record of the same id on the ingress,
 which is there for as long as its retention keeps it.
+
+A letter stays where it is. It counts as retried when a letter of a later attempt at its query lies there, or a note: a
+letter about the letter itself, written when the query was asked again and predicted.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,22 +23,25 @@ from agents.live.operator.partitions import PATIENCE, Partitions
 from lineage import headers as wire
 from lineage.errors import UsageError, WireError
 from lineage.ids import MAX_REQUEST_ID
-from lineage.values.codec import Decoder
+from lineage.message import DeadLetter
+from lineage.values.codec import Decoder, encode_dead_letter
 from lineage.values.json_text import MIME
 from producers.cluster import Reader
 from producers.header_pairs import header_pairs
 from producers.schema_log import SchemaLog
+from producers.table import write
 from topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
-    from lineage.message import DeadLetter, Query
+    from lineage.message import Query
     from producers.connection import ClientSettings
     from topology.spec import PipelineSpec
 
 RETRY_OF: Final = "x-retry-of"  # the id of the query whose letter this one is asked again for
 ATTEMPT: Final = "x-attempt"  # how often it was asked, the first time included
+RETRIED: Final = "retried"  # the reason of a note
 _EARLIER_MS: Final = 60_000  # before a query's own time that its record is looked for: clocks differ
 _QUIET_SECONDS: Final = 0.5
 
@@ -50,7 +58,7 @@ class Letter:
 
     @property
     def place(self) -> str:
-        return f"{self.partition}/{self.offset}"
+        return _place(self.partition, self.offset)
 
     @property
     def headers(self) -> _Pairs:
@@ -63,6 +71,11 @@ class Letter:
     @property
     def attempt(self) -> int:
         return attempt_of(self.headers)
+
+    @property
+    def first(self) -> str:
+        """The id under which its query was asked at first."""
+        return _text(self.headers, RETRY_OF) or self.request_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +99,11 @@ class Letters:
         schemas = SchemaLog(settings, spec.name, timeout=PATIENCE)
         schemas.relearn()
         self._decoder = Decoder(spec.limits.merged(), schemas.book)
+        self.noted: set[str] = set()  # places of letters whose queries were predicted when they were asked again
         self.unreadable = 0
 
     def read(self) -> Iterator[Letter]:
-        """All letters, each partition's in order."""
+        """All letters, each partition's in order, without the notes."""
         with Partitions(self._settings, [(self._topic, n) for n in range(self._spec.partitions)]) as reading:
             for message in reading.to_the_end():
                 try:
@@ -97,7 +111,22 @@ class Letters:
                 except WireError:
                     self.unreadable += 1
                     continue
+                if content.topic == self._topic:
+                    self.noted.add(_place(content.partition, content.offset))
+                    continue
                 yield Letter(message.partition(), message.offset(), content)
+
+    def note_predicted(self, letters: Iterable[Letter]) -> None:
+        """Note that the queries of `letters` were asked again and predicted. Raises BrokerError."""
+        at_us = time.time_ns() // 1000
+        notes = {
+            letter.place.encode(): encode_dead_letter(
+                DeadLetter(self._topic, letter.partition, letter.offset, letter.content.stage, RETRIED, "", at_us)
+            )
+            for letter in letters
+        }
+        if notes:
+            write(self._settings, self._topic, notes)
 
     def picked(self, places: Iterable[str]) -> list[Letter]:
         """The letters at these places, in their order. Raises UsageError for a place where none is."""
@@ -178,6 +207,18 @@ class Letters:
                 at = max(at, place.offset)
                 reader.heed(PATIENCE, _QUIET_SECONDS)
         return None
+
+
+def retried(letters: Iterable[Letter], noted: Collection[str]) -> set[str]:
+    """The places of those among `letters`, all that were read, which were asked again; `noted` are predicted since."""
+    every, latest = list(letters), Counter[str]()
+    for letter in every:
+        latest[letter.first] = max(latest[letter.first], letter.attempt)
+    return {*noted, *(letter.place for letter in every if letter.first and letter.attempt < latest[letter.first])}
+
+
+def _place(partition: int, offset: int) -> str:
+    return f"{partition}/{offset}"
 
 
 def attempt_of(pairs: Iterable[tuple[str, bytes | None]]) -> int:

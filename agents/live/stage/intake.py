@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from aiokafka.structs import ConsumerRecord
 
 from agents.core.request import Delivery, Loss
@@ -14,6 +15,7 @@ from lineage.errors import WireError
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome, Query
 from lineage.values.json_text import MIME
+from lineage.values.tensors import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -31,17 +33,37 @@ class Signature:
         """`inputs` maps names to objects (or mappings) with `dtype` and `shape`; either may be None for any."""
         self._inputs = {name: (_told(one, "dtype"), _shape(_told(one, "shape"))) for name, one in inputs.items()}
 
-    def check(self, inputs: Mapping[str, Any]) -> None:
-        """Raise WireError(BAD_INPUT) that names the first input that does not fit; more inputs may be there."""
+    def check(self, inputs: dict[str, Any]) -> None:
+        """Raise WireError(BAD_INPUT) that names the first input that does not fit; more inputs may be there.
+
+        A list of numbers becomes the tensor that is wanted.
+        """
         for name, (dtype, shape) in self._inputs.items():
             if name not in inputs:
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} is missing")
             value = inputs[name]
+            if isinstance(value, list) and dtype in DTYPES and (made := _tensor(value, dtype)) is not None:
+                value = inputs[name] = made
             found_dtype, found_shape = describe(value)
             if dtype is not None and dtype != found_dtype:
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} is {found_dtype}, not {dtype}")
             if shape is not None and not _fits(shape, found_shape):
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} has shape {list(found_shape)}, not {list(shape)}")
+
+
+def _tensor(value: list[Any], dtype: str) -> Any:
+    """The tensor of a list of numbers; None where it is none, or would not hold them."""
+    try:
+        given = np.array(value)
+    except ValueError:  # rows of different lengths
+        return None
+    kinds = {"f": "iuf", "c": "iufc", "i": "iu", "u": "iu", "b": "b"}
+    wanted = DTYPES[dtype]
+    if given.dtype.kind not in kinds.get(wanted.kind, ""):
+        return None
+    with np.errstate(over="ignore"):
+        made = given.astype(wanted)
+    return made if wanted.kind in "fcb" or np.array_equal(made, given) else None
 
 
 def describe(value: Any) -> tuple[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ import pytest
 from confluent_kafka import Producer
 
 from agents.cli import log
-from agents.cli.log import Repetitions
+from agents.cli.log import Repetitions, Services
 
 REFUSED = (
     "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#b:1 failed: Connection refused (after 0ms in state CONNECT)"
@@ -88,3 +88,14 @@ def test_what_goes_to_a_file_is_filtered(tmp_path, monkeypatch):
     for _ in range(100):
         logging.getLogger("client").error("%s [%s] %s", "FAIL", "rdkafka#producer-1", REFUSED)
     assert (tmp_path / "log").read_text().count("Connection refused") == 1
+
+
+def test_what_fausts_services_say_of_their_start_is_for_debugging(monkeypatch):
+    line = {"name": "faust.app", "levelno": logging.INFO, "msg": "[^--Conductor]: Starting..."}
+    monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+    services = Services()
+    assert not services.filter(logging.makeLogRecord(line))
+    assert services.filter(logging.makeLogRecord({**line, "levelno": logging.ERROR}))
+    assert services.filter(logging.makeLogRecord({**line, "msg": "takes part"}))
+    monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
+    assert services.filter(logging.makeLogRecord(line))

@@ -61,3 +61,12 @@ def test_status_of_a_file_that_is_not_there_says_so(served, capsys):
 def test_what_was_never_served_is_not_known(tmp_path):
     assert registry.file_of(tmp_path, "p") is None
     assert registry.known(tmp_path / "none") == []
+
+
+def test_check_tells_all_that_is_wrong_at_once(served, capsys):
+    served.write_text(PIPELINE.replace("m:M'", "absent_module:M', policy: pardd, profile: none.yaml"))
+    assert run(["check", str(served), "--load"]) == 2
+    said = capsys.readouterr().err
+    assert "has 3 problems" in said
+    for words in ("cannot read the profile file", "there is no policy 'pardd'", "there is no module 'absent_module'"):
+        assert words in said

@@ -245,3 +245,36 @@ def test_what_does_not_fit_is_named(inputs, says):
     with pytest.raises(WireError, match=says) as caught:
         SIGNATURE.check(inputs)
     assert caught.value.reason == reasons.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "fits"),
+    [
+        ([[1, 2], [3, 4]], "float32", True),
+        ([0.1, 0.2], "float32", True),
+        ([1, 2], "uint8", True),
+        ([True, False], "bool", True),
+        ([1, 300], "uint8", False),
+        ([1.5], "int64", False),
+        ([[1], [1, 2]], "float32", False),
+        (["a"], "float32", False),
+        ([10**30], "int64", False),
+        ([1, 0], "bool", False),
+    ],
+)
+def test_a_list_of_numbers_becomes_the_tensor_that_is_wanted(given, dtype, fits):
+    inputs = {"x": given}
+    signature = Signature({"x": {"dtype": dtype}})
+    if not fits:
+        with pytest.raises(WireError, match=f"'x' is list, not {dtype}"):
+            signature.check(inputs)
+        return
+    signature.check(inputs)
+    assert str(inputs["x"].dtype) == dtype
+    assert np.allclose(inputs["x"], given)
+
+
+def test_the_shape_of_a_list_is_checked():
+    signature = Signature({"x": {"dtype": "float32", "shape": [2]}})
+    with pytest.raises(WireError, match="has shape"):
+        signature.check({"x": [1, 2, 3]})

@@ -164,3 +164,18 @@ def test_instances_run_side_by_side():
 def test_an_error_of_the_drivers_own_is_reported():
     _, broken = asyncio.run(run(1, [(0, 1)], broken_work))
     assert str(broken[0]) == "ours"
+
+
+def test_a_file_that_an_argument_names_is_found_in_the_working_directory_then_beside_the_pipeline(
+    tmp_path, monkeypatch
+):
+    here, beside = tmp_path / "here", tmp_path / "beside"
+    for folder in (here, beside):
+        folder.mkdir()
+    (beside / "weights.bin").touch()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside)])
+    given = {"weights": "weights.bin", "device": "cpu", "none": "absent.bin", "share": 0.5}
+    assert placed(given) == {**given, "weights": str(beside / "weights.bin")}
+    (here / "weights.bin").touch()
+    assert placed(given) == given

@@ -29,7 +29,11 @@ def spillway(capsys, *arguments):
 
 def test_it_prints_a_summary_and_writes_the_report(files, capsys):
     code, out, err = spillway(capsys, "small.json", "counts.csv", "--report", "out.json", "--workers", "2,1")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.splitlines() == [
+        "assumed: each hop through Kafka takes 4 ms (typical of two cores)",
+        "assumed: batches take exactly what profiles say, queues are unbounded, and no query fails",
+    ]
     assert "small, policy pard, counts.csv, SLO 500 ms, emulated accelerators" in out
     assert "110 prediction" in out
     report = Report.load(files / "out.json")
@@ -60,8 +64,34 @@ def test_a_recording_gives_its_timing(files, capsys):
     with RecordingWriter(files / "taken", about) as writer:
         for number in range(40):
             writer.write(Recorded("small.ingress", 0, number, 1000 + number / 20, b"k", (), b"v"))
-    code, out, _ = spillway(capsys, "small.json", "taken", "--json")
+    code, out, err = spillway(capsys, "small.json", "taken", "--json")
     assert (code, json.loads(out)["requests"]) == (0, 40)
+    assert "assumed: taken tells no hops or choices: " in err  # as nothing came out of it
+
+
+CHOOSING = """
+name: small
+slo: 500ms
+stages:
+  - {name: ink, choose: "m:f", emulated: {alpha: 5ms}}
+  - {name: classify, after: ink, emulated: {alpha: 5ms}}
+  - {name: count, after: ink, emulated: {alpha: 5ms}}
+  - {name: join, after: [classify, count], emulated: {alpha: 5ms}}
+"""
+
+
+def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
+    (files / "choosing.yaml").write_text(CHOOSING)
+    arguments = ("choosing.yaml", "constant:20", "--duration", "2s", "--json")
+    _, out, err = spillway(capsys, *arguments)
+    assert "ink chooses one of classify, count, each as likely, and never several: nothing shows" in err
+    received = json.loads(out)["stages"]
+    assert received["classify"]["received"] + received["count"]["received"] == 40
+    _, out, err = spillway(capsys, *arguments, "--choose", "ink=classify+count:1", "--hop", "0")
+    assert "assumed: ink chooses classify+count 100% (as told)" in err
+    assert "assumed: each hop through Kafka takes 0 s (as told)" in err
+    received = json.loads(out)["stages"]
+    assert received["classify"]["received"] == received["count"]["received"] == 40
 
 
 @pytest.mark.parametrize(

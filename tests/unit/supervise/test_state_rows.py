@@ -12,7 +12,7 @@ from rich.console import Console
 from agents.live.metrics import Distribution, DurableLag, GateMetrics, StageMetrics, StateFigures, marks_histogram
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import figures, parse
-from agents.supervise.table import details, state_line, state_rows, state_table
+from agents.supervise.table import details, state_rows, state_table
 
 
 def page(metrics):
@@ -51,9 +51,6 @@ def test_every_number_of_a_member_is_found_again():
     assert rows[0].capture == pytest.approx(0.004)
     assert (rows[1].role, rows[1].backup_lag) == ("backup", 1)
     assert json.dumps([row.as_json() for row in rows])
-    assert state_line(rows[1]).startswith(
-        "learn.0.1: backup, epoch 3, version 117, durable 118 (lag 0 ms), backup lag 1,"
-    )
     console = Console(file=io.StringIO(), width=80)
     console.print(state_table(rows))
     assert "lag ms" in console.file.getvalue()

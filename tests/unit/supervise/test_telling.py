@@ -1,0 +1,57 @@
+"""What the terminal of `serve` says of queries: the first failure of each kind, and how many were answered."""
+
+from dataclasses import replace
+
+from agents.supervise.scrape import figures
+from agents.supervise.telling import Answered, FirstFailures, last_traceback, of_gate
+from tests.unit.supervise.test_readings import GATE, STAGE, a_stage, page, parse
+
+TRACE = """Traceback (most recent call last):
+  File "m.py", line 1, in predict
+    raise KeyError("x")
+KeyError: 'x'"""
+
+
+def seen(entry, **outcomes):
+    known = figures(entry, parse(page(a_stage()), 0.0), None)
+    return replace(known, outcomes=outcomes)
+
+
+def test_each_reason_is_news_once_a_stage():
+    failures = FirstFailures()
+    broken = seen(STAGE, failed={"model-raised": 1}, dropped={"expired": 3})
+    assert list(failures.news("detect", broken)) == ["model-raised"]
+    assert list(failures.news("detect", replace(broken, outcomes={"failed": {"model-raised": 7, "bad-input": 1}}))) == [
+        "bad-input"
+    ]
+    assert list(failures.news("rank", broken)) == ["model-raised"]
+
+
+def test_what_a_gate_released_counts_over_all_of_its_processes():
+    answered = Answered()
+    for count in (3, 5, 2, 4):  # the third is another process
+        answered.note(seen(GATE, prediction={"": count - 1}, failed={"bad-input": 1}))
+    answered.note(None)
+    assert answered.total == 9
+
+
+def test_the_gate_is_found_by_its_role():
+    assert of_gate({"detect.0": seen(STAGE), "gate.0": seen(GATE)}).role == "gate"
+    assert of_gate({}) is None
+
+
+def test_the_newest_traceback_of_a_log_is_given_whole(tmp_path):
+    log = tmp_path / "a.log"
+    assert last_traceback(log) == ""
+    log.write_text("2026 INFO a: well\n")
+    assert last_traceback(log) == ""
+    log.write_text(f"INFO\n{TRACE.replace('x', 'y')}\nERROR more\n{TRACE}\nINFO after\n  not of it\n")
+    assert last_traceback(log) == TRACE
+
+
+def test_a_long_traceback_loses_its_middle(tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text("\n".join([TRACE.splitlines()[0], *(f"  line {n}" for n in range(500)), "RecursionError: too deep"]))
+    lines = last_traceback(log).splitlines()
+    assert len(lines) < 40
+    assert (lines[1], lines[-1]) == ("  line 0", "RecursionError: too deep")
