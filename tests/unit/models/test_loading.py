@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from agents.models import bare as emulated
+from agents.models.adapters import placed
 from agents.models.bare import EmulatedModel
 from agents.models.execution import Instances
 from agents.models.inputs import Inputs
@@ -166,9 +167,7 @@ def test_an_error_of_the_drivers_own_is_reported():
     assert str(broken[0]) == "ours"
 
 
-def test_a_file_that_an_argument_names_is_found_in_the_working_directory_then_beside_the_pipeline(
-    tmp_path, monkeypatch
-):
+def test_a_file_that_an_argument_names_is_found_as_modules_are(tmp_path, monkeypatch):
     here, beside = tmp_path / "here", tmp_path / "beside"
     for folder in (here, beside):
         folder.mkdir()
