@@ -93,7 +93,7 @@ class Reader:
             self._deaf_since = None
 
     def _renew(self) -> None:
-        log.warning("%s was not heard for %.0f s: connecting anew", self._bootstrap, DEAF_SECONDS)
+        log.warning("%s has not answered for %.0f s: connecting again", self._bootstrap, DEAF_SECONDS)
         read = self.consumer.position([TopicPartition(*slot) for slot in self._starts])
         offsets = {(place.topic, place.partition): place.offset for place in read if place.offset >= 0}
         self.consumer.close()
@@ -234,6 +234,8 @@ def _answer(
             client.poll(_PAUSE)  # fills `trouble`
             why = trouble[0] if trouble else error.args[0]
             if why.code() in _REFUSED:
-                raise BrokerError(f"{bootstrap} refuses us: {why.str()}; look at the client settings") from error
+                raise BrokerError(
+                    f"{bootstrap} refuses the connection: {why.str()}; check the client settings"
+                ) from error
             if left <= 0:
                 raise unreachable(bootstrap, why) from error

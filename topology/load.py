@@ -111,7 +111,7 @@ def load(path: Path | str, *, profiled: bool = True) -> Pipeline:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise SpecError(f"{file}:{line}: this is no UTF-8 text; save the file as UTF-8") from error
+        raise SpecError(f"{file}:{line}: this is not UTF-8 text: save the file as UTF-8") from error
     if file.suffix == ".json":
         text = text.replace("\t", " ")  # JSON may be indented with tabs; YAML may not, and JSON's texts hold none
     return parse(text, file, profiled=profiled)
@@ -198,7 +198,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
                 f"{parts}: some get {some}, others {most}"
             )
         if stage.stateful and not stage.replicated:
-            found.append(f"stage {stage.name!r}: its state is not replicated; it begins anew when its process ends")
+            found.append(f"stage {stage.name!r}: its state is not replicated: it is lost when its process ends")
         elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
         for name, table in (stage.tables or {}).items():

@@ -37,7 +37,7 @@ def durability(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopi
     single = [name for name, topic in topics.items() if topic.replicas <= 1]
     if single:
         return (
-            f"durable means: on one broker's disk; the loss of that disk loses states and accepted queries "
+            f"one copy of everything, on one broker's disk: if that disk is lost, states and accepted queries are lost "
             f"({_which(single, topics)} replication factor 1; for more, set default.replication.factor to 3 and "
             f"{_INSYNC} to 2 on the brokers before the topics are created)"
         )
@@ -45,15 +45,15 @@ def durability(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopi
     if alone:
         copies = min(topics[name].replicas for name in alone)
         return (
-            f"durable means: on the leader's disk, and soon on {copies - 1} more; the loss of a leader whose followers "
-            f"lag loses states and accepted queries ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
+            f"everything is on the leader's disk, and soon on {copies - 1} more: if a leader is lost whose followers lag, "
+            f"states and accepted queries are lost ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
         )
     if not topics:
         return None
     copies, insync = min(topic.replicas for topic in topics.values()), min(map(_insync, topics.values()))
     soon = f", and soon of {copies}" if copies > insync else ""
     lost = "any one of them" if insync == 2 else f"any {insync - 1} of them"  # noqa: PLR2004 - two disks
-    return f"durable means: on the disks of {insync} brokers{soon}; the loss of {lost} loses nothing"
+    return f"everything is on the disks of {insync} brokers{soon}: the loss of {lost} loses nothing"
 
 
 def _insync(topic: ActualTopic) -> int:

@@ -209,7 +209,7 @@ def confirmed(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"this would {what}; nobody can be asked here, so say --yes if that is meant")
+        raise UsageError(f"this would {what}; there is no terminal to ask on, so give --yes to confirm")
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
 
 
@@ -226,7 +226,7 @@ def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
 
 def plan_period_option(command: _Command) -> _Command:
     """--plan-period: of the policies' synchronisation; None where it is left to them."""
-    text = "How often the stages tell one another how they fare."
+    text = "How often stages exchange what their policies need to know."
     period = click.FloatRange(0.02, 60.0)
     return click.option("--plan-period", type=period, show_default="by policy", metavar="SECONDS", help=text)(command)
 

@@ -50,7 +50,7 @@ class KeptBroker:
     def adopt(self) -> None:
         if self._cluster.adopt():
             self.nodes = self._cluster.nodes
-            self._say(f"the Kafka at {self.bootstrap} was left here: it ends with this process")
+            self._say(f"the Kafka at {self.bootstrap} is now this process's: it ends with it")
 
     def _revive(self, node: EmbeddedBroker, now: float) -> None:
         who = f"Kafka's node {node.seat.node}" if node.seat is not None else "Kafka"

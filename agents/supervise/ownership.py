@@ -142,7 +142,11 @@ class Ownership:
         try:
             self._last_words()
         except BrokerError as error:
-            log.warning("could not leave %s: %s; who comes next waits for a lease", self._slot[0], error)
+            log.warning(
+                "could not leave %s: %s; the next one to serve it has to wait until the claim runs out",
+                self._slot[0],
+                error,
+            )
         self._reading.close()
 
     def require(self) -> None:
@@ -235,7 +239,7 @@ class Ownership:
             return told
         names = ", ".join(claim.owner.name for claim in others)
         text = f"{self._what()} is owned by {names}: " + (
-            "it is asked to end, and waited for" if self._take_over else "it is asked whether it is there"
+            "asking it to end, and waiting" if self._take_over else "asking whether it is still there"
         )
         if text != told:
             self._say(text)

@@ -241,7 +241,7 @@ def _plan_row(stage: str, replica: int, word: Mapping[str, float], *, silent: bo
 
 def plan_title(period: float | None) -> str:
     """What stands above the rows; `period`, where it is known: seconds between two words of a replica."""
-    return "as the stages tell one another" + ("" if period is None else f", every {period:g} s")
+    return "what the replicas last reported" + ("" if period is None else f", every {period:g} s")
 
 
 def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int = _WIDE) -> Table:
@@ -253,7 +253,7 @@ def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int 
 
 # How the members of stateful shards stand: who is primary, at which version, and who is behind.
 
-STATES_TITLE = "states: n of the newest version, and what is behind it"
+STATES_TITLE = "states: each member's newest version, and how far it is behind"
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def study(
         predicted = runner.row(traffic.recorded, Alternative(), PREDICTED)
         if traffic.period is None:
             told.append(
-                "the recording does not say how often the stages told one another how they fare: its configuration is "
+                "the recording does not say how often stages exchanged their state: its configuration is "
                 f"simulated with {predicted.period:g} s"
             )
         verdict = judge(recorded.figures, predicted.figures)

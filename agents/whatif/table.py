@@ -25,7 +25,7 @@ def head(study: Study) -> list[str]:
 def foot(study: Study) -> list[str]:
     lines = [f"drops: by stage, {'/'.join(study.stages)}"]
     if any(row.figures.bound is not None for row in study.all_rows):
-        lines.append("gap: points above what no policy could be below, were all known beforehand")
+        lines.append("gap: percentage points worse than the best possible policy, which knows every query beforehand")
     return [*lines, *(f"note: {note}" for note in study.notes)]
 
 

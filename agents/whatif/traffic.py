@@ -344,7 +344,7 @@ def _doubts(past: History, name: str) -> list[str]:
         if slow > 2 * usual + _SLOW_HOP:
             notes.append(
                 f"a hop took {usual:.1f} ms at the median and {slow:.1f} ms or more for a tenth of the predictions: "
-                "processors or broker were short of time, which hits more than the hops, and other policies otherwise"
+                "the machine was overloaded, which slows more than the hops and affects each policy differently"
             )
     if past.unreadable:
         notes.append(f"{past.unreadable} recorded messages cannot be read and are left out")

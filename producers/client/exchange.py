@@ -237,7 +237,9 @@ class Exchange:
             return False
 
     def _renew_producer(self) -> None:
-        log.warning("%s: the producer has found no broker for %.0f s; sending anew", self._ingress, DEAF_SECONDS)
+        log.warning(
+            "%s: the producer has found no broker for %.0f s; a new one sends what waits", self._ingress, DEAF_SECONDS
+        )
         old = self._producer
         try:
             self._producer = idempotent_producer(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GRACE = 10.0  # seconds after its deadline that an outcome is waited for
 IN_FLIGHT = 10_000  # queries of one client
 CONNECT_SECONDS = 30.0
-_REUSED = "; was the id used before? Within ten minutes it names the same query, which has one outcome alone"
+_REUSED = "; was the id used before? Within ten minutes the same id is the same query, which is answered once"
 WINDOW = 256  # queries in flight of a stream of outcomes
 
 
@@ -124,5 +124,5 @@ def cluster_of(settings: ClientSettings | str | None) -> ClientSettings:
 
 def _seconds(name: str, value: float) -> float:
     if not 0 <= value < math.inf:
-        raise UsageError(f"a {name} of {value} s is none: it must be 0 or more")
+        raise UsageError(f"{name} is {value} s: it must be 0 or more")
     return value

@@ -178,7 +178,7 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(echo_pipeline, settings
             client.predict({}, deadline=1, request_id="two words")
         with pytest.raises(UsageError, match="needs a deadline"):
             client.predict({})
-        with pytest.raises(UsageError, match="deadline of -1"):
+        with pytest.raises(UsageError, match="deadline is -1"):
             client.predict({}, deadline=-1)
         assert client.predict({}, deadline=60).kind == PREDICTION
 

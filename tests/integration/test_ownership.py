@@ -99,7 +99,7 @@ def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):
     claiming.start()
     until(bench.ended.is_set, 60)
     assert claiming.is_alive(), "it waits for the first to stop its processes"
-    assert any("it is asked to end, and waited for" in text for text in bench.said)
+    assert any("asking it to end, and waiting" in text for text in bench.said)
     first.leave()
     claiming.join(60)
     assert not claiming.is_alive()
@@ -174,7 +174,7 @@ def test_who_is_silent_elsewhere_is_followed_after_its_lease(bench, monkeypatch)
         until(lambda: lost, 60)
         with pytest.raises(TakenOverError, match=second._me.name):
             first.require()
-        assert any("it is asked whether it is there" in text for text in bench.said)
+        assert any("asking whether it is still there" in text for text in bench.said)
         first.leave()
         assert second._me.name in refused(bench), "whose epoch is another"
 

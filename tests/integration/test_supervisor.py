@@ -255,7 +255,12 @@ class Still:
 
 def tells(**told):
     """What stands in for reading metrics: the first of two processes tells this, each thing of its own at each look."""
-    nothing = {field.name: 0 for field in fields(Figures)} | {"role": "stage", "state_role": "", "waits": (), "outcomes": {}}
+    nothing = {field.name: 0 for field in fields(Figures)} | {
+        "role": "stage",
+        "state_role": "",
+        "waits": (),
+        "outcomes": {},
+    }
 
     class Reader:
         def __init__(self, _run_dir, _pipeline):

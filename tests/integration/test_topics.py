@@ -87,7 +87,7 @@ def test_the_topics_of_states_are_created_and_the_operator_is_told_what_durable_
     assert {f"{unique_name}.{topic}" for topic in ("a.versions", "a.state", "control", "beat")} <= set(created)
     assert ensure(settings, stateful(unique_name), say=said.append) == ()
     assert len(said) == 2
-    assert all(line.startswith("durable means: on one broker's disk; the loss of that disk") for line in said)
+    assert all(line.startswith("one copy of everything, on one broker's disk: if that disk is lost") for line in said)
     there = actual(AdminClient(settings.confluent()), settings, created)
     assert {topic.replicas for topic in there.values()} == {1}
     assert there[f"{unique_name}.a.state"].config["unclean.leader.election.enable"] == "false"

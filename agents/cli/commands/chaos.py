@@ -83,7 +83,7 @@ def chaos(
     """  # noqa: D301 - click's own marks
     wanted = Load(**load_)
     if wanted == Load():
-        raise UsageError("nothing is to happen: give --slow, --kill, --hog, --delay, --shuffles or --multitenancy")
+        raise UsageError("there is nothing to do: give --slow, --kill, --hog, --delay, --shuffles or --multitenancy")
     spec = load(pipeline, profiled=False).spec
     chosen = _chosen(spec, stages)
     if not any(entry.alive() for entry in entries(run_dir, spec.name)):

@@ -193,7 +193,7 @@ def _tell_list(found: list[Letter], shown: list[Letter], hidden: int, unreadable
     if hidden:
         click.echo(f"{hidden} more {'was' if hidden == 1 else 'were'} retried (--retried shows them)")
     if unreadable:
-        click.echo(f"{unreadable} records on the topic are no letters that this version can read")
+        click.echo(f"{unreadable} records on the topic cannot be read by this version")
 
 
 def _row(letter: Letter) -> tuple[str, ...]:

@@ -24,9 +24,9 @@ _CONNECT_SECONDS = 10.0
 @click.argument("learner")
 @click.argument("truth")
 @from_source
-@click.option("--key", metavar="TEXT", help="Whose truth it is: the learner's key.")
+@click.option("--key", metavar="TEXT", help="The learner's key that the truth is about.")
 @click.option("--outcome", "file", type=click.File(encoding="utf-8"), help="An outcome that 'predict' has printed.")
-@click.option("--id", "feedback_id", metavar="ID", help="The same is the same truth.  [default: see above]")
+@click.option("--id", "feedback_id", metavar="ID", help="A truth with the same id counts once.  [default: see above]")
 @click.option("--wait", is_flag=True, help="Wait until the learner has taken it, and print the token of that.")
 def feedback(
     source: Source,
@@ -49,7 +49,7 @@ def feedback(
       spillway feedback pipeline.yaml taste 1.0 --key ada --wait
     """  # noqa: D301 - click's own marks
     if (key is None) == (file is None):
-        raise UsageError("a truth is of a key or of an outcome: give --key or --outcome")
+        raise UsageError("say what the truth is about: give --key or --outcome")
     try:
         value = read_inputs(f'{{"truth": {truth}}}'.encode())["truth"]
     except WireError as error:

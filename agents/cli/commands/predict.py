@@ -27,10 +27,17 @@ _CONNECT_SECONDS = 10.0
 @pipeline_argument
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
 @from_source
-@click.option("--deadline", type=_DURATION, metavar="SECONDS", help="From now.  [default: the pipeline's SLO]")
-@click.option("--key", metavar="TEXT", help="Session or user: what has the same key stays in order.")
-@click.option("--request-id", metavar="ID", help="The same within ten minutes is the same query.  [default: a new one]")
-@click.option("--after", metavar="TOKEN", help="Of 'feedback --wait', to rest on; else it is 'stale'.")
+@click.option(
+    "--deadline",
+    type=_DURATION,
+    metavar="SECONDS",
+    help="Until when the answer is of use, from now.  [default: the SLO]",
+)
+@click.option("--key", metavar="TEXT", help="Session or user: queries with the same key stay in order.")
+@click.option(
+    "--request-id", metavar="ID", help="Used again within ten minutes it is the same query.  [default: a new one]"
+)
+@click.option("--after", metavar="TOKEN", help="Of 'feedback --wait': the answer is to know of that truth.")
 @click.option("--app", metavar="NAME", help="Of a stage with variants: the application.  [default: the stage's]")
 @click.option("--latency", metavar="TIME", help="Of a stage with variants: within this, as 50ms; the deadline, too.")
 @click.option("--accuracy", metavar="SHARE", help="Of a stage with variants: at least this, as .95 or 95%.")
@@ -82,7 +89,7 @@ def predict(
         try:
             sent = client.submit(inputs, given, deadline=seconds, request_id=identity, key=key, after=token)
         except WireError as error:
-            raise UsageError(f"this query cannot travel: {error}") from error
+            raise UsageError(f"this query cannot be sent: {error}") from error
         try:
             outcome = sent.result()
         except OutcomeTimeoutError as error:

@@ -139,4 +139,4 @@ def _summarise(output: Path, counts: dict[str, int], unreadable: int, *, as_json
         return
     click.echo(f"{queries} queries, {outcomes} outcomes, {size / _MEBIBYTE:.1f} MB in {output}")
     if unreadable:
-        click.echo(f"{unreadable} messages left out: their headers' keys are no text", err=True)
+        click.echo(f"{unreadable} messages left out: their header names are not text", err=True)

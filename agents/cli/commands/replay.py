@@ -69,8 +69,8 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     metavar="SECONDS",
     help="Instead of the pipeline's, and of a recording's deadlines; also as 400ms.",
 )
-@click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="So many times the requests.")
-@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="So many times as fast.")
+@click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="Multiply the number of requests.")
+@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @plan_period_option
@@ -109,9 +109,11 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     chosen = _Options(**options)
     loaded = load_warned(pipeline)
     if chosen.attach and chosen.policy is not None:
-        raise UsageError("--policy cannot be changed of a pipeline that runs: leave it, or --attach, out")
+        raise UsageError("--policy cannot be changed while a pipeline is served: leave out --policy or --attach")
     if chosen.attach and chosen.plan_period is not None:
-        raise UsageError("--plan-period cannot be changed of a pipeline that runs: leave it, or --attach, out")
+        raise UsageError(
+            "--plan-period cannot be changed while a pipeline is served: leave out --plan-period or --attach"
+        )
     require_policies(loaded, chosen.policy)
     made = _load(loaded, trace, chosen)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
@@ -163,9 +165,9 @@ class _Options:
 def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
     if not traces.is_process(trace) and is_recording(Path(trace)):
         if chosen.payload is not None:
-            raise UsageError("--payload has no place with a recording, which has its own")
+            raise UsageError("--payload cannot be used with a recording, which has its own inputs")
         if chosen.key is not None:
-            raise UsageError("--key has no place with a recording, whose queries have theirs")
+            raise UsageError("--key cannot be used with a recording, whose queries have keys")
         recording = read_recording(Path(trace))
         return loads.recorded(
             recording,
@@ -189,7 +191,8 @@ def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
     supervisor = ServeEntry.read(chosen.run_dir, spec.name)
     if supervisor is not None and supervisor.alive() and supervisor.plan_period is not None:
         policies = dict.fromkeys(supervisor.policy or stage.policy or DEFAULT for stage in spec.stages)
-        _say(f"{spec.name} is served under {'/'.join(policies)}, its stages speak every {supervisor.plan_period:g} s")
+        period = f"{supervisor.plan_period:g} s"
+        _say(f"{spec.name} is served under {'/'.join(policies)}; its stages exchange their state every {period}")
     return settings
 
 

@@ -50,8 +50,8 @@ def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     help="worker: a queue per instance, in turn; shared: one queue per stage; partition: a queue per replica, as live.",
 )
 @click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
-@click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="So many times the requests.")
-@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="So many times as fast.")
+@click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="Multiply the number of requests.")
+@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
 @click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")

@@ -28,7 +28,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _OUTPUT = click.option(
-    "-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write; packed if it ends in .gz."
+    "-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write; compressed if it ends in .gz."
 )
 _SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn at random.")
 
@@ -77,7 +77,7 @@ def make(recipe: tuple[str, ...], output: Path, seed: int) -> None:
 @click.option("--counts", callback=positive, metavar="SECONDS", help="A row counts the requests of so long: 1s, 1min.")
 @click.option("--column", metavar="NAME|N", help="Of the times, or the counts.  [default: one with a usual name]")
 @click.option("--began", metavar="NAME|N", help="When a counted row began.  [default: rows have no gaps between them]")
-@click.option("--compress", type=FACTOR, default=1.0, show_default=True, help="So many times as fast.")
+@click.option("--compress", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
 @click.option("--rate", type=FACTOR, help="Requests a second on average, after --compress.")
 @click.option("--peak", type=FACTOR, help="Requests a second in the busiest counted row, after --compress.")
 @_SEED

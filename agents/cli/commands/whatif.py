@@ -56,7 +56,14 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @click.option("--workers", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of workers.")
 @click.option("--fronts", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of fronts to deal them out to.")
 @click.option("--batch", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of planned batches.")
-@click.option("--slo", "slos", callback=_slos, multiple=True, metavar="SECONDS", help="In place of every deadline.")
+@click.option(
+    "--slo",
+    "slos",
+    callback=_slos,
+    multiple=True,
+    metavar="SECONDS",
+    help="Use this SLO instead of every recorded deadline.",
+)
 @click.option(
     "--dispatch",
     type=click.Choice(["worker", "shared", "partition"]),
@@ -69,7 +76,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     type=click.Choice(["profile", "recorded"]),
     default="profile",
     show_default=True,
-    help="Where both say how long batches take, which to believe; else whichever does.",
+    help="Which durations to use where the profile and the recording both have them.",
 )
 @click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
 @plan_period_option

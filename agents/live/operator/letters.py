@@ -176,7 +176,7 @@ class Letters:
     def _original(self, letter: Letter) -> tuple[_Pairs, bytes | None, bytes | None]:
         content = letter.content
         if not letter.request_id:
-            raise UsageError(f"letter {letter.place}: its record names no query, so nobody can ask it again")
+            raise UsageError(f"letter {letter.place}: its record has no request id, so it cannot be sent again")
         if content.topic == self._ingress and content.value is not None:
             return letter.headers, content.key, content.value
         message = self._find(letter)

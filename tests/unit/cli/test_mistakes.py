@@ -67,7 +67,7 @@ def test_what_cannot_be_asked_is_not_done(capsys, monkeypatch, tmp_path):
     folder.mkdir()
     (folder / "broker.json").write_text("{}")
     assert run(["broker", "reset", "--broker-dir", str(folder)]) == 2
-    assert "say --yes if that is meant" in capsys.readouterr().err
+    assert "give --yes to confirm" in capsys.readouterr().err
     assert folder.exists()
     assert run(["broker", "reset", "--broker-dir", str(folder), "--yes"]) == 0
     assert not folder.exists()

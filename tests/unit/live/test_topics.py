@@ -69,17 +69,17 @@ def test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again(monkeypatch):
 
 def test_the_partition_with_the_fewest_replicas_counts(monkeypatch):
     (told,) = ensured(monkeypatch, Cluster([3] * 11 + [1], min_insync_replicas="2"))
-    assert told.startswith("durable means: on one broker's disk;")
+    assert told.startswith("one copy of everything, on one broker's disk:")
 
 
 def test_an_acknowledgement_by_one_of_three_is_told(monkeypatch):
     (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="1"))
-    assert told.startswith("durable means: on the leader's disk, and soon on 2 more;")
+    assert told.startswith("everything is on the leader's disk, and soon on 2 more:")
 
 
 def test_two_disks_are_told(monkeypatch):
     (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="2"))
-    assert told.startswith("durable means: on the disks of 2 brokers, and soon of 3;")
+    assert told.startswith("everything is on the disks of 2 brokers, and soon of 3:")
 
 
 def test_a_leader_that_may_lag_is_refused(monkeypatch):

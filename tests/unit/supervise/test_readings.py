@@ -262,8 +262,8 @@ def test_the_plans_table_fits_a_small_terminal():
 
 
 def test_how_often_they_speak_is_said_where_it_is_known():
-    assert plan_title(0.1) == "as the stages tell one another, every 0.1 s"
-    assert plan_title(None) == "as the stages tell one another"
+    assert plan_title(0.1) == "what the replicas last reported, every 0.1 s"
+    assert plan_title(None) == "what the replicas last reported"
     text = io.StringIO()
     Console(file=text, width=200).print(plan_table(plan_rows([reading(word("a", 0, 0.2))]), 1.0))
     assert "every 1 s" in text.getvalue()

@@ -160,7 +160,7 @@ def test_a_file_that_is_too_large_or_no_text(tmp_path):
     with pytest.raises(SpecError, match="is larger than 262144 bytes; is it a pipeline file"):
         load(file)
     file.write_bytes(b"name: p\nslo: \xff\n")
-    with pytest.raises(SpecError, match=r"p\.yaml:2: this is no UTF-8 text; save the file as UTF-8"):
+    with pytest.raises(SpecError, match=r"p\.yaml:2: this is not UTF-8 text: save the file as UTF-8"):
         load(str(file))
 
 

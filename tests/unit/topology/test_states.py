@@ -86,7 +86,7 @@ def test_what_is_allowed_but_likely_not_meant():
         "stage 'b': 6 partitions do not divide evenly by 4 shards: some get 1, others 2",
         "stage 'b': send every query with its key, so that all of a key reach the same shard",
         "stage 'c': it has no backup, so its state is read from the log by the process that is started anew",
-        "stage 'd': its state is not replicated; it begins anew when its process ends",
+        "stage 'd': its state is not replicated: it is lost when its process ends",
     ]
 
 
@@ -110,26 +110,26 @@ def cluster(replicas: int, insync: str | None) -> dict[str, ActualTopic]:
 
 def test_one_disk():
     assert durability(STATEFUL, cluster(1, "1")) == (
-        "durable means: on one broker's disk; the loss of that disk loses states and accepted queries (the pipeline's "
-        "topics have replication factor 1; for more, set default.replication.factor to 3 and min.insync.replicas to 2 "
-        "on the brokers before the topics are created)"
+        "one copy of everything, on one broker's disk: if that disk is lost, states and accepted queries are lost "
+        "(the pipeline's topics have replication factor 1; for more, set default.replication.factor to 3 and "
+        "min.insync.replicas to 2 on the brokers before the topics are created)"
     )
 
 
 def test_several_disks_of_which_one_is_enough():
     for insync in ("1", None):
         assert durability(STATEFUL, cluster(3, insync)) == (
-            "durable means: on the leader's disk, and soon on 2 more; the loss of a leader whose followers lag loses "
-            "states and accepted queries (the pipeline's topics have min.insync.replicas 1; set it to 2)"
+            "everything is on the leader's disk, and soon on 2 more: if a leader is lost whose followers lag, "
+            "states and accepted queries are lost (the pipeline's topics have min.insync.replicas 1; set it to 2)"
         )
 
 
 def test_two_disks_and_more():
     assert durability(STATEFUL, cluster(3, "2")) == (
-        "durable means: on the disks of 2 brokers, and soon of 3; the loss of any one of them loses nothing"
+        "everything is on the disks of 2 brokers, and soon of 3: the loss of any one of them loses nothing"
     )
     assert durability(STATEFUL, cluster(3, "3")) == (
-        "durable means: on the disks of 3 brokers; the loss of any 2 of them loses nothing"
+        "everything is on the disks of 3 brokers: the loss of any 2 of them loses nothing"
     )
 
 
