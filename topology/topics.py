@@ -45,8 +45,8 @@ def durability(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopi
     if alone:
         copies = min(topics[name].replicas for name in alone)
         return (
-            f"everything is on the leader's disk, and soon on {copies - 1} more: if a leader is lost whose followers lag, "
-            f"states and accepted queries are lost ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
+            f"everything is on the leader's disk, and soon on {copies - 1} more: if a leader is lost whose followers "
+            f"lag, states and accepted queries are lost ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
         )
     if not topics:
         return None
