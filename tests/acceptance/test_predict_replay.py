@@ -144,6 +144,10 @@ def test_what_a_model_raises_is_logged_with_its_traceback_once(served):
     (log,) = (served.folder / "run" / served.name / "logs").glob("first.0*")
     assert log.read_text().count("KeyError: 'x'\n") == 1
     assert "echo_models.py" in log.read_text()
+    terminal = served.folder / "serve.out"
+    until(lambda: "first.0: a query failed (model-raised)" in terminal.read_text(), 60, "the terminal tells of it")
+    assert "Traceback (most recent call last):" in terminal.read_text()
+    assert "[^" not in log.read_text()  # nor how Faust's services start
 
 
 def test_predict_says_with_its_exit_code_that_the_query_failed(served):
