@@ -67,14 +67,14 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     "--slo",
     callback=positive,
     metavar="SECONDS",
-    help="Instead of the pipeline's, and of a recording's deadlines; also as 400ms.",
+    help="Use this SLO, not the pipeline's or a recording's deadlines; also as 400ms.",
 )
 @click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="Multiply the number of requests.")
 @click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
-@click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
+@click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
+@click.option("--policy", type=POLICY, help="Use this policy, not the pipeline's; with parameters as pard:quantile=.2.")
 @plan_period_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals and payloads.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and payloads.")
 @click.option(
     "--payload",
     metavar="MODULE:FUNCTION",

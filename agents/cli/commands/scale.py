@@ -29,7 +29,7 @@ _POLL: Final = 0.2
 @pipeline_argument
 @click.argument("stage")
 @click.argument("count", metavar="N", type=click.IntRange(1, 1_000_000))
-@click.option("--why", default="", metavar="TEXT", help="Noted beside the count.")
+@click.option("--why", default="", metavar="TEXT", help="A reason, kept beside the count.")
 @click.option("--hold", is_flag=True, help="Take the stage's sizes from a tuner, which leaves them alone from then on.")
 @click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source

@@ -46,7 +46,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 @broker_dir_option("--broker-dir")
 @run_dir_option
-@click.option("--policy", help="Of every stage, in place of the file's; also as pard:quantile=.2.")
+@click.option("--policy", help="Use this policy in every stage, not the file's; also as pard:quantile=.2.")
 @click.option(
     "--sizes",
     "plan",
@@ -104,7 +104,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="LEARNER",
     help="A learner that takes its feedback elsewhere: 'spillway serve FILE#LEARNER' serves it. Can be given again.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No table, only what happens.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no table, only events.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
 @click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")

@@ -49,17 +49,17 @@ def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     show_default=True,
     help="worker: a queue per instance, in turn; shared: one queue per stage; partition: a queue per replica, as live.",
 )
-@click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 400ms.")
+@click.option("--slo", callback=positive, metavar="SECONDS", help="Use this SLO, not the pipeline's; also as 400ms.")
 @click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="Multiply the number of requests.")
 @click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part.")
-@click.option("--policy", type=POLICY, help="Instead of the pipeline's; with parameters as pard:quantile=.2.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of arrivals, partitions and choices.")
+@click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
+@click.option("--policy", type=POLICY, help="Use this policy, not the pipeline's; with parameters as pard:quantile=.2.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals, partitions and choices.")
 @click.option(
     "--hop",
     callback=seconds,
     metavar="SECONDS",
-    help="Into each stage, and to whoever asked.  [default: as recorded, else 4 ms]",
+    help="How long a message takes into each stage, and back to the client.  [default: as recorded, else 4 ms]",
 )
 @choose_option
 @click.option(

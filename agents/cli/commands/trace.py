@@ -30,7 +30,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _OUTPUT = click.option(
     "-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write; compressed if it ends in .gz."
 )
-_SEED = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn at random.")
+_SEED = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn at random."
+)
 
 
 @click.group(cls=SuggestingGroup)
@@ -105,7 +107,9 @@ def import_(
 def _described(command: _Command) -> _Command:
     options = (
         click.argument("source", metavar="TRACE"),
-        click.option("--duration", callback=positive, metavar="SECONDS", help="Only the trace's first part."),
+        click.option(
+            "--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start."
+        ),
         click.option(
             "--service",
             callback=positive,

@@ -78,10 +78,17 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     show_default=True,
     help="Which durations to use where the profile and the recording both have them.",
 )
-@click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
+@click.option(
+    "--hop",
+    callback=seconds,
+    metavar="SECONDS",
+    help="How long a message takes from stage to stage.  [default: as recorded, else 0]",
+)
 @plan_period_option
-@click.option("--duration", callback=seconds, metavar="SECONDS", help="Only the recording's first part.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of choices, and of a trace's arrivals.")
+@click.option(
+    "--duration", callback=seconds, metavar="SECONDS", help="Use only so much of the recording, from its start."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of choices, and of a trace's arrivals.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the comparison there as a page, with plots.")
 @click.option("--plot", type=_FILE, metavar="FILE.png", help="Write the plots there: .png, .svg or .pdf.")
 @json_option

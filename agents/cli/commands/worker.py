@@ -21,7 +21,7 @@ from topology.names import host_and_port
 @click.command()
 @pipeline_argument
 @click.argument("stage")
-@click.option("--connect", required=True, metavar="HOST:PORT", help="Where the stage's front listens.")
+@click.option("--connect", required=True, metavar="HOST:PORT", help="Address at which the stage's front listens.")
 @click.option(
     "--tls",
     required=True,
