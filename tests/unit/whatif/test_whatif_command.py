@@ -80,7 +80,7 @@ def test_the_recorded_configuration_keeps_its_period_and_each_policy_has_its_own
     assert told["recorded"]["plan_period_s"] == recorded
     assert told["predicted"]["plan_period_s"] == predicted
     assert [row["plan_period_s"] for row in told["alternatives"]] == ([0.5, 0.5] if options else [1.0, 0.1])
-    unknown = [note for note in told["notes"] if "does not say how often the stages told one another" in note]
+    unknown = [note for note in told["notes"] if "does not say how often stages exchanged their state" in note]
     assert len(unknown) == (recorded is None)
 
 
