@@ -35,16 +35,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @pipeline_argument
 @click.argument("trace")
-@click.option("--slo", callback=positive, metavar="SECONDS", help="Use this SLO, not the pipeline's; also as 150ms.")
+@click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 150ms.")
 @click.option("--hardware", type=_FILE, required=True, metavar="FILE", help="The catalogue: kinds and their prices.")
 @click.option("--profiles", type=_FILE, metavar="FILE", help="What models take.  [default: the pipeline's 'profile']")
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
 @click.option("--search", type=click.Choice(list(SEARCHES)), default="greedy", show_default=True, help="How to look.")
+@click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
 @click.option(
-    "--hop",
-    callback=seconds,
-    metavar="SECONDS",
-    help="How long a message takes from stage to stage.  [default: as recorded, else 0]",
+    "--gate", callback=seconds, metavar="SECONDS", help="From the last stage to the answer.  [default: --hop]"
 )
 @click.option("--overhead", callback=seconds, metavar="SECONDS", help="Of a batch, beyond its model.  [default: 0]")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
