@@ -60,7 +60,7 @@ ALONE: Final = np.arange(0.0, 6.0, 0.5)  # when queries come that wait for nothi
 GRACE: Final = 20.0
 _STAGE: Final = (
     '  - {{name: {}, model: "benchmarks.inferline.models:{}", batching: {{max: 8}}, '
-    "workers: {{where: {}, timeout: 2m}}{}}}"
+    "workers: {{where: {}, timeout: 120s}}{}}}"
 )
 _CORES: Final = "spillway-hardware: 1\nkinds:\n  core: {price: 0.05, runs: core}\n"
 _UNSURE: Final = ', choose: "examples.inferline.choices:unsure"'

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import yaml
 
+from benchmarks.inferline import live as served_live
 from benchmarks.inferline.contest import STRATEGIES, Setup, play
 from benchmarks.inferline.scalers import IDLE, AutoScale
 from benchmarks.inferline.scene import CHOICES, gamma, price, scene
 from benchmarks.inferline.serving import Serving, served
+from topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,3 +120,11 @@ def test_every_strategy_serves_a_rise(name: str) -> None:
         assert found.orders == 0
     if name == "oracle plan":
         assert found.misses <= 0.01
+
+
+def test_the_pipelines_that_are_served_live_are_valid(tmp_path, monkeypatch):
+    monkeypatch.setattr(served_live.profile, "main", lambda *_args, **_more: None)
+    cases = list(served_live._cases(tmp_path))
+    for case in cases:
+        PipelineSpec.model_validate(yaml.safe_load(case.file.read_text("utf-8")))
+    assert {case.name for case in cases} == {*served_live.CHOICES, *served_live._REAL}
