@@ -30,8 +30,9 @@ class Load:
 
     learner = ""
 
-    def __init__(self, spec, settings):
+    def __init__(self, spec, settings, every=EVERY):
         self.pipeline = spec.name
+        self.every = every
         self.given, self.asked, self.errors = [], [], []  # (number, key, feedback); futures of outcomes
         self.sent = []  # ids of queries
         self.client, self.other = (Client(spec, settings, grace=PATIENT_SECONDS) for _ in range(2))
@@ -104,7 +105,7 @@ class Load:
             while not self._stop.is_set():
                 for place in places:
                     number = turn * len(KEYS) + place
-                    if self._stop.wait(max(0.0, self._began + number * EVERY - time.monotonic())):
+                    if self._stop.wait(max(0.0, self._began + number * self.every - time.monotonic())):
                         return
                     act(number, KEYS[place])
                 turn += 1
