@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from topology.capacity.envelope import LONGEST, envelope, windows
@@ -86,7 +87,7 @@ class Provisioning:
                 f"{step.text}; cost {step.cost:.4g}, p99 {show_duration(float(f'{step.p99:.3g}'))}"
                 for step in found.steps
             ),
-            remarks=self.remarks + self._kept(),
+            remarks=self.remarks + self._kept() + self._beyond(found, planner.slo),
         )
 
     def _stage(self, lane: Lane, choice: Choice, rate: float) -> PlannedStage:
@@ -111,3 +112,23 @@ class Provisioning:
         if not kept:
             return ()
         return (f"{', '.join(kept)}: not planned (a state, several fronts or copies), and not in the cost",)
+
+    def _beyond(self, found: Found, slo: float) -> tuple[str, ...]:
+        """What to say where full batches, which PARD reckons with, take longer along one path than the SLO."""
+        after = {stage.name: stage.after for stage in self.pipeline.spec.stages}
+
+        @cache
+        def full(name: str) -> float:
+            choice = found.config.get(name)
+            own = choice.option.duration(choice.batch) if choice is not None else 0.0
+            return own + max(map(full, after[name]), default=0.0)
+
+        longest = max(map(full, after))
+        if longest <= slo:
+            return ()
+        told = show_duration(float(f"{longest:.3g}"))
+        text = (
+            f"full batches take {told} along one path, longer than the SLO, though few fill: serve this plan with "
+            "'--policy naive', as 'pard' reckons with full batches and drops what goes that way"
+        )
+        return (text,)
