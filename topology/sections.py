@@ -161,6 +161,8 @@ class MemberSpec(Section):
     )
     batching: BatchingSpec | None = None
     """None: as the stage's."""
+    cache: CacheSpec | None = None
+    """Asked when the member is; its workers hear of what is not in it."""
 
 
 FIXED_SELECTIONS = ("static", "uniform")  # they learn nothing

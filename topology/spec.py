@@ -304,6 +304,7 @@ class StageSpec(Section):
                 "version": spec.version,
                 "workers": spec.workers.model_copy(update={"fronts": self.fronts}),
                 "batching": spec.batching or self.batching,
+                "cache": spec.cache,
                 "ensemble": None,
             }
         )

@@ -1,10 +1,10 @@
-"""The prediction cache of a stage: what was answered, and who waits for an answer that is being made.
+"""The prediction cache of a stage, or of one lane of it: what was answered, and who waits for an answer that is made.
 
 Clipper, section 3.4 of Crankshaw's thesis ("Caching"): a function cache over (model, query), asked before the queue.
 Least recently used entries leave first. Beside it, identical queries that are under way at the same time share one
 evaluation: the first one leads, the others follow. Only predictions that a worker made are stored.
 
-A request's key is the driver's affair; it is in `Work.key`. Rules:
+A request's key is the driver's affair; it is in `Work.key` or `Ticket.key`. Rules:
 
 * A leader that is answered answers its followers. One that fails, is dropped, is revoked or turns out dead leaves the
   lead to the next follower, which enters the queue and is judged as it would have been.
@@ -15,37 +15,48 @@ A request's key is the driver's affair; it is in `Work.key`. Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agents.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from agents.core.actions import Work
+
+class Keyed(Protocol):
+    """A request of which equal ones have the same key."""
+
+    key: bytes
+
+
+Asks = TypeVar("Asks", bound=Keyed)
 
 
 @dataclass(slots=True)
-class _Flight:
-    leader: Work
-    followers: list[Work] = field(default_factory=list)
+class _Flight(Generic[Asks]):
+    leader: Asks
+    followers: list[Asks] = field(default_factory=list)
 
 
-class PredictionCache:
+class PredictionCache(Generic[Asks]):
     """Bounded in bytes. Not for several threads."""
 
     __slots__ = ("_flights", "_known", "hits", "misses", "shared")
 
     def __init__(self, max_bytes: int) -> None:
         self._known = Recent(max_bytes)
-        self._flights: dict[bytes, _Flight] = {}
+        self._flights: dict[Hashable, _Flight[Asks]] = {}
         self.hits = self.misses = self.shared = 0  # `shared`: of the hits, those that followed another query
 
     @property
     def bytes(self) -> int:
         return self._known.bytes
 
-    def ask(self, work: Work) -> tuple[bool, Any]:
+    def knows(self, key: Hashable) -> bool:
+        """Whether a request with this key need not be evaluated, as far as is known now."""
+        return key in self._known or key in self._flights
+
+    def ask(self, work: Asks) -> tuple[bool, Any]:
         """Whether a request must be evaluated, else its answer; (False, None) for one that follows another."""
         key = work.key
         if key in self._known:
@@ -63,7 +74,7 @@ class PredictionCache:
         """Keep a worker's answer, which takes `size` bytes, if it fits at all."""
         self._known.put(key, value, size)
 
-    def land(self, work: Work) -> list[Work]:
+    def land(self, work: Asks) -> list[Asks]:
         """Take note that an answer to `work` is known; its followers, if it led any, get the same."""
         flight = self._flights.get(work.key)
         if flight is None or flight.leader is not work:
@@ -73,7 +84,7 @@ class PredictionCache:
         self.shared += len(flight.followers)
         return flight.followers
 
-    def leave(self, work: Work) -> Work | None:
+    def leave(self, work: Asks) -> Asks | None:
         """Take note that `work` ends without an answer; give the follower that is to be evaluated in its place."""
         flight = self._flights.get(work.key)
         if flight is None or flight.leader is not work:
@@ -85,7 +96,7 @@ class PredictionCache:
         self.misses += 1
         return flight.leader
 
-    def forget(self, unwanted: Callable[[Work], bool]) -> list[Work]:
+    def forget(self, unwanted: Callable[[Asks], bool]) -> list[Asks]:
         """Take out the followers that `unwanted` picks; gives them. Leaders are in the queue or at a worker."""
         gone = []
         for flight in self._flights.values():

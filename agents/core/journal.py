@@ -23,7 +23,7 @@ from agents.core.actions import Emit, Failed, Ok, Work
 from agents.core.batching import Batch
 from agents.core.gate import GATE, GateCore
 from agents.core.joins import Fetch
-from agents.core.lanes import Ticket
+from agents.core.lane import Ticket
 from agents.core.outcomes import Release
 from agents.core.policy import StageState
 from agents.core.request import Delivery, Loss

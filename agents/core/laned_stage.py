@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agents.core.actions import Failed, Ok, Work
-from agents.core.lanes import Lanes, Route, Ticket
+from agents.core.lane import Ticket
+from agents.core.lanes import Lanes, Route
 from agents.core.stage import UNSERVED_SECONDS, StageCore
 from lineage import reasons
 
@@ -42,7 +43,7 @@ class LanedCore(StageCore):
     """One replica of one stage with several lanes."""
 
     def __init__(self, graph: Graph, stage: str, lanes: Lanes, route: Combines, **options: Any) -> None:
-        """`options`: of `StageCore`, without a cache or a dispatch."""
+        """`options`: of `StageCore`, without a cache, which is the lanes', or a dispatch."""
         super().__init__(graph, stage, lanes, **(options | {"holds": True}))  # type: ignore[arg-type] # a facade
         self.lanes = lanes
         self._route = route
@@ -78,10 +79,14 @@ class LanedCore(StageCore):
         if not isinstance(request, Ticket):
             super()._settle(now, request, result)
         elif isinstance(result, Ok):
-            counts = self.lanes.answered(now, request, result.value)
-            self._route.heard(request.lane, result.value, late=not counts)
+            for ticket in (request, *request.home.landed(request, result)):
+                self._answered(now, ticket, result)
         else:
             self.lanes.failed(now, request, result)
+
+    def _answered(self, now: float, ticket: Ticket, result: Ok) -> None:
+        counts = self.lanes.answered(now, ticket, result.value)
+        self._route.heard(ticket.lane, result.value, late=not counts)
 
     def _spare(self, work: Work) -> bool:
         query = self.lanes.find(work)
@@ -94,6 +99,10 @@ class LanedCore(StageCore):
 
     def _drain(self, now: float) -> None:
         lanes = self.lanes
+        while lanes.known:
+            known, lanes.known = lanes.known, []
+            for ticket, result in known:
+                self._answered(now, ticket, result)
         super()._drain(now)
         while lanes.over:
             over, lanes.over = lanes.over, []

@@ -9,6 +9,8 @@ route names, with a *ticket* for each, and counts once, whatever its tickets. Ru
 * A query that nothing is left for is over (`over`); one that was only ever refused is dropped (`drops`).
 * A query that is settled, revoked or dead loses the tickets that wait; those at workers only free them. What they
   bring is late.
+* A lane with a cache (`agents.core.lane`) is asked it first: a ticket whose answer is known waits for nobody, and one
+  that equals a ticket under way there waits for that one's answer. Neither takes room, and no policy sees them.
 * A query that finds no lane with a worker waits for one. A lane that has lost its last worker is as if it had not been
   asked, where nothing else is left.
 
@@ -22,16 +24,18 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from agents.core.lane import Lane, Ticket
 from agents.core.policy import Load, Refusal
-from agents.core.request import Request
 from lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from agents.core.actions import Failed
+    from agents.core.actions import Failed, Ok
     from agents.core.batching import Batch, Batcher
+    from agents.core.cache import PredictionCache
     from agents.core.policy import Policy, StageState
+    from agents.core.request import Request
 
 _STRIDE: Final = 1 << 20  # workers that a lane can have, ever
 _NEVER: Final = float("inf")
@@ -68,19 +72,13 @@ class Query:
     """When the route was asked, or an answer came, last."""
     refused: Refusal | None = None
     """Why the route lets nobody answer it, where that is so."""
+    key: bytes = b""
+    """Of its inputs, once a lane with a cache was asked."""
 
     def lost(self, lane: str, why: Refusal | Failed) -> None:
         self.tickets.pop(lane, None)
         if self.ended is None or not isinstance(why, Refusal):
             self.ended = why
-
-
-@dataclass(slots=True)
-class Ticket(Request):
-    """A query in one lane; policies and drivers see the Request."""
-
-    query: Any = None
-    lane: str = ""
 
 
 class Route(Protocol):
@@ -94,45 +92,47 @@ class Route(Protocol):
         ...
 
 
-class _Lane:
-    __slots__ = ("batcher", "name", "number", "retired")
-
-    def __init__(self, name: str, number: int, batcher: Batcher) -> None:
-        self.name = name
-        self.number = number
-        self.batcher = batcher
-        self.retired = False
-
-
 class Lanes:
-    """The lanes of one stage process. The caller drains `starts`, `drops` and `over` after every call."""
+    """The lanes of one stage process. The caller drains `known`, `starts`, `drops` and `over` after every call."""
 
-    def __init__(self, lanes: Mapping[str, Batcher], route: Route, room: int) -> None:
-        """`lanes` have no workers yet; each takes `room` queries that wait. The first one's view is the stage's."""
+    def __init__(
+        self,
+        lanes: Mapping[str, Batcher],
+        route: Route,
+        room: int,
+        caches: Mapping[str, PredictionCache[Ticket]] | None = None,
+        key_of: Callable[[Request], bytes] | None = None,
+    ) -> None:
+        """`lanes` have no workers yet; each takes `room` queries that wait. The first one's view is the stage's.
+
+        `caches`: of the lanes that have one, each for one model; then `key_of` gives the key of a query's inputs.
+        """
         self._route = route
+        self._key_of = key_of
         self._room = room
-        self._lanes: dict[str, _Lane] = {}
-        self._numbers: dict[int, _Lane] = {}  # those that are retired, too, as long as a worker of theirs runs
+        self._lanes: dict[str, Lane] = {}
+        self._numbers: dict[int, Lane] = {}  # those that are retired, too, as long as a worker of theirs runs
         self._count = 0
         self._open: dict[int, Query] = {}  # by the request's id()
         self._idle: dict[int, Query] = {}  # of these, those without tickets: no lane has a worker
         self._dues: deque[Query] = deque()
+        self.known: list[tuple[Ticket, Ok]] = []  # to be answered with what a cache had
         self.starts: list[Batch] = []
         self.drops: list[tuple[Request, Refusal]] = []
         self.over: list[Query] = []
         self.arrived = self.dropped = 0
         self.refused: dict[tuple[str, ...], int] = {}  # tickets, by lane and reason
         for name, batcher in lanes.items():
-            self.add(name, batcher)
+            self.add(name, batcher, (caches or {}).get(name))
         self.policy: Policy = next(iter(lanes.values())).policy
 
     # Lanes come and go ------------------------------------------------------------------------------------------
 
-    def add(self, name: str, batcher: Batcher) -> int:
-        """Have one more lane; its number."""
+    def add(self, name: str, batcher: Batcher, cache: PredictionCache[Ticket] | None = None) -> int:
+        """Have one more lane, with a cache of its own or none; its number."""
         if name in self._lanes:
             raise ValueError(f"lane {name!r} is there already")
-        lane = _Lane(name, self._count, batcher)
+        lane = Lane(name, self._count, batcher, cache)
         self._count += 1
         self._lanes[name] = self._numbers[lane.number] = lane
         return lane.number
@@ -147,12 +147,14 @@ class Lanes:
     # What happens -----------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:
-        self.arrived += 1
         query = Query(request, now + self._route.wait)
         self._open[id(request)] = query
         if query.due < _NEVER:
             self._dues.append(query)
+        known = len(self.known)
         self._enter(now, query)
+        if not query.tickets or len(query.tickets) > len(self.known) - known:  # else it keeps nobody busy
+            self.arrived += 1
         self._sweep(now)
 
     def find(self, request: Request) -> Query | None:
@@ -172,6 +174,8 @@ class Lanes:
             return False
         del query.tickets[ticket.lane]
         query.asked_at = now
+        if not ticket.started:  # a cache had it
+            ticket.entered = ticket.started = now
         if not query.answers:
             query.request.entered, query.request.started = ticket.entered, ticket.started
         query.answers[ticket.lane] = answer
@@ -183,23 +187,24 @@ class Lanes:
     def failed(self, now: float, ticket: Ticket, why: Refusal | Failed) -> None:
         """Take note that a ticket ends without an answer."""
         query: Query = ticket.query
+        ticket.home.pass_on(now, ticket)
         if query.tickets.get(ticket.lane) is ticket:
             query.lost(ticket.lane, why)
             self._look(now, query)
-            self._sweep(now)
+        self._sweep(now)
 
     def close(self, now: float, queries: Iterable[Query]) -> None:
         """Take back the tickets of queries that are over."""
-        lanes: dict[str, set[int]] = {}
+        lanes: dict[Lane, set[int]] = {}
         for query in queries:
             self._open.pop(id(query.request), None)
             self._idle.pop(id(query.request), None)
-            for name, ticket in query.tickets.items():
+            for ticket in query.tickets.values():
                 if not ticket.started:
-                    lanes.setdefault(name, set()).add(id(ticket))
+                    lanes.setdefault(ticket.home, set()).add(id(ticket))
             query.tickets = {}
-        for name, unwanted in lanes.items():
-            self._lanes[name].batcher.remove(now, lambda ticket, unwanted=unwanted: id(ticket) in unwanted)  # type: ignore[misc]
+        for lane, unwanted in lanes.items():
+            lane.remove(now, lambda ticket, unwanted=unwanted: id(ticket) in unwanted)  # type: ignore[misc]
         if lanes:
             self._sweep(now)
 
@@ -257,12 +262,13 @@ class Lanes:
         """Have tickets wait again, if their queries are not over."""
         for ticket in requests:
             assert isinstance(ticket, Ticket)  # nothing else is in a lane
-            if ticket.query.tickets.get(ticket.lane) is not ticket:
-                continue
-            if self._serves(ticket.lane):
+            current = ticket.query.tickets.get(ticket.lane) is ticket
+            if current and ticket.home.serves:
                 ticket.started = 0.0
-                self._lanes[ticket.lane].batcher.requeue(now, [ticket])
-            else:
+                ticket.home.batcher.requeue(now, [ticket])
+                continue
+            ticket.home.pass_on(now, ticket)
+            if current:
                 self._leave(ticket)
                 self._look(now, ticket.query)
         self._sweep(now)
@@ -348,14 +354,18 @@ class Lanes:
         """The workers that each lane has."""
         return {name: lane.batcher.workers for name, lane in self._lanes.items()}
 
+    def caches(self) -> dict[str, PredictionCache[Ticket]]:
+        """Of the lanes that have one."""
+        return {name: lane.cache for name, lane in self._lanes.items() if lane.cache is not None}
+
     # Inside -----------------------------------------------------------------------------------------------------
 
-    def _of(self, worker: int) -> _Lane:
+    def _of(self, worker: int) -> Lane:
         return self._numbers[parts_of(worker)[0]]
 
     def _serves(self, name: str) -> bool:
         lane = self._lanes.get(name)
-        return lane is not None and lane.batcher.workers > 0
+        return lane is not None and lane.serves
 
     def _settled(self, query: Query) -> bool:
         return id(query.request) not in self._open or self._open[id(query.request)] is not query
@@ -380,22 +390,32 @@ class Lanes:
             if not chosen:
                 return False
             query.asked |= chosen
-            for name in chosen:
-                if self._lanes[name].batcher.depth >= self._room:
-                    self._refuse(query, name, Refusal(reasons.LANE_FULL, f"lane {name!r} has {self._room} waiting"))
+            for lane in [self._lanes[name] for name in chosen]:
+                key = self._key(query, lane)
+                if lane.batcher.depth >= self._room and not lane.knows(key):
+                    refusal = Refusal(reasons.LANE_FULL, f"lane {lane.name!r} has {self._room} waiting")
+                    self._refuse(query, lane.name, refusal)
                 else:
-                    query.tickets[name] = self._ticket(now, query, name)
+                    query.tickets[lane.name] = self._ticket(now, query, lane, key)
             if query.tickets:
-                for name, ticket in list(query.tickets.items()):
-                    self._lanes[name].batcher.push(now, ticket)
+                for ticket in list(query.tickets.values()):
+                    known = ticket.home.push(now, ticket)
+                    if known is not None:
+                        self.known.append((ticket, known))
                 return True
 
+    def _key(self, query: Query, lane: Lane) -> bytes:
+        if lane.cache is None or self._key_of is None:
+            return b""
+        query.key = query.key or self._key_of(query.request)
+        return query.key
+
     @staticmethod
-    def _ticket(now: float, query: Query, name: str) -> Ticket:
+    def _ticket(now: float, query: Query, lane: Lane, key: bytes) -> Ticket:
         of = query.request
         return Ticket(
             of.request_id, of.partition, of.sent, of.deadline, now, of.parts, of.path,
-            deaths=query.deaths.get(name, 0), query=query, lane=name,
+            deaths=query.deaths.get(lane.name, 0), query=query, lane=lane.name, home=lane, key=key,
         )  # fmt: skip
 
     def _refuse(self, query: Query, lane: str, refusal: Refusal) -> None:
@@ -427,11 +447,11 @@ class Lanes:
         self._refuse(query, ticket.lane, Refusal(reasons.NO_WORKER, f"lane {ticket.lane!r} has no worker"))
         query.deaths[ticket.lane] = ticket.deaths
 
-    def _clear(self, now: float, lane: _Lane) -> None:
+    def _clear(self, now: float, lane: Lane) -> None:
         """Empty a lane that nobody serves, and forget one that is retired and runs nothing."""
         if lane.batcher.workers and not lane.retired:
             return
-        for ticket in lane.batcher.remove(now, lambda _: True):
+        for ticket in lane.remove(now, lambda _: True):
             assert isinstance(ticket, Ticket)  # nothing else is in a lane
             if ticket.query.tickets.get(ticket.lane) is ticket:
                 self._leave(ticket)
@@ -452,6 +472,7 @@ class Lanes:
                     more = True
                     for ticket, refusal in drops:
                         assert isinstance(ticket, Ticket)  # nothing else is in a lane
+                        lane.pass_on(now, ticket)
                         if ticket.query.tickets.get(lane.name) is ticket:
                             self._refuse(ticket.query, lane.name, refusal)
                             self._look(now, ticket.query)

@@ -83,7 +83,7 @@ class StageCore(Intake):
         payload_bytes: int = PAYLOAD_BYTES,
         paths: PathPredictor | None = None,
         durability: Durability | None = None,
-        cache: PredictionCache | None = None,
+        cache: PredictionCache[Work] | None = None,
         key_of: Callable[[Work], bytes] | None = None,
         dispatch: Dispatch | None = None,
         default: bool = False,

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+    from agents.core.actions import Work
     from agents.core.board import Board, Heard
     from agents.core.cache import PredictionCache
     from agents.core.dispatch import Dispatch
-    from agents.core.lanes import Lanes
     from agents.core.policy import StageFacts
-    from agents.core.routes.ensemble import Shares
     from topology.sizes import Size
 
 
@@ -256,27 +255,6 @@ def dispatch_families(make: Families, dispatch: Dispatch) -> Iterator[Metric]:
     yield make.gauges(names.CODING_PAUSED, "Why coding pauses", (names.WHY,), {(paused,): 1.0} if paused else {})
 
 
-def ensemble_families(make: Families, lanes: Lanes, told: Shares) -> Iterator[Metric]:
-    for name, text, value in (
-        (names.COMBINED_TOTAL, "Queries whose members' answers were combined", told.combined),
-        (names.PARTIAL_TOTAL, "Of them, those without all members that were asked", told.partial),
-        (names.DECLINED_TOTAL, "Of them, those below the threshold of confidence", told.declined),
-        (names.MEMBERS_LATE_TOTAL, "Answers of members that changed nothing", told.late),
-    ):
-        yield make.counter(name, text, value)
-    member = (names.MEMBER,)
-    yield make.gauges(names.MEMBER_WORKERS, "Workers of a member", member, _by_one(lanes.ready()))
-    yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries that a member was asked", member, _by_one(told.asked))
-    text = "Combined queries without a member's answer"
-    yield make.counters(names.MEMBER_MISSING_TOTAL, text, member, _by_one(told.missing))
-    text = "Queries that a member's lane did not take"
-    yield make.counters(names.MEMBER_REFUSED_TOTAL, text, (*member, names.REASON), dict(lanes.refused))
-
-
-def _by_one(counts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
-    return {(name,): count for name, count in dict(counts).items()}
-
-
 # What a process says of its partitions that stand still: that they wait by right, and for how long it may be believed.
 #
 # The loop that does the work says so, and a thread that goes on when the loop hangs is asked by the watchdog: so what
@@ -352,10 +330,9 @@ class StageMetrics(Collector):
         self.plan_unsaid = 0
         self.plan_age = Distribution()
         self.plan_delay = Distribution()
-        self.cache: PredictionCache | None = None
+        self.cache: PredictionCache[Work] | None = None
         self.dispatch: Dispatch | None = None
-        self.members: tuple[Lanes, Shares] | None = None  # of an ensemble
-        self.variants: Callable[[Families], Iterator[Metric]] | None = None
+        self.lanes: Callable[[Families], Iterator[Metric]] | None = None  # of an ensemble's members, or of variants
         self.defaults: Callable[[], int] | None = None  # where the stage has a default
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
@@ -396,10 +373,8 @@ class StageMetrics(Collector):
             yield make.counter(names.DEFAULTS_TOTAL, "Queries that got the default outputs", self.defaults())
         if self.dispatch is not None:
             yield from dispatch_families(make, self.dispatch)
-        if self.members is not None:
-            yield from ensemble_families(make, *self.members)
-        if self.variants is not None:
-            yield from self.variants(make)
+        if self.lanes is not None:
+            yield from self.lanes(make)
         yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)

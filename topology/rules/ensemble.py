@@ -21,7 +21,7 @@ _CLASHES = {
     "version": "each member has its own 'version'",
     "profile": "members are not measured beforehand",
     "state": "its members keep no state, and its weights are a learner's",
-    "cache": "a combination is no member's own answer, so it is not remembered",
+    "cache": "a combination is no member's own answer, so give each member its own 'cache'",
     "tables": "what its members answered by is not told",
     "copies": "a member that is slow is not waited for",
     "coding": "a member that is slow is not waited for",

@@ -294,14 +294,17 @@ def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
     """Raise UsageError where a stage's decisions also go by version logs, which no journal holds."""
     for stage in stages:
         missing = {"cache": "what queries say", "copies": "what copies answered", "tables": "what tables have"}
-        for name, lacks in missing.items():
-            if getattr(pipeline.spec.stage(stage), name) is not None:
-                raise UsageError(
-                    f"--journal: stage {stage!r} has {name!r}, and a journal does not hold {lacks}, so it could not be "
-                    f"replayed; leave --journal or {name!r} out"
-                )
+        spec = pipeline.spec.stage(stage)
+        has = [(f"stage {stage!r}", name) for name in missing if getattr(spec, name) is not None]
+        members = {} if spec.ensemble is None else spec.ensemble.members
+        has += [(f"stage {stage!r}, member {name!r}", "cache") for name, each in members.items() if each.cache]
+        for place, name in has:
+            raise UsageError(
+                f"--journal: {place} has {name!r}, and a journal does not hold {missing[name]}, so it could not be "
+                f"replayed; leave --journal or {name!r} out"
+            )
         before = pipeline.graph.rests_on(stage)
-        if pipeline.spec.stage(stage).replicated or before:
+        if spec.replicated or before:
             why = f"comes after {before[0]!r}, which keeps a state" if before else "keeps a state"
             raise UsageError(
                 f"--journal: stage {stage!r} {why}: a journal does not hold what the version logs tell it, so it could "

@@ -73,16 +73,17 @@ def _text(hashing: Any, kind: bytes, data: bytes) -> None:
 def kept(output: Mapping[str, Any], flags: Mapping[str, Any] | None) -> tuple[dict[str, Any], int]:
     """A copy of an answer, with its own flags, that no model can change any more, and about how many bytes it takes."""
     value = copy.deepcopy(dict(output))
-    return (Flagged(value, **flags), _size(value) + _size(flags)) if flags else (value, _size(value))
+    return (Flagged(value, **flags), size_of(value) + size_of(flags)) if flags else (value, size_of(value))
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
+    """About how many bytes a value takes."""
     if tensors.is_tensor(value):
         return _BYTES + int(value.bits.nbytes if isinstance(value, tensors.Bfloat16) else value.nbytes)
     if isinstance(value, Mapping):
-        return _BYTES + sum(_size(name) + _size(each) for name, each in value.items())
+        return _BYTES + sum(size_of(name) + size_of(each) for name, each in value.items())
     if isinstance(value, str | bytes | bytearray):
         return _BYTES + len(value)
     if isinstance(value, Sequence):
-        return _BYTES + sum(map(_size, value))
+        return _BYTES + sum(map(size_of, value))
     return _BYTES

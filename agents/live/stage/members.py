@@ -7,6 +7,7 @@ once each has a worker; a member that loses its last one later is missing until 
 from __future__ import annotations
 
 import asyncio
+import copy
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from agents.core.pool import Pool
 from agents.core.routes.ensemble import EVERYWHERE, Ensemble, Weights
 from agents.learning.chosen import selection_of
 from agents.live.clock import Clock
+from agents.live.stage.cached import size_of
 from agents.live.stage.crew import Crew
 from agents.live.stage.lookups import WEIGHTS, key_of
-from agents.live.stage.parts import Known, known_of_hello
+from agents.live.stage.parts import Known, check_remembers, known_of_hello
 from agents.workers.links import command_of
 from lineage import reasons
 
@@ -70,10 +72,18 @@ def _context(request: Request) -> str:
 class MemberWork:
     """Inputs as the stage makes them, and answers as the route takes them: one output, not routed or encoded."""
 
-    def __init__(self, work: BatchWork, answer: str) -> None:
+    def __init__(self, work: BatchWork, answer: str, *, caches: bool) -> None:
+        """`caches`: whether answers are remembered; then the member sees no request's id or key."""
         self._work = work
         self._answer = answer
-        self.prepare = work.prepare
+        self._caches = caches
+
+    def prepare(self, batch: Batch) -> Prepared:
+        prepared = self._work.prepare(batch)
+        if self._caches:
+            for inputs in prepared.inputs:
+                inputs.request_id = inputs.key = ""
+        return prepared
 
     def result(self, _prepared: Prepared, _place: int, answer: Mapping[str, Any], _seconds: float, /) -> Result:
         if "outputs" not in answer:
@@ -82,7 +92,11 @@ class MemberWork:
         if not isinstance(outputs, dict) or self._answer not in outputs:
             had = ", ".join(map(str, outputs)) if isinstance(outputs, dict) else type(outputs).__name__
             return Failed(reasons.BAD_RESULT, f"the member's answer has no {self._answer!r}, but {had or 'nothing'}")
-        return Ok({}, value=outputs[self._answer])
+        value = outputs[self._answer]
+        if not self._caches:
+            return Ok({}, value=value)
+        value = copy.deepcopy(value)  # it may be a view of the whole batch's bytes
+        return Ok({}, value=value, size=size_of(value))
 
 
 class Members:
@@ -93,6 +107,7 @@ class Members:
         ensemble = config.spec.ensemble
         assert ensemble is not None  # the caller has looked
         self._answer = ensemble.answer
+        self._specs = {name: config.spec.member(name) for name in ensemble.members}
         self._crews = [self._crew(config, name) for name in ensemble.members]
 
     @staticmethod
@@ -105,11 +120,13 @@ class Members:
     async def first(self) -> Known:
         """Start the workers; what the first member says of its inputs. Raises ModelError where one cannot be loaded."""
         hellos = await asyncio.gather(*(crew.first() for crew in self._crews))
+        for (name, spec), hello in zip(self._specs.items(), hellos, strict=True):
+            check_remembers(f"stage {spec.name!r}, member {name!r}", spec, known_of_hello(hello))
         return Known(signature=known_of_hello(hellos[0]).signature)
 
     def begin(self, driver: Driver, work: BatchWork) -> None:
-        for lane, crew in enumerate(self._crews):
-            crew.begin(CrewLane(lane, driver), MemberWork(work, self._answer))
+        for lane, (crew, spec) in enumerate(zip(self._crews, self._specs.values(), strict=True)):
+            crew.begin(CrewLane(lane, driver), MemberWork(work, self._answer, caches=spec.cache is not None))
 
     def submit(self, worker: int, batch: Batch) -> None:
         lane, number = parts_of(worker)

@@ -11,6 +11,7 @@ from agents.core.cache import PredictionCache
 from agents.core.durations import estimate_of
 from agents.core.joins import Rule
 from agents.core.journal import Recorded
+from agents.core.lane import Ticket
 from agents.core.laned_stage import LanedCore
 from agents.core.lanes import Lanes
 from agents.core.limits import limits
@@ -144,13 +145,18 @@ def build_cache(spec: StageSpec, known: Known) -> dict[str, Any]:
     """
     if spec.cache is None:
         return {}
-    if not known.deterministic:
-        raise ModelError(
-            f"stage {spec.name!r}: 'cache' is for models that answer equal queries alike, and {spec.model} does not "
-            "say so; set 'deterministic = True' on its class, or drop 'cache'"
-        )
+    check_remembers(f"stage {spec.name!r}", spec, known)
     keys = Keys(spec.model or "emulated", str(spec.version or known.version))
     return {"cache": PredictionCache(spec.cache.bytes), "key_of": keys.of}
+
+
+def check_remembers(place: str, spec: StageSpec, known: Known) -> None:
+    """Raise ModelError for a model with a cache that does not say that it answers equal queries alike."""
+    if spec.cache is not None and not known.deterministic:
+        raise ModelError(
+            f"{place}: 'cache' is for models that answer equal queries alike, and {spec.model} does not say so; set "
+            "'deterministic = True' on its class, or drop 'cache'"
+        )
 
 
 def stage_signature(spec: StageSpec, known: Known) -> Signature | None:
@@ -248,11 +254,13 @@ def _lanes(
 ) -> Lanes:
     of = spec.member if spec.variants is None else spec.variant
     takes = {} if spec.variants is None else {each.name: each.duration for each in variants_of(spec.variants)}
-    lanes = {
-        name: _decider(pipeline, of(name), replica, policy, period, threads=0, duration=takes.get(name))[0]
-        for name in spec.lanes
-    }
-    return Lanes(lanes, route, spec.queue)
+    lanes, caches = {}, {}
+    for name in spec.lanes:
+        own = of(name)
+        lanes[name] = _decider(pipeline, own, replica, policy, period, threads=0, duration=takes.get(name))[0]
+        if own.cache is not None:
+            caches[name] = PredictionCache[Ticket](own.cache.bytes)
+    return Lanes(lanes, route, spec.queue, caches, Keys(spec.name, "").of)
 
 
 def build_view(

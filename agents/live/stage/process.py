@@ -1,6 +1,6 @@
 """One replica of one stage, as a process: load, join the group, serve, drain, leave.
 
-A standby does the first of these, then waits to be told which replica it is (`wait_to_take`).
+A standby does the first of these, then waits to be told which replica it is (`agents.live.stage.waiting`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from agents.core.policies import period_of
 from agents.core.pool import Pool
 from agents.live.clock import Clock
 from agents.live.consumer.app import StageApp, build, rehearse
-from agents.live.groups import Membership, group_id, instance_id, standby_label
+from agents.live.groups import Membership, group_id, instance_id
 from agents.live.inputs import Inputs, of_stage
 from agents.live.metrics import StageMetrics, marks_histogram
 from agents.live.output import Output
 from agents.live.plan.planner import PlanFeed, Planner, without_words
-from agents.live.registry import Entry, serve_metrics, turns
+from agents.live.registry import serve_metrics, turns
 from agents.live.sizes import Sizes
 from agents.live.stage.beginning import (
     LAST_COMMIT,
@@ -42,6 +42,7 @@ from agents.live.stage.extras import Extras
 from agents.live.stage.guard import folder_of
 from agents.live.stage.intake import Intake
 from agents.live.stage.lookups import Lookups
+from agents.live.stage.member_figures import MemberFigures
 from agents.live.stage.members import Members, route_of
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import (
@@ -62,11 +63,12 @@ from agents.live.stage.threads import Threads
 from agents.live.stage.variant_figures import VariantFigures
 from agents.live.stage.variants import VariantCrews, reads_needs
 from agents.live.stage.variants import route_of as variants_route
+from agents.live.stage.waiting import wait_to_take
 from agents.live.states.log_reader import LogsFeed
 from agents.workers.identity import model_hash
 from agents.workers.links import command_of
 from agents.workers.tls import context_of
-from lineage.errors import SpillwayError, UsageError
+from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
@@ -88,51 +90,6 @@ if TYPE_CHECKING:
     from producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
-
-
-# The wait of a standby: a process with its model loaded that is in no group, until it is told whose place to take.
-#
-# It waits for one line on its stdin, `take R`: from then on it is replica R of its stage, and joins the stage's group
-# under that replica's static name. If the one before it died without leaving, the broker hands over its partitions at
-# once, instead of after the session timeout. `spillway serve` says the line when it sees its child die; an orchestrator
-# that starts `spillway serve ... --stage S --standby` has to say it itself, once, and only of a replica that is dead:
-# of two that live under one name the broker fences the older.
-#
-# A standby whose stdin ends without a word can never be told anything, so it ends, with an error.
-
-_WORD = "take"
-
-
-def wait_to_take(stream: TextIO, config: StageProcessConfig) -> int:
-    """Say in the run directory that the standby is ready; return the replica whose place it is to take.
-
-    Raises UsageError where the stream ends first.
-    """
-    stage, number = config.stage, config.replica
-    label = standby_label(stage, number)
-    entry = Entry(config.run_dir, config.pipeline.spec.name, stage, number, role="standby", label=label)
-    try:
-        entry.mark_ready()
-        log.info("%s: ready, waiting to be told whose place to take", label)
-        for line in stream:
-            replica = replica_in(line)
-            if replica is not None:
-                log.info("%s: takes the place of %s.%d", label, stage, replica)
-                return replica
-            log.warning("%s: %r is no word for a standby; it waits for '%s REPLICA'", label, line[:80], _WORD)
-    finally:
-        entry.close()
-    raise UsageError(
-        f"{label}: its stdin ended before a line '{_WORD} REPLICA' came; start a standby with a stdin that stays open"
-    )
-
-
-def replica_in(line: str) -> int | None:
-    """The replica that a line tells to take; None where it is another line."""
-    words = line.split()
-    if len(words) == 2 and words[0] == _WORD and words[1].isascii() and words[1].isdigit():  # noqa: PLR2004 - word and number
-        return int(words[1])
-    return None
 
 
 __all__ = ["StageProcess", "StageProcessConfig", "run"]
@@ -415,7 +372,7 @@ class StageProcess(Serving):
             more["route"] = variants_route(config.spec)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.ensemble is not None:
-            self._metrics.members = cast("LanedCore", core).lanes, more["route"].stats
+            self._metrics.lanes = MemberFigures(cast("LanedCore", core).lanes, more["route"].stats)
         if config.spec.variants is not None:
             lanes, route = cast("LanedCore", core).lanes, more["route"]
             route.waits, route.ready = lanes.waits, lanes.ready
@@ -457,7 +414,7 @@ class StageProcess(Serving):
         assert isinstance(crews, VariantCrews)
         if section.scale and self._config.claims is not None:
             self._scaling = Scaling(self._config, route, lanes, crews, self._sizes)
-        self._metrics.variants = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
+        self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
 
     def _journal(self) -> Callable[[str], object] | None:
         path = self._config.journal

@@ -9,6 +9,7 @@ import pytest
 
 from agents.core.actions import DEFAULT, Failed, Ok
 from agents.core.batching import Batcher
+from agents.core.cache import PredictionCache
 from agents.core.journal import Recorded
 from agents.core.laned_stage import LanedCore
 from agents.core.lanes import Lanes, Query, number_of, parts_of
@@ -35,8 +36,13 @@ def route(seed=0, selection="exp4", **options):
     return Ensemble(policy, lambda *_: weights, random.Random(seed), **options)
 
 
-def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, members=MEMBERS):
-    lanes = Lanes({name: batcher(policy) for name in members}, route, room)
+def asks(request):
+    return str(request.parts[0].payload).encode()
+
+
+def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, members=MEMBERS, cached=()):
+    caches = {name: PredictionCache(10_000) for name in cached}
+    lanes = Lanes({name: batcher(policy) for name in members}, route, room, caches, asks)
     core = LanedCore(SHAPES["chain"].graph(), "b", lanes, route, queue_limit=queue_limit or room, default=default)
     core.assign(0, 0)
     return core, lanes
@@ -45,10 +51,13 @@ def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, m
 class World:
     """A stage of three members on a clock of its own; `random` decides who is slow, raises and dies."""
 
-    def __init__(self, seed, *, selection, wait=math.inf, policy="naive", patience=1e6, room=100, default=False):
+    def __init__(
+        self, seed, *, selection, wait=math.inf, policy="naive", patience=1e6, room=100, default=False, cached=()
+    ):
+        self.different = 12 if cached else QUERIES
         self.random = random.Random(seed)
         self.route = route(seed, selection, wait=wait, threshold=0.5 if default else 0.0)
-        self.core, self.lanes = laned(self.route, policy=policy, room=room, default=default)
+        self.core, self.lanes = laned(self.route, policy=policy, room=room, default=default, cached=cached)
         self.core.assign(1, 0)
         self.patience, self.wait = patience, wait
         self.now, self.events, self.number = NOW, [], 0
@@ -72,7 +81,7 @@ class World:
         if partition not in self.revoked:
             self.sent[n] = self.now
             deadline = self.now + self.patience * self.random.random()
-            made = delivery(str(n), n // 2, "a", payload=n, partition=partition, deadline=deadline)
+            made = delivery(str(n), n // 2, "a", payload=n % self.different, partition=partition, deadline=deadline)
             self.core.deliver(self.now, made)
 
     def complete(self, worker, batch):
@@ -109,7 +118,7 @@ class World:
             made = Ok({"c": "default"}, value=DEFAULT)
         else:
             assert isinstance(value, Joint)
-            self.check(int(work.request_id), value)
+            self.check(int(work.request_id) % self.different, value)
             made = Ok({"c": "default" if value.declined else value.outputs["label"]}, flags=value.flags)
         self.core.answered(self.now, [(work, made)])
 
@@ -161,12 +170,15 @@ KINDS = [
     {"selection": "exp4", "wait": 0.05, "policy": "pard", "patience": 0.2},
     {"selection": "exp3", "policy": "pard", "patience": 0.2, "default": True},
     {"selection": "exp4", "patience": 0.1, "default": True},
+    {"selection": "exp4", "cached": MEMBERS},
+    {"selection": "exp4", "cached": ("cnn",), "wait": 0.02, "room": 3},
+    {"selection": "exp3", "cached": MEMBERS, "policy": "pard", "patience": 0.2, "default": True},
 ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_each_query_settles_once_and_the_offsets_follow(kind):
-    ends, late, partial, refused = set(), 0, 0, set()
+    ends, late, partial, refused, hits, shared = set(), 0, 0, set(), 0, 0
     for seed in range(30):
         world = World(seed, **kind)
         world.play()
@@ -177,6 +189,9 @@ def test_each_query_settles_once_and_the_offsets_follow(kind):
         assert not lanes._dues, seed
         for lane in lanes._lanes.values():
             assert lane.batcher.depth == 0, seed
+        for cache in lanes.caches().values():
+            assert not cache._flights, seed
+            hits, shared = hits + cache.hits, shared + cache.shared
         for n in range(QUERIES):
             emits = [emit for emit in world.emits.get(n, ()) if emit.kind.value != "dead-letter"]
             if n % 2 in world.revoked:
@@ -185,7 +200,7 @@ def test_each_query_settles_once_and_the_offsets_follow(kind):
             (emit,) = emits
             ends.add("lost" if emit.lost else "default" if emit.payload == "default" else "answer")
             if not emit.lost and emit.payload != "default":
-                assert emit.payload in (n, -1), (seed, n)
+                assert emit.payload in (n % world.different, -1), (seed, n)
         assert {p: offset for p, (offset, _) in core.commits().items()}[0] == QUERIES // 2, seed
         late += world.route.stats.late
         partial += world.route.stats.partial
@@ -196,6 +211,8 @@ def test_each_query_settles_once_and_the_offsets_follow(kind):
         assert partial
     if kind.get("wait"):
         assert kind["selection"] != "exp4" or late
+    if kind.get("cached"):
+        assert 0 < shared < hits
     if kind.get("room"):
         assert "lane-full" in refused
 

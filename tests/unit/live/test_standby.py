@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from agents.live.stage.config import StageProcessConfig
-from agents.live.stage.process import replica_in, wait_to_take
+from agents.live.stage.waiting import replica_in, wait_to_take
 from agents.supervise.registry import entries
 from lineage.errors import UsageError
 from producers.connection import ClientSettings

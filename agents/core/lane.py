@@ -1,0 +1,83 @@
+"""One lane of a stage (`agents.core.lanes`): a batcher, and the cache that is asked before it, where there is one.
+
+The cache is of this lane alone, so of one model in one version: a lane that comes anew begins with an empty one. Only
+what workers answered is in it. The rules are the stage's cache's (`agents.core.cache`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents.core.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agents.core.actions import Ok
+    from agents.core.batching import Batcher
+    from agents.core.cache import PredictionCache
+
+
+@dataclass(slots=True)
+class Ticket(Request):
+    """A query in one lane; policies and drivers see the Request."""
+
+    query: Any = None
+    lane: str = ""
+    home: Any = None  # the lane itself
+    key: bytes = b""  # of its inputs, where the lane has a cache
+
+
+class Lane:
+    """A name, a number and what waits there."""
+
+    __slots__ = ("batcher", "cache", "name", "number", "retired")
+
+    def __init__(self, name: str, number: int, batcher: Batcher, cache: PredictionCache[Ticket] | None = None) -> None:
+        self.name = name
+        self.number = number
+        self.batcher = batcher
+        self.cache = cache
+        self.retired = False
+
+    @property
+    def serves(self) -> bool:
+        return not self.retired and self.batcher.workers > 0
+
+    def knows(self, key: bytes) -> bool:
+        """Whether a ticket with this key takes no room."""
+        return self.cache is not None and self.cache.knows(key)
+
+    def push(self, now: float, ticket: Ticket) -> Ok | None:
+        """Take a ticket; gives its answer where it is known. Else it waits, or follows one that is under way."""
+        if self.cache is None:
+            self.batcher.push(now, ticket)
+            return None
+        evaluate, known = self.cache.ask(ticket)
+        if evaluate:
+            self.batcher.push(now, ticket)
+            return None
+        answer: Ok | None = known
+        return answer
+
+    def landed(self, ticket: Ticket, answer: Ok) -> list[Ticket]:
+        """Keep a worker's answer to a ticket, which may be settled already; gives those that follow it."""
+        if self.cache is None:
+            return []
+        self.cache.store(ticket.key, answer, answer.size)
+        return self.cache.land(ticket)
+
+    def pass_on(self, now: float, ticket: Ticket) -> None:
+        """Have the next follower of a ticket that ends without an answer evaluated in its place."""
+        follower = None if self.cache is None else self.cache.leave(ticket)
+        if follower is not None:
+            self.batcher.push(now, follower)
+
+    def remove(self, now: float, unwanted: Callable[[Request], bool]) -> list[Request]:
+        """Take out what waits here, or follows, and `unwanted` picks; gives it."""
+        gone: list[Request] = [] if self.cache is None else [*self.cache.forget(unwanted)]
+        for ticket in self.batcher.remove(now, unwanted):
+            self.pass_on(now, ticket)  # type: ignore[arg-type]  # nothing else is in a lane
+            gone.append(ticket)
+        return gone

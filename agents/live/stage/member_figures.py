@@ -1,0 +1,64 @@
+"""What a front shows of its ensemble's members (`lineage.metric_names`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lineage import metric_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client import Metric
+
+    from agents.core.lanes import Lanes
+    from agents.core.routes.ensemble import Shares
+    from agents.live.metrics import Families
+
+_OF = (names.MEMBER,)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFigures:
+    """Where the figures come from."""
+
+    lanes: Lanes
+    counts: Shares
+
+    def __call__(self, make: Families) -> Iterator[Metric]:
+        told = self.counts
+        for name, text, value in (
+            (names.COMBINED_TOTAL, "Queries whose members' answers were combined", told.combined),
+            (names.PARTIAL_TOTAL, "Of them, those without all members that were asked", told.partial),
+            (names.DECLINED_TOTAL, "Of them, those below the threshold of confidence", told.declined),
+            (names.MEMBERS_LATE_TOTAL, "Answers of members that changed nothing", told.late),
+        ):
+            yield make.counter(name, text, value)
+        yield make.gauges(names.MEMBER_WORKERS, "Workers of a member", _OF, _by_one(self.lanes.ready()))
+        yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries that a member was asked", _OF, _by_one(told.asked))
+        text = "Combined queries without a member's answer"
+        yield make.counters(names.MEMBER_MISSING_TOTAL, text, _OF, _by_one(told.missing))
+        text = "Queries that a member's lane did not take"
+        yield make.counters(names.MEMBER_REFUSED_TOTAL, text, (*_OF, names.REASON), dict(self.lanes.refused))
+        yield from self._caches(make)
+
+    def _caches(self, make: Families) -> Iterator[Metric]:
+        caches = self.lanes.caches()
+        if not caches:
+            return
+        hits = {name: cache.hits for name, cache in caches.items()}
+        shared = {name: cache.shared for name, cache in caches.items()}
+        misses = {name: cache.misses for name, cache in caches.items()}
+        for which, text, counts in (
+            (names.MEMBER_CACHE_HITS_TOTAL, "Queries that a member's cache answered", hits),
+            (names.MEMBER_CACHE_SHARED_TOTAL, "Of the hits, those that shared an evaluation", shared),
+            (names.MEMBER_CACHE_MISSES_TOTAL, "Queries that a member with a cache evaluated", misses),
+        ):
+            yield make.counters(which, text, _OF, _by_one(counts))
+        sizes = {name: cache.bytes for name, cache in caches.items()}
+        yield make.gauges(names.MEMBER_CACHE_BYTES, "Bytes of answers in a member's cache", _OF, _by_one(sizes))
+
+
+def _by_one(counts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    return {(name,): count for name, count in dict(counts).items()}
