@@ -84,6 +84,7 @@ class Figures:
     wanted: int = 0  # by the table of sizes
     order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
     tuning: Mapping[str, str] = field(default_factory=dict)  # of a tuner: by stage, what it does about it
+    caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
@@ -133,6 +134,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
         order=now.order,
         tuning=now.tuning,
+        caches=now.caches,
     )
 
 
@@ -228,6 +230,7 @@ class Snapshot:
     flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
     order: str = ""
     tuning: Mapping[str, str] = field(default_factory=dict)
+    caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
 
     def value(self, name: str) -> float:
         return self.counters.get(name, 0.0)
@@ -258,6 +261,7 @@ def shortened(text: str, without: tuple[str, ...]) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith((*without, *comments)))
 
 
+_CACHES = {names.MEMBER_CACHE_HITS_TOTAL: "hits", names.MEMBER_CACHE_MISSES_TOTAL: "misses"}
 _TUNING = {names.TUNER_TUNES: ("not tuned", "tuned")}
 
 
@@ -273,6 +277,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
     flapping: set[str] = set()
     order = ""
     tuning: dict[str, str] = {}
+    caches: defaultdict[str, dict[str, int]] = defaultdict(dict)
     waits: set[int] = set()
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
@@ -297,6 +302,8 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
                 order = _order(sample.labels, sample.value)
             elif sample.name in _TUNING:
                 tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
+            elif sample.name in _CACHES:
+                caches[sample.labels[names.MEMBER]][_CACHES[sample.name]] = int(sample.value)
             elif sample.name in offsets:
                 offsets[sample.name][int(sample.labels[names.PARTITION])] = int(sample.value)
             else:
@@ -310,6 +317,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
         flapping=frozenset(flapping),
         order=order,
         tuning=tuning,
+        caches=dict(caches),
     )
 
 

@@ -155,6 +155,10 @@ def details(figures: Figures) -> list[str]:
     if figures.order:
         ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
         lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")
+    lines += [
+        f"{figures.name}: {member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
+        for member, counts in sorted(figures.caches.items())
+    ]
     lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")

@@ -43,7 +43,7 @@ _MISSING = {
     ("name",): "is missing; name the pipeline, as in 'name: plates'",
     ("slo",): "is missing; say within what time a prediction is good, as in 'slo: 400ms'",
     ("stages",): "is missing; list the stages, each with a name and a model",
-    ("stages", "cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
+    ("cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
     ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
     ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
@@ -259,7 +259,7 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
         return Problem(path, f"a field's name must be text, not {shown(given)}", on_key=True)
     if kind == "missing":
         fields = tuple("stages" if step == "learners" else step for step in path if isinstance(step, str))
-        return Problem(path, _MISSING.get(fields, "is missing; add it"))
+        return Problem(path, _MISSING.get(fields) or _MISSING.get(fields[-2:], "is missing; add it"))
     if on_key:
         return Problem(path, f"a name here must be text, not {shown(given)}; put it in quotes", on_key=True)
     return Problem(path, _text(kind, context, given))
@@ -281,4 +281,7 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
 
 
 def _owner(model: type[BaseModel], steps: Sequence[str | int]) -> type[BaseModel]:
-    return next((_BELOW[step] for step in steps[:-1] if isinstance(step, str) and step in _BELOW), model)
+    named = [step for step in steps[:-1] if isinstance(step, str)]
+    if len(named) > 2 and named[0] in _BELOW and named[-1] in _SECTIONS:  # noqa: PLR2004 - as members, a, cache
+        return _SECTIONS[named[-1]]
+    return next((_BELOW[step] for step in named if step in _BELOW), model)

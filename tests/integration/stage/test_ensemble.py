@@ -78,3 +78,48 @@ def test_a_member_that_is_killed_and_one_that_is_slow_cost_no_query(stage, until
     metrics = one.metrics("f")
     assert metrics["spillway_combined_total"] == 200
     assert metrics["spillway_partial_total"] > 0
+
+
+CACHED = """
+partitions: 1
+stages:
+  - name: f
+    ensemble:
+      selection: exp4
+      members:
+        known: {model: "members:Counted", cache: {bytes: 1MiB}}
+        other: {model: "members:Counted", arguments: {away: 1}, cache: {bytes: 1MiB}}
+"""
+COUNTED = """
+class Counted:
+    \"\"\"Its second answer would be another one.\"\"\"
+
+    deterministic = True
+
+    def __init__(self, away=0):
+        self.ran = away
+
+    def predict(self, batch):
+        assert not any(query.request_id or query.key for query in batch)
+        self.ran += len(batch)
+        return [{"label": f"{query['x']}-{self.ran}"} for query in batch]
+"""
+
+
+def test_a_second_identical_query_is_answered_by_the_members_caches(stage, until):
+    one = stage(CACHED)
+    (one.folder / "members.py").write_text(COUNTED)
+    one.start("f")
+    out = one.reader("outcomes")
+    for number in range(2):
+        one.send(f"q{number}", {"x": 5})
+        one.flush()
+        out.wait(number + 1)
+    first, second = (outcome for _, outcome in out.outcomes())
+    assert first.flags["f"]["members"]["other"]["answer"] == "5-2"
+    assert second.flags["f"]["members"] == first.flags["f"]["members"]
+    assert (second.kind, second.outputs) == ("prediction", {"label": "5-1"})
+    metrics = one.metrics("f")
+    assert metrics["spillway_member_cache_hits_total"] == metrics["spillway_member_cache_misses_total"] == 2
+    assert metrics["spillway_batched_queries_total"] == 2  # one of each member
+    until(lambda: one.committed("f") == one.ends())

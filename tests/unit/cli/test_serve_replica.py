@@ -45,6 +45,17 @@ stages:
   - {name: behind, model: "tests.unit.models.sample_models:Doubler", after: keeps}
 """
 
+REMEMBERED = """
+name: p
+slo: 1s
+stages:
+  - name: kind
+    ensemble:
+      members:
+        plain: {model: "tests.unit.models.sample_models:Doubler"}
+        known: {model: "tests.unit.models.sample_models:Doubler", cache: {bytes: 1MB}}
+"""
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -63,6 +74,16 @@ def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, opt
     done = CliRunner().invoke(serve, arguments)
     assert isinstance(done.exception, UsageError)
     assert said in str(done.exception)
+
+
+def test_a_journal_of_a_member_with_a_cache_is_refused_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("agents.cli.commands.serve._ensure_topics", lambda *_: None)
+    monkeypatch.setattr("agents.cli.log.to_stderr", lambda: None)
+    file = tmp_path / "p.yaml"
+    file.write_text(REMEMBERED)
+    done = CliRunner().invoke(serve, [str(file), "--journal", str(tmp_path / "j"), "--bootstrap", "127.0.0.1:1"])
+    assert isinstance(done.exception, UsageError)
+    assert "--journal: stage 'kind', member 'known' has 'cache'" in str(done.exception)
 
 
 def test_only_a_learner_of_the_pipeline_can_be_served_elsewhere(tmp_path):

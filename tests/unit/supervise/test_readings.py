@@ -8,14 +8,18 @@ import time
 from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from agents.core.board import Board
+from agents.core.cache import PredictionCache
 from agents.core.policy import StageFacts
+from agents.core.routes.ensemble import Shares
 from agents.live.metrics import GateMetrics, StageMetrics
+from agents.live.stage.member_figures import MemberFigures
 from agents.supervise import table as tables
 from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
@@ -121,6 +125,17 @@ def test_the_gates_score():
     assert 2.5 < shown.latency_p99 <= 5.0
     assert "gate.0: 8 good, 1 late" in details(shown)
     assert "gate.0: 1 dropped (expired)" in details(shown)
+
+
+def test_what_members_caches_answered_is_shown():
+    caches = {"forest": PredictionCache(1_000), "linear": PredictionCache(1_000)}
+    caches["forest"].hits, caches["forest"].misses = 6, 2
+    lanes = SimpleNamespace(ready=dict, refused={}, caches=lambda: caches)
+    metrics = a_stage()
+    metrics.lanes = MemberFigures(lanes, Shares(asked={"forest": 8}))
+    shown = figures(STAGE, parse(page(metrics), 1.0), None)
+    assert shown.as_json()["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
+    assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
 
 
 def test_partitions_that_are_stopped_are_shown():

@@ -213,6 +213,13 @@ ENSEMBLES = {
     "ensemble: {selection: exp3}": ".ensemble.members: is missing; name the models, as in ",
     "ensemble: {members: {a: {arguments: {}}}}": ".ensemble.members.a.model: is missing; add it",
     "ensemble: {members: {a: {modle: 'm:A', model: 'm:A'}}}": ".ensemble.members.a.modle: there is no such field; ",
+    "ensemble: {members: {a: {model: 'm:A', cache: {}}}}": (
+        ".ensemble.members.a.cache.bytes: is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'"
+    ),
+    "ensemble: {members: {a: {model: 'm:A', cache: {byts: 4MB, bytes: 4MB}}}}": (
+        ".ensemble.members.a.cache.byts: there is no such field; did you mean 'bytes'?"
+    ),
+    "ensemble: {members: {a: {model: 'm:A', cache: {bytes: much}}}}": ".ensemble.members.a.cache.bytes: ",
     "ensemble: {threshold: .5, members: {a: {model: 'm:A'}}}": ".ensemble.threshold: says when the default is better",
     "ensemble: {wait: 9s, members: {a: {model: 'm:A'}}}": ".ensemble.wait: is not shorter than the SLO, ",
     "ensemble: {selection: {eta: 1}, members: {a: {model: 'm:A'}}}": ".ensemble.selection: needs a name, as in ",
