@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir
 from benchmarks.velox.latency import topk, updates
-from benchmarks.velox.learned import bandits, hybrid, new_users
+from benchmarks.velox.learned import alarms, bandits, hybrid, new_users
+from benchmarks.velox.live import drifts, live_updates, rate
+from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.output import Table
 
-SECTIONS = ("updates", "topk", "hybrid", "new-users", "bandits")
+IN_PROCESS = ("updates", "topk", "hybrid", "new-users", "bandits", "alarms")
+LIVE = ("live-updates", "rate", "drifts")  # served on a Kafka of their own
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="This section; may be repeated.")
-@click.option("--repeats", type=click.IntRange(2), default=50, show_default=True, help="Of each timing.")
+@click.option(
+    "--only", multiple=True, type=click.Choice((*IN_PROCESS, "live", *LIVE)), help="This section; may be repeated."
+)
+@click.option("--repeats", type=click.IntRange(2), default=50, show_default=True, help="Of each timing in process.")
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Of live updates and of drifts.")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Worlds of ratings.")
 @click.option("--rounds", type=click.IntRange(1), default=200, show_default=True, help="Songs that a listener hears.")
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
 )
-def velox(*, only: tuple[str, ...], repeats: int, seeds: int, rounds: int, output: Path | None) -> None:
+def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds: int, output: Path | None) -> None:
     """Show what updates and rankings take, and how well is learned, on generated ratings (in place of MovieLens 10M).
 
-    Times are processor seconds; have the linear algebra use one thread, by OPENBLAS_NUM_THREADS=1.
+    Without --only nothing is served: times are processor seconds; have the linear algebra use one thread, by
+    OPENBLAS_NUM_THREADS=1. `--only live` is all that is served.
 
     \b
-    Example:
+    Examples:
       OPENBLAS_NUM_THREADS=1 python -m benchmarks velox --only updates
+      python -m benchmarks velox --only live
     """  # noqa: D301 - click's own marks
     sections: dict[str, Callable[[], Table]] = {
         "updates": partial(updates, repeats),
@@ -42,10 +54,20 @@ def velox(*, only: tuple[str, ...], repeats: int, seeds: int, rounds: int, outpu
         "hybrid": partial(hybrid, seeds),
         "new-users": partial(new_users, seeds),
         "bandits": partial(bandits, seeds, rounds),
+        "alarms": partial(alarms, seeds),
     }
+    names = [each for name in only or IN_PROCESS for each in (LIVE if name == "live" else (name,))]
     tables = []
-    for name in only or SECTIONS:
-        tables.append(sections[name]().markdown())
-        click.echo(tables[-1])
+    with ExitStack() as stack:
+        if set(names) & set(LIVE):
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-velox-")))
+            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+            where = work, ClientSettings(bootstrap=broker.bootstrap)
+            sections["live-updates"] = partial(live_updates, *where, runs)
+            sections["rate"] = partial(rate, *where)
+            sections["drifts"] = partial(drifts, *where, runs)
+        for name in names:
+            tables.append(sections[name]().markdown())
+            click.echo(tables[-1])
     if output is not None:
         output.write_text("\n".join(tables), encoding="utf-8")

@@ -66,8 +66,10 @@ def updates(repeats: int) -> Table:
     )
 
 
-class _Table(VeloxModel):
+class Numbers(VeloxModel):
     """Features that are a table, or, `computed`, the same by a network of one hidden layer."""
+
+    observations = RATINGS
 
     def __init__(self, dimension: int, *, computed: bool = False) -> None:
         rng = np.random.default_rng(dimension)
@@ -105,7 +107,7 @@ def topk(repeats: int) -> Table:
     """The ten best of a set, with nothing remembered, and with all of it."""
     rows = []
     for computed, dimension in itertools.product((False, True), (10, 50, 200)):
-        for name, each in _rankings(_Table(dimension, computed=computed), repeats).items():
+        for name, each in _rankings(Numbers(dimension, computed=computed), repeats).items():
             values = [statistics.median(some) for some in each]
             fit = float(np.corrcoef(SETS, values)[0, 1] ** 2)
             told = ["computed" if computed else "table", str(dimension), name]

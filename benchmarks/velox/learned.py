@@ -6,17 +6,22 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import yaml
 
 from agents.learning.velox.als import als
-from agents.learning.velox.learning import HELD, Learning
+from agents.learning.velox.learning import HELD, REPORT, Learning
 from agents.learning.velox.model import Features, VeloxModel
 from agents.learning.velox.ranking import Ranking, TopK, User
+from agents.learning.velox.staleness import Stale, together
 from agents.learning.velox.thetas import Thetas
 from agents.learning.velox.weights import naive
 from agents.models.inputs import Inputs
 from agents.models.stateful import SHARED
 from benchmarks.output import Table, median_spread
+from examples.velox.demonstration import STALE
+from examples.velox.listening import LISTENERS, made
 from examples.velox.ratings import World
+from examples.velox.songs import Rotation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 USERS, ITEMS, RANK, REGULARIZATION, HELD_OUT = 3000, 400, 9, 3.0, 20
+CALM, AFTER, LOOK = 10_000, 5_000, 25  # observations without a drift, and after one; between two looks for staleness
 GENERATOR: Final = (
     f"Generated ratings stand for MovieLens 10M: {USERS} users, {ITEMS} items, 8 true factors, noise of .6, half stars "
     f"(examples/velox/ratings.py); features by ALS of rank {RANK}, lambda {REGULARIZATION:g}."
@@ -187,3 +193,38 @@ def bandits(seeds: int, rounds: int) -> Table:
         rows,
         (f"{seeds} worlds, one new listener each; songs may be heard again; lambda 1. {GENERATOR}",),
     )
+
+
+def alarms(seeds: int) -> Table:
+    """Drifts that are found, and where there is none: the demonstration's listeners, rating by rating."""
+    rows, features = [], Features(model := Rotation())
+    for name, stale in (("the default", Stale()), ("the demonstration's", Stale(**yaml.safe_load(STALE)))):
+        found: list[int] = []  # after so many observations
+        false = 0
+        for seed in range(seeds):
+            learning, worlds = Learning(model, Thetas(model, features), stale), made(seed)
+            rng, states = np.random.default_rng([seed, 6]), {SHARED: learning.share()}
+            false += bool(_stale(learning, stale, states, worlds[0], CALM, rng))
+            found += filter(None, [_stale(learning, stale, states, worlds[1], AFTER, rng)])
+        rows.append([name, f"{false} of {seeds}", f"{len(found)} of {seeds}", median_spread(found, "{:.0f}")])
+    return Table(
+        "Features found stale (section 2.4)",
+        ("stale", f"runs with an alarm in {CALM:,} observations without drift", "drifts found", "after observations"),
+        rows,
+        (f"A look every {LOOK} observations. {LISTENERS} listeners, generated ratings; a drift: other songs.",),
+    )
+
+
+def _stale(learning: Learning, stale: Stale, states: dict[str, Any], world: World, most: int, rng: Any) -> int | None:
+    """Learn ratings until features are found stale: after how many; None where they are not."""
+    for turn in range(1, most + 1):
+        listener, song = (int(rng.integers(count)) for count in (LISTENERS, Rotation.songs))
+        value = float(world.rated(listener, np.array([song]), rng)[0]) - Rotation.middle
+        key, truth = f"listener-{listener}", {"item": f"song-{song}", "value": value}
+        own = {SHARED: states[SHARED], key: states.get(key) or learning.initialize(states[SHARED])}
+        states |= learning.update(own, [Inputs({"truth": truth}, {}, str(turn), key)], [])
+        if turn % LOOK == 0:
+            (report,) = learning.compute(states, [Inputs({"truth": {REPORT: True}}, {}, "", key)])
+            if stale.why(together([report["0"]])):
+                return turn
+    return None

@@ -15,10 +15,12 @@ def test_all_sections_are_told_and_what_is_learned_is_as_the_thesis_says(monkeyp
     monkeypatch.setattr(latency, "CATALOGUE", 100)
     monkeypatch.setattr(learned, "USERS", 200)
     monkeypatch.setattr(learned, "ITEMS", 200)
+    monkeypatch.setattr(learned, "CALM", 1500)
+    monkeypatch.setattr(learned, "AFTER", 400)
     file = tmp_path / "velox.md"
     options = ["--repeats", "2", "--seeds", "2", "--rounds", "40", "--output", str(file)]
     assert run(["velox", *options], benchmarks, "benchmarks") == 0, capsys.readouterr()
-    updates, topk, hybrid, fresh, bandits = map(rows, file.read_text().split("\n**")[0:5])
+    updates, topk, hybrid, fresh, bandits, alarms = map(rows, file.read_text().split("\n**"))
     assert [row[0] for row in updates[2:]] == ["16"]
     assert len(topk) == 2 + 12
     for row in hybrid[2:]:
@@ -27,3 +29,4 @@ def test_all_sections_are_told_and_what_is_learned_is_as_the_thesis_says(monkeyp
     zero, mean = ([float(cell.split()[0]) for cell in row[1:7]] for row in fresh[2:])
     assert all(better < worse for better, worse in zip(mean, zero, strict=True))
     assert len(bandits) == 2 + 12
+    assert [row[1:3] for row in alarms[2:]] == [["0 of 2", "2 of 2"]] * 2

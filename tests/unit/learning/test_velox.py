@@ -205,6 +205,16 @@ def test_topk_orders_candidates_or_the_catalogue(policy, cache):
     assert one == {"item": "i7", "score": pytest.approx(float(table[7] @ of(state)["w"]))}
 
 
+def test_scores_are_remembered_by_theta_user_and_version_within_so_many_bytes():
+    model = Served(Table, {"topk": {"cache": 1100}})
+    learner = learned(model, [("i1", 1.0)])
+    theta = model.thetas.own.theta
+    for number in (1, 2, 1, 3):  # a column takes 320 bytes, and 200 for its key
+        model.predict([row(model, learner["ada"], (4, number), k=3)])
+        assert model._recent.bytes <= 1100
+    assert model._recent.keys() == [(theta, "ada", 4, number, 1, "score") for number in (1, 3)]
+
+
 def test_thompson_draws_as_wide_as_the_user_is_unknown_and_the_same_for_a_request():
     model = Served(Table, {"topk": {"policy": "thompson", "alpha": 1.0, "k": 1}})
     few, many = (learned(model, [(f"i{n % 40}", 1.0) for n in range(count)])["ada"] for count in (1, 400))
