@@ -34,8 +34,9 @@ BAD_INPUT = 2
 @click.option("--dot", "as_dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
 @click.option("--load", "imports", is_flag=True, help="Import the models and functions that the pipeline names, too.")
 @click.option("--models", "tries", is_flag=True, help="Construct the models, too, in a process of their own.")
+@click.option("--processes", "as_commands", is_flag=True, help="Print each process's command, for an orchestrator.")
 @json_option
-def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: bool) -> int:
+def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_commands: bool, as_json: bool) -> int:
     """Check a pipeline file and draw its graph.
 
     Tells all that is wrong with the file at once, each with its line and what to do. Nothing is imported or started;
@@ -48,6 +49,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
     Example:
       spillway check examples/plates/pipeline.yaml
       spillway check examples/plates/pipeline.yaml --dot | dot -Tsvg > plates.svg
+      spillway check examples/plates/pipeline.yaml --processes
 
     \b
     Exit codes:
@@ -68,6 +70,8 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_json: 
         click.echo(json.dumps(told, ensure_ascii=False))
     elif as_dot:
         click.echo(dot(loaded))
+    elif as_commands:
+        click.echo("\n".join(line for each in (loaded, *loaded.learners) for line in _processes(each)))
     else:
         _tell(loaded)
         for learner in loaded.learners:
@@ -219,6 +223,20 @@ def _tell(pipeline: Pipeline) -> None:
     click.echo(words_for(spec))
     for remark in _remarks(pipeline):
         click.echo(f"\nnote: {remark}")
+
+
+def _processes(pipeline: Pipeline) -> Iterator[str]:
+    """The commands that serve a pipeline without `spillway serve` as its supervisor: docs/deploy.md."""
+    serve = f"spillway serve {pipeline.path}"
+    for stage in pipeline.spec.stages:
+        for replica in range(stage.processes):
+            yield f"{serve} --stage {stage.name} --replica {replica}"
+    yield f"{serve} --gate"
+    for stage in pipeline.spec.stages:
+        if stage.workers.where == "remote":
+            port = stage.workers.listen.rpartition(":")[2] if stage.workers.listen else "PORT"
+            worker = f"spillway worker {pipeline.path} {stage.name} --connect FRONT:{port} --tls FOLDER"
+            yield f"{worker}  # {stage.workers.count} of these, on any hosts; FRONT is the host of the stage's process"
 
 
 def _timeouts(pipeline: Pipeline) -> str:

@@ -7,7 +7,7 @@ import signal
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -141,6 +141,8 @@ def serve(
 
     if (stage is not None) + gate + tuner > 1:
         raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
+    if stage is not None or gate or tuner:
+        _refuse_supervisors()
     if (tuner or options["tune"]) and plan is None:
         raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
     if stage is None and not gate and not tuner:
@@ -165,6 +167,24 @@ def serve(
     if options["standby"]:  # which is nobody yet, and takes the place of who is dead
         return run()
     return _own(loaded, settings, stage, options["replica"], run, take_over=options["take_over"])
+
+
+# Options of the supervisor, and what stands in for them where an orchestrator starts the processes.
+_SUPERVISORS: Final = {
+    "ready_file": "ask /readyz of its --metrics-port",
+    "give_up": "the orchestrator says how often it starts a process again",
+    "stall": "ask /healthz of its --metrics-port",
+    "tune": "run 'serve --tuner' beside the others",
+    "elsewhere": "a single process serves no learners",
+}
+
+
+def _refuse_supervisors() -> None:
+    """Raise UsageError for an option that a process without a supervisor would not heed."""
+    for option, instead in _SUPERVISORS.items():
+        if given(option):
+            name = "--feedback" if option == "elsewhere" else f"--{option.replace('_', '-')}"
+            raise UsageError(f"{name} is for the supervisor; with --stage, --gate or --tuner, {instead}")
 
 
 def _planned(pipeline: Pipeline, plan: Path | None) -> Pipeline:

@@ -26,6 +26,11 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["simulate", PIPELINE, "constant:1", "--slo", "0"], "must be above 0"),
         (["simulate", PIPELINE, "constant:1", "--duration", "nan"], "nan is no duration"),
         (["simulate", PIPELINE, "constant:1", "--speed", "0"], "0.0 is not in the range x>0"),
+        (
+            ["serve", PIPELINE, "--stage", "greet", "--ready-file", "r"],
+            "--ready-file is for the supervisor",
+        ),
+        (["serve", PIPELINE, "--gate", "--feedback", "taste"], "--feedback is for the supervisor"),
         (["predict", PIPELINE, "--broker-dir", "nowhere", "--bootstrap", "b:1"], "exclude each other"),
         (["predict", PIPELINE, "--broker-dir", "nowhere"], "no broker runs on nowhere: start it with"),
         (["topics", "delete", PIPELINE], "no Kafka broker is named"),
