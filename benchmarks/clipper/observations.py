@@ -1,33 +1,43 @@
-"""Truths a second, live: feedback on outcomes, which carry the members' answers, beside asking the models once more.
+"""Truths a second, live: feedback on outcomes, and feedback by input, with the members' caches on and off.
 
 Clipper joins feedback with predictions through its cache, which answers for models that were asked before (section 3.4
-of Crankshaw's thesis, "Caching"). Here the join is in the outcome's flags; without them each truth costs an evaluation.
+of Crankshaw's thesis, "Caching"). Here an outcome's flags have the members' answers. Whoever has no outcome any more,
+only the input and its truth, asks the ensemble again and feeds back on what comes: that is the thesis' case.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import ExitStack
+from itertools import count, takewhile
+from threading import Semaphore
 from typing import TYPE_CHECKING, Final
 
+from agents.supervise.registry import entries
+from agents.supervise.scrape import scrape
 from agents.supervise.service import ServiceSettings, served
 from benchmarks.output import Table, median_spread
 from examples.selection.training import queries
+from lineage import metric_names as names
+from lineage.errors import SpillwayError
 from producers.client import Client
 from topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from lineage.message import Outcome
     from producers.client.feedback import Feedback
     from producers.connection import ClientSettings
 
 KINDS: Final = ("forest", "linear", "mlp", "nearest")
-_LEARNER, _THREADS, _WITHIN = "digit-weights", 16, 60.0
+_STAGE, _LEARNER = "digit", "digit-weights"
+_THREADS, _WINDOW, _WITHIN = 16, 128, 60.0
+_ROWS: Final = 500
 _HEAD: Final = """
-name: observed
+name: {name}
 slo: 60s
 stages:
   - name: digit
@@ -37,55 +47,96 @@ stages:
 """
 
 
-def _rate(seconds: float, send: Callable[[int], Feedback]) -> float:
-    """Acknowledged observations a second, of several threads that send one after another."""
-    began = time.monotonic()
+class _Served:
+    """A client of a pipeline with four members, whose caches are on or off; all inputs were asked once."""
 
-    def repeatedly(thread: int) -> list[Feedback]:
-        sent: list[Feedback] = []
-        while time.monotonic() < began + seconds:
-            sent.append(send(thread + _THREADS * len(sent)))
-        return sent
+    def __init__(self, folder: Path, settings: ClientSettings, stack: ExitStack, cache: str) -> None:
+        self._name = name = f"observed-{cache}"
+        self._run_dir = folder / name
+        file = folder / f"{name}.yaml"
+        kept = ", cache: {bytes: 64MiB}" if cache == "on" else ""
+        member = (
+            '        {0}: {{model: "examples.selection.models:Digits", arguments: {{kind: {0}, digits: 300}}{1}}}\n'
+        )
+        file.write_text(_HEAD.format(name=name) + "".join(member.format(kind, kept) for kind in KINDS))
+        pipeline = load(file)
+        stack.enter_context(served(ServiceSettings(pipeline, settings, self._run_dir), say=lambda _text: None))
+        self._client = stack.enter_context(Client(pipeline, settings, linger=0.001))
+        rows, self._truths = queries(_ROWS)
+        self._inputs = [{"x": row} for row in rows]
+        outcomes = dict(self._client.outcomes(self._inputs, window=_WINDOW))
+        self._outcomes = [outcomes[place] for place in range(_ROWS)]
+        self._turn = 0
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        sent = [each for some in pool.map(repeatedly, range(_THREADS)) for each in some]
-    for each in sent:
-        each.token(_WITHIN)
-    return len(sent) / (time.monotonic() - began)
+    def on_outcomes(self, seconds: float) -> tuple[float, float]:
+        """Acknowledged truths a second, on outcomes that are in hand, and members' evaluations for each."""
+        self._turn += 1
+        until = time.monotonic() + seconds
+        return self._rate(enumerate(self._outcomes[n % _ROWS] for n in _counted(until)), f"{self._turn}-")
+
+    def by_input(self, seconds: float) -> tuple[float, float]:
+        """The same, where the ensemble is asked again before each."""
+        until = time.monotonic() + seconds
+        again = self._client.outcomes((self._inputs[n % _ROWS] for n in _counted(until)), window=_WINDOW)
+        return self._rate(again, "")
+
+    def _rate(self, outcomes: Iterable[tuple[int, Outcome]], turn: str) -> tuple[float, float]:
+        began, evaluated = time.monotonic(), self._evaluated()
+        room = Semaphore(_WINDOW)
+
+        def send(number: int, outcome: Outcome) -> Feedback:
+            own = f"{turn}{number}" if turn else None
+            try:
+                return self._client.feedback(_LEARNER, outcome, int(self._truths[number % _ROWS]), feedback_id=own)
+            finally:
+                room.release()
+
+        sent = []
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for number, outcome in outcomes:
+                room.acquire()
+                sent.append(pool.submit(send, number, outcome))
+        for each in sent:
+            each.result().token(_WITHIN)
+        rate = len(sent) / (time.monotonic() - began)
+        return rate, (self._evaluated() - evaluated) / len(sent)
+
+    def _evaluated(self) -> float:
+        """Queries that members' workers were given so far, each member's by itself."""
+        (front,) = (each for each in entries(self._run_dir, self._name) if each.stage == _STAGE)
+        told = scrape(front, 0.0)
+        if told is None:
+            raise SpillwayError(f"{front.name} does not tell its metrics")
+        return told.value(names.BATCHED_QUERIES_TOTAL)
+
+
+def _counted(until: float) -> Iterator[int]:
+    return takewhile(lambda _: time.monotonic() < until, count())
 
 
 def observations(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
-    """Both ways in turns."""
-    file = folder / "observed.yaml"
-    member = '        {0}: {{model: "examples.selection.models:Digits", arguments: {{kind: {0}, digits: 300}}}}\n'
-    file.write_text(_HEAD + "".join(map(member.format, KINDS)))
-    pipeline = load(file)
-    rows, truths = queries(500)
-    rates: dict[str, list[float]] = {"on outcomes": [], "asked once more": []}
-    with (
-        served(ServiceSettings(pipeline, settings, folder / "observed"), say=lambda _text: None),
-        Client(pipeline, settings, linger=0.001) as client,
-    ):
-        outcomes = [client.predict({"x": row}) for row in rows[:100]]
-
-        def on_outcome(number: int, repeat: int) -> Feedback:
-            place = number % len(outcomes)
-            return client.feedback(_LEARNER, outcomes[place], int(truths[place]), feedback_id=f"{repeat}-{number}")
-
-        def asked_again(number: int) -> Feedback:
-            place = number % len(rows)
-            return client.feedback(_LEARNER, client.predict({"x": rows[place]}), int(truths[place]))
-
-        for repeat in range(repeats):
-            rates["on outcomes"].append(_rate(seconds, partial(on_outcome, repeat=repeat)))
-            rates["asked once more"].append(_rate(seconds, asked_again))
-    times = [first / again for first, again in zip(*rates.values(), strict=True)]
+    """All ways in turns."""
+    ways = ("on outcomes", "by input, cache off", "by input, cache on")
+    measured: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    with ExitStack() as stack:
+        off, on = (_Served(folder, settings, stack, cache) for cache in ("off", "on"))
+        for _ in range(repeats):
+            for way, measure in zip(ways, (off.on_outcomes, off.by_input, on.by_input), strict=True):
+                measured[way].append(measure(seconds))
+    in_hand, cache_off, cache_on = ([rate for rate, _ in measured[way]] for way in ways)
+    cached = [first / second for first, second in zip(cache_on, cache_off, strict=True)]
+    asked = [first / second for first, second in zip(in_hand, cache_off, strict=True)]
     return Table(
-        "Truths a second, with the members' answers in hand and without (section 3.4, Caching)",
-        ("feedback", "acknowledged truths/s"),
-        [[name, median_spread(each, "{:.0f}")] for name, each in rates.items()],
+        "Truths a second, by outcome and by input, with the members' caches on and off (section 3.4, Caching)",
+        ("feedback", "acknowledged truths/s", "evaluations a truth"),
+        [
+            [way, median_spread([rate for rate, _ in runs], "{:.0f}"), median_spread([n for _, n in runs], "{:.1f}")]
+            for way, runs in measured.items()
+        ],
         (
-            f"On outcomes: {median_spread(times, '{:.1f}')} times as many; the thesis, cache on and off: 1.6 times.",
-            f"Four models ({', '.join(KINDS)}); {_THREADS} threads of one Python client, each waiting for the broker.",
+            f"By input, cache on: {median_spread(cached, '{:.2f}')} times as many as off; the thesis: 1.6 times.",
+            f"On outcomes: {median_spread(asked, '{:.1f}')} times as many as by input, cache off.",
+            "By input: the ensemble is asked the same input again, and the truth is fed back on what comes.",
+            f"Four models ({', '.join(KINDS)}), {_ROWS} digits that were all asked before; one Python client.",
         ),
     )
