@@ -7,16 +7,21 @@ only the input and its truth, asks the ensemble again and feeds back on what com
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count, takewhile
 from threading import Semaphore
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import psutil
+
+from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.supervise.registry import entries
 from agents.supervise.scrape import scrape
 from agents.supervise.service import ServiceSettings, served
+from benchmarks.clipper.served import cpu_of
 from benchmarks.output import Table, median_spread
 from examples.selection.training import queries
 from lineage import metric_names as names
@@ -36,6 +41,7 @@ KINDS: Final = ("forest", "linear", "mlp", "nearest")
 _STAGE, _LEARNER = "digit", "digit-weights"
 _THREADS, _WINDOW, _WITHIN = 16, 128, 60.0
 _ROWS: Final = 500
+_FORMS: Final = ("{:.0f}", "{:.1f}", "{:.0f}")
 _HEAD: Final = """
 name: {name}
 slo: 60s
@@ -45,6 +51,14 @@ stages:
     ensemble:
       members:
 """
+
+
+class Run(NamedTuple):
+    """Acknowledged truths a second, and for each members' evaluations and microseconds of CPU, front and members."""
+
+    rate: float
+    evaluated: float
+    cpu: float
 
 
 class _Served:
@@ -60,7 +74,9 @@ class _Served:
         )
         file.write_text(_HEAD.format(name=name) + "".join(member.format(kind, kept) for kind in KINDS))
         pipeline = load(file)
-        stack.enter_context(served(ServiceSettings(pipeline, settings, self._run_dir), say=lambda _text: None))
+        environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
+        service = ServiceSettings(pipeline, settings, self._run_dir, environment=environment)
+        stack.enter_context(served(service, say=lambda _text: None))
         self._client = stack.enter_context(Client(pipeline, settings, linger=0.001))
         rows, self._truths = queries(_ROWS)
         self._inputs = [{"x": row} for row in rows]
@@ -68,20 +84,20 @@ class _Served:
         self._outcomes = [outcomes[place] for place in range(_ROWS)]
         self._turn = 0
 
-    def on_outcomes(self, seconds: float) -> tuple[float, float]:
-        """Acknowledged truths a second, on outcomes that are in hand, and members' evaluations for each."""
+    def on_outcomes(self, seconds: float) -> Run:
+        """Feed back on outcomes that are in hand."""
         self._turn += 1
         until = time.monotonic() + seconds
         return self._rate(enumerate(self._outcomes[n % _ROWS] for n in _counted(until)), f"{self._turn}-")
 
-    def by_input(self, seconds: float) -> tuple[float, float]:
-        """The same, where the ensemble is asked again before each."""
+    def by_input(self, seconds: float) -> Run:
+        """Ask the ensemble again before each truth."""
         until = time.monotonic() + seconds
         again = self._client.outcomes((self._inputs[n % _ROWS] for n in _counted(until)), window=_WINDOW)
         return self._rate(again, "")
 
-    def _rate(self, outcomes: Iterable[tuple[int, Outcome]], turn: str) -> tuple[float, float]:
-        began, evaluated = time.monotonic(), self._evaluated()
+    def _rate(self, outcomes: Iterable[tuple[int, Outcome]], turn: str) -> Run:
+        began, evaluated, cpu = time.monotonic(), *self._spent()
         room = Semaphore(_WINDOW)
 
         def send(number: int, outcome: Outcome) -> Feedback:
@@ -99,15 +115,16 @@ class _Served:
         for each in sent:
             each.result().token(_WITHIN)
         rate = len(sent) / (time.monotonic() - began)
-        return rate, (self._evaluated() - evaluated) / len(sent)
+        evaluated, cpu = (now - before for now, before in zip(self._spent(), (evaluated, cpu), strict=True))
+        return Run(rate, evaluated / len(sent), 1e6 * cpu / len(sent))
 
-    def _evaluated(self) -> float:
-        """Queries that members' workers were given so far, each member's by itself."""
+    def _spent(self) -> tuple[float, float]:
+        """Queries that members' workers were given so far, and seconds of CPU of the front and all of them."""
         (front,) = (each for each in entries(self._run_dir, self._name) if each.stage == _STAGE)
-        told = scrape(front, 0.0)
+        told, process = scrape(front, 0.0), psutil.Process(front.pid)
         if told is None:
             raise SpillwayError(f"{front.name} does not tell its metrics")
-        return told.value(names.BATCHED_QUERIES_TOTAL)
+        return told.value(names.BATCHED_QUERIES_TOTAL), sum(map(cpu_of, (process, *process.children())))
 
 
 def _counted(until: float) -> Iterator[int]:
@@ -117,24 +134,26 @@ def _counted(until: float) -> Iterator[int]:
 def observations(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
     """All ways in turns."""
     ways = ("on outcomes", "by input, cache off", "by input, cache on")
-    measured: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    measured: dict[str, list[Run]] = {way: [] for way in ways}
     with ExitStack() as stack:
         off, on = (_Served(folder, settings, stack, cache) for cache in ("off", "on"))
         for _ in range(repeats):
             for way, measure in zip(ways, (off.on_outcomes, off.by_input, on.by_input), strict=True):
                 measured[way].append(measure(seconds))
-    in_hand, cache_off, cache_on = ([rate for rate, _ in measured[way]] for way in ways)
-    cached = [first / second for first, second in zip(cache_on, cache_off, strict=True)]
-    asked = [first / second for first, second in zip(in_hand, cache_off, strict=True)]
+    in_hand, cache_off, cache_on = measured.values()
+    cached = [one.rate / other.rate for one, other in zip(cache_on, cache_off, strict=True)]
+    saved = [other.cpu / one.cpu for one, other in zip(cache_on, cache_off, strict=True)]
+    asked = [one.rate / other.rate for one, other in zip(in_hand, cache_off, strict=True)]
     return Table(
         "Truths a second, by outcome and by input, with the members' caches on and off (section 3.4, Caching)",
-        ("feedback", "acknowledged truths/s", "evaluations a truth"),
+        ("feedback", "acknowledged truths/s", "evaluations a truth", "CPU us a truth (front and members)"),
         [
-            [way, median_spread([rate for rate, _ in runs], "{:.0f}"), median_spread([n for _, n in runs], "{:.1f}")]
+            [way, *(median_spread(each, form) for each, form in zip(zip(*runs, strict=True), _FORMS, strict=True))]
             for way, runs in measured.items()
         ],
         (
             f"By input, cache on: {median_spread(cached, '{:.2f}')} times as many as off; the thesis: 1.6 times.",
+            f"Off, the front and the members take {median_spread(saved, '{:.1f}')} times as much CPU a truth as on.",
             f"On outcomes: {median_spread(asked, '{:.1f}')} times as many as by input, cache off.",
             "By input: the ensemble is asked the same input again, and the truth is fed back on what comes.",
             f"Four models ({', '.join(KINDS)}), {_ROWS} digits that were all asked before; one Python client.",

@@ -104,9 +104,9 @@ def one(
             warm, due = np.arange(0.0, 2.0, 1 / min(rate, 600.0)), np.arange(0.0, seconds, 1 / rate)
             others = generated(warm, lambda index, chance: payload(len(due) + index, chance))
             run_load(exchange, others, Pace(slo=60.0, grace=60.0))
-            before = sum(_cpu(process) for process in _processes())
+            before = sum(cpu_of(process) for process in _processes())
             result = run_load(exchange, generated(due, payload), Pace(slo=60.0, grace=60.0))
-            cpu = sum(_cpu(process) for process in _processes()) - before
+            cpu = sum(cpu_of(process) for process in _processes()) - before
             memory = sum(process.memory_info().rss for process in _processes()) / 1e6
         finally:
             exchange.close()
@@ -131,7 +131,8 @@ def _processes() -> Iterator[psutil.Process]:
             continue
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process) -> float:
+    """Seconds so far."""
     times = process.cpu_times()
     return times.user + times.system
 
