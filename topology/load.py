@@ -204,7 +204,9 @@ def remarks(pipeline: Pipeline) -> list[str]:
         for name, table in (stage.tables or {}).items():
             if table.own and table.key is not None:
                 found.append(f"stage {stage.name!r}: {_OWN.format(name=name, key=table.key)}")
-        varies = stage.default is not None or stage.coding is not None or bool(stage.lanes)
+        varies = (
+            stage.default is not None or stage.coding is not None or bool(stage.lanes) or stage.variants is not None
+        )
         if stage.choose is not None and varies:
             found.append(f"stage {stage.name!r}: {_CHOICE}")
         if stage.state is not None and stage.state.kind == "keyed" and stage.shards > 1:

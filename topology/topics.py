@@ -97,6 +97,9 @@ class TopicRequirement:
     wished: Mapping[str, str] = field(default_factory=dict, hash=False)  # what it is made with, and may be without
 
 
+MODELS: Final = "spillway.models"  # of the cluster: the registered models of all applications
+
+
 @dataclass(frozen=True, slots=True)
 class ActualTopic:
     """One topic as a cluster has it, with its effective settings."""
@@ -305,6 +308,11 @@ def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
             "heartbeats of the members of stateful stages",
         ),
     ]
+
+
+def models_topic() -> TopicRequirement:
+    """The table of registered models, which is no pipeline's own; a manifest has some KiB."""
+    return TopicRequirement(MODELS, 1, {**_COMPACT, "max.message.bytes": str(STATE_BYTES)}, "registered models")
 
 
 def mismatches(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopic]) -> list[str]:

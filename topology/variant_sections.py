@@ -103,7 +103,10 @@ class VariantsSpec(Section):
     """The variants of one application, and who answers a query that finds none as it needs."""
 
     app: Text
-    of: dict[Name, VariantSpec]
+    of: dict[Name, VariantSpec] = Field(default_factory=dict)
+    """None: those that are registered of the application (`topology.variants.manifest`)."""
+    repository: str | None = None
+    """Where the registered files are seen from here; None: where whoever registered them said."""
     on_miss: OnMiss = "closest"
     """While no active variant meets a query's needs (`topology.variants.selection`)."""
     budget: Budget = "remaining"
@@ -116,3 +119,8 @@ class VariantsSpec(Section):
     """After how long without a query an architecture loses its last worker; None: it keeps one."""
     room: dict[Name, Figure] | None = None
     """Units of hardware that workers may take together; None: of `core` the machine's, of others any number."""
+
+    @property
+    def registered(self) -> bool:
+        """Whether its variants are the registry's: the file lists none."""
+        return not self.of

@@ -50,6 +50,7 @@ COMMANDS = {
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",
     "model": "List, retrain, switch and roll back the features of a Velox model.",
+    "models": "Register models, list their variants, tell why one answered.",
     "failover": "Have a backup of a stateful stage take over, as planned.",
     "predict": "Send one query and print its outcome.",
     "feedback": "Send one of a pipeline's learners a truth.",

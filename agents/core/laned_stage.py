@@ -19,6 +19,8 @@ from agents.core.stage import UNSERVED_SECONDS, StageCore
 from lineage import reasons
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agents.core.actions import Result
     from agents.core.lanes import Query
     from agents.core.request import Request
@@ -53,6 +55,13 @@ class LanedCore(StageCore):
     def room(self) -> bool:
         """Whether more records may be delivered: a lane that is full stops only what it is asked."""
         return self.lanes.room and self._few_under_way
+
+    def retire(self, now: float, names: Iterable[str]) -> None:
+        """Ask these lanes nothing more; what waits there goes to others."""
+        for name in names:
+            self.lanes.retire(now, name)
+        self.lanes.ask_again(now)
+        self._drain(now)
 
     def next_wake(self, now: float) -> float | None:
         wake = super().next_wake(now)

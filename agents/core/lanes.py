@@ -144,6 +144,11 @@ class Lanes:
         self._clear(now, lane)
         self._sweep(now)
 
+    def forget(self, number: int) -> None:
+        """Let go of a lane that is retired and whose workers have all gone."""
+        if (lane := self._numbers.get(number)) is not None and lane.retired:
+            del self._numbers[number]
+
     # What happens -----------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:

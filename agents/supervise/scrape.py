@@ -211,6 +211,19 @@ class Distribution:
         return low
 
 
+@dataclass(slots=True)
+class Variant:
+    """One variant of a stage, as its front shows it; a state of "" is not known."""
+
+    ready: int = 0
+    wanted: int = 0
+    asked: int = 0
+    state: str = ""
+
+
+_OF_VARIANTS = {names.VARIANT_WORKERS: "ready", names.VARIANT_WANTED: "wanted", names.VARIANT_ASKED_TOTAL: "asked"}
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One process's numbers at one moment; counters run from its start."""
@@ -231,6 +244,7 @@ class Snapshot:
     order: str = ""
     tuning: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
+    variants: Mapping[str, Variant] = field(default_factory=dict)  # of a front of a stage with variants
 
     def value(self, name: str) -> float:
         return self.counters.get(name, 0.0)
@@ -279,6 +293,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
     tuning: dict[str, str] = {}
     caches: defaultdict[str, dict[str, int]] = defaultdict(dict)
     waits: set[int] = set()
+    variants: defaultdict[str, Variant] = defaultdict(Variant)
     for family in text_string_to_metric_families(text):
         if family.type == "histogram":
             distributions[family.name] = _distribution(family.samples)
@@ -300,6 +315,10 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
                 flapping |= {sample.labels[names.PLACE]} if sample.value else set()
             elif sample.name == names.MODEL_INSTANCES_ORDER:
                 order = _order(sample.labels, sample.value)
+            elif sample.name in _OF_VARIANTS:
+                setattr(variants[sample.labels[names.VARIANT]], _OF_VARIANTS[sample.name], int(sample.value))
+            elif sample.name == names.VARIANT_STATE:
+                variants[sample.labels[names.VARIANT]].state = sample.labels[names.STATE]
             elif sample.name in _TUNING:
                 tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
             elif sample.name in _CACHES:
@@ -318,6 +337,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
         order=order,
         tuning=tuning,
         caches=dict(caches),
+        variants=dict(variants),
     )
 
 

@@ -314,7 +314,49 @@ def state_table(rows: Sequence[StateRow]) -> Table:
     return _grid(STATES_TITLE, _STATES, rows, ["" if row.role == "primary" else "dim" for row in rows])
 
 
-_LEFT = frozenset({"replica", "last word", "order", "member", "role"})
+# The variants of a stage, as its front shows them.
+
+
+@dataclass(frozen=True)
+class VariantRow:
+    """One variant, by its stage's front."""
+
+    stage: str
+    variant: str
+    state: str
+    ready: int
+    wanted: int
+    asked: int  # queries, since the front's start
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+_VARIANTS: Final[dict[str, Callable[[VariantRow], str]]] = {
+    "variant": lambda row: row.variant,
+    "state": lambda row: row.state or "-",
+    "ready": lambda row: f"{row.ready}" if row.ready == row.wanted else f"{row.ready}/{row.wanted}",
+    "asked": lambda row: str(row.asked),
+}
+
+
+def variant_rows(snapshots: Iterable[tuple[str, Snapshot]]) -> list[VariantRow]:
+    """All variants of the stages; those with workers first."""
+    rows = [
+        VariantRow(stage, name, each.state, each.ready, each.wanted, each.asked)
+        for stage, snapshot in snapshots
+        for name, each in snapshot.variants.items()
+    ]
+    return sorted(rows, key=lambda row: (row.stage, not row.wanted, not row.ready, row.variant))
+
+
+def variant_table(rows: Sequence[VariantRow]) -> Table:
+    stages = ", ".join(dict.fromkeys(row.stage for row in rows))
+    title = f"variants of {stages}: state, workers that are ready of those wanted, queries"
+    return _grid(title, _VARIANTS, rows, ["" if row.ready else "dim" for row in rows])
+
+
+_LEFT = frozenset({"replica", "last word", "order", "member", "role", "variant", "state"})
 _RowType = TypeVar("_RowType")
 
 

@@ -272,7 +272,9 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
     elif stage.ensemble is not None:
         yield _short(f"{stage.ensemble.selection.get('name')} of {', '.join(stage.ensemble.members)}")
     elif stage.variants is not None:
-        yield _short(f"one of {', '.join(stage.variants.of)}")
+        section = stage.variants
+        which = f"what is registered of {section.app}" if section.registered else ", ".join(section.of)
+        yield _short(f"one of {which}")
     else:
         yield _short(stage.model or "")
     if pipeline.graph.is_join(stage.name):
@@ -299,7 +301,7 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
     if stage.ensemble is not None:
         total, where = sum(stage.member(name).workers.total for name in stage.ensemble.members), " (process)"
     elif stage.variants is not None:
-        total = sum(stage.variant(name).workers.total for name in stage.variants.of)
+        total = sum(stage.variant(name).workers.total for name in stage.variants.of) or 1
         where = " (process)"
     yield f"{_count(total, 'worker')}{where}{fronts}{standby}, {workers.device}"
 

@@ -51,7 +51,7 @@ def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Pr
         if f"batching.{name}" in stage.given:
             text = f"each variant has a 'batch' of its own; drop {name!r}"
             problems.append(Problem(stage.path(f"batching.{name}"), text, on_key=True))
-    if stage.usable("variants.of"):
+    if "variants.of" in stage.given and stage.usable("variants.of"):
         problems += [Problem(stage.path("variants", *path), text) for path, text in _wrong(fields, stage)]
 
 
@@ -59,7 +59,7 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
     section = stage.spec.variants
     assert section is not None  # it was looked at
     if not section.of:
-        yield ("of",), "is empty; list a variant at least"
+        yield ("of",), "is empty; list a variant at least, or leave it out: then the registered ones are served"
         return
     if len(section.of) > _MOST:
         yield ("of",), f"there are {len(section.of)}; a stage has {_MOST} at most"

@@ -166,6 +166,18 @@ class Selection:
             return Choice(app.names[found], How.ACTIVE)
         return self._missed(app, needs, meets, named, left)
 
+    def considered(self, needs: Needs, most: int) -> list[str]:
+        """Some variants of the application: first those that meet the needs, of these first those that serve."""
+        app = self._apps[needs.app]
+        named = _named(app, needs)
+        meets = app.accuracy >= needs.accuracy - _EXACT
+        if needs.latency is not None:
+            meets &= app.latency <= needs.latency + _EXACT
+        if named is not None:
+            meets &= named
+        order = np.lexsort((app.latency, ~app.serves, ~meets))
+        return [app.names[place] for place in order[:most]]
+
     def _missed(
         self, app: _App, needs: Needs, meets: NDArray[np.bool_], named: NDArray[np.bool_] | None, left: float | None
     ) -> Choice:

@@ -20,12 +20,15 @@ from agents.supervise.table import (
     PlanRow,
     Row,
     StateRow,
+    VariantRow,
     details,
     plan_rows,
     plan_table,
     state_rows,
     state_table,
     table,
+    variant_rows,
+    variant_table,
 )
 
 if TYPE_CHECKING:
@@ -50,9 +53,10 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     of the last second; counts run from a process's start. The second table holds what the replicas last told one
     another: queueing delay, planned and recent batches, what a planned batch takes by its profile and as measured, load
     (arrivals divided by capacity), the order of the queue, and who has fallen silent. Of stateful stages each member's
-    role, epoch and version are shown, and how far it is behind. The exit code is 1 where nothing is served, or a
-    process is gone, does not answer, has stopped a partition whose log lost records, or flaps: it has died three times
-    or more without serving in between (12 s of service make one death good).
+    role, epoch and version are shown, and how far it is behind; of a stage with variants each one's state and
+    workers. The exit code is 1 where nothing is served, or a process is gone, does not answer, has stopped a partition
+    whose log lost records, or flaps: it has died three times or more without serving in between (12 s of
+    service make one death good).
 
     \b
     Example: spillway status --watch
@@ -98,6 +102,8 @@ def _tables(view: _View, width: int) -> Iterator[Table | Text]:
         plan, states = view.plan(name), view.states(name)
         if states:
             yield state_table(states)
+        if variants := view.variants(name):
+            yield variant_table(variants)
         if plan:
             yield plan_table(plan, view.period(name), width)
         yield from (Text(text) for row in rows if row.figures is not None for text in details(row.figures))
@@ -163,6 +169,10 @@ class _View:
         of = ((entry.name, self._now.get(entry.pid)) for entry in self.found if entry.pipeline == pipeline)
         return state_rows((name, snapshot) for name, snapshot in of if snapshot is not None)
 
+    def variants(self, pipeline: str) -> list[VariantRow]:
+        of = ((entry.stage, self._now.get(entry.pid)) for entry in self.found if entry.pipeline == pipeline)
+        return variant_rows((stage, snapshot) for stage, snapshot in of if snapshot is not None)
+
     def period(self, pipeline: str) -> float | None:
         """Seconds between two words of a replica, as the pipeline is served; None where nobody says."""
         served = self._served(pipeline)
@@ -199,6 +209,7 @@ class _View:
         for name, pipeline in made.items():
             pipeline["flapping"] = self.flapping(name)
             pipeline["states"] = {row.name: row.as_json() for row in self.states(name)}
+            pipeline["variants"] = [row.as_json() for row in self.variants(name)]
             pipeline["plan"] = {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)}
         return {"pipelines": made}
 

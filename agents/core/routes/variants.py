@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agents.core.policy import Refusal
 from agents.core.routes.ensemble import Joint
 from lineage import reasons
+from lineage.errors import UsageError
 from topology.variants.needs import Needs, named
 from topology.variants.selection import How, Selection, Status
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 _LOOK: Final = 1.0  # seconds over which a variant's load is counted
 _LATE: Final = 1e-6
 _KEPT: Final = 1_000
+_TOLD: Final = 8  # variants, of those that were considered
+WHY: Final = "why"
+"""The flag that says what a choice went by: `of`, by variant [state, load, wait, latency, accuracy], in seconds;
+`others`, how many variants are not told; `load`, which was to be loaded for the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,10 @@ class _Note:
 
     needs: Needs
     choice: Choice | None = None
+    of: dict[str, Variant] = field(default_factory=dict)
+    """The variants that it was given to, as they were then."""
+    version: str | None = None
+    why: dict[str, Any] = field(default_factory=dict)
 
 
 class Variants:
@@ -92,9 +101,19 @@ class Variants:
         self.latencies: dict[str, deque[float]] = {}
         """Those that queries had when they were asked, by architecture; whoever reports them takes them."""
         self._noted: dict[str, Status] = {}
+        self._known: dict[str, Status] = {}
         self._loads: dict[str, float] = {}
         self._counted: Counter[str] = Counter()
         self._looked = 0.0
+
+    def replace(self, variants: Iterable[Variant], versions: Mapping[str, str]) -> None:
+        """Have other variants from now on; those that are asked already may still answer."""
+        self.variants = {each.name: each for each in variants}
+        self.selection = Selection(self.variants.values(), self.selection.on_miss, self.selection.budget)
+        self._versions = versions
+        self.waiting &= self.variants.keys()
+        models = {each.architecture for each in self.variants.values()}
+        self.latencies = {model: found for model, found in self.latencies.items() if model in models}
 
     def note(self, statuses: Mapping[str, Status]) -> None:
         """Take what a controller knows of variants; what is seen here stands before it."""
@@ -106,7 +125,11 @@ class Variants:
         if note is None:
             note = query.note = _Note(self._needs_of(query.request))
         self._update(query.asked_at)
-        choice = self._choose(query, note.needs)
+        try:
+            choice = self._choose(query, note.needs)
+        except UsageError as error:  # what it names went while it waited
+            query.refused = Refusal(reasons.NO_VARIANT, str(error))
+            return {}
         first, note.choice = note.choice is None, choice
         if first:
             self.stats.found[choice.how] += 1
@@ -119,6 +142,9 @@ class Variants:
         if choice.variant not in lanes:
             return {}
         self.stats.asked[choice.variant] += 1
+        note.of[choice.variant] = self.variants[choice.variant]
+        note.why = self._why(note.needs, choice)
+        note.version = self._versions.get(choice.variant)
         return {choice.variant: 1.0}
 
     def heard(self, variant: str, answer: Any, *, late: bool) -> None:
@@ -127,16 +153,19 @@ class Variants:
     def combine(self, query: Query) -> Joint:
         """The answer, and what to say of it."""
         name, answer = next(iter(query.answers.items()))
-        note, variant = query.note, self.variants[name]
+        note: _Note = query.note
+        variant = note.of[name]
         needs: Needs = note.needs
         met = _meets(variant, needs) and query.asked_at <= query.request.deadline + _LATE
         self.stats.answered += 1
         self.stats.met += met
         flags = dict(answer.flags or {})
         flags |= {"variant": name, "architecture": variant.architecture, "accuracy": variant.accuracy}
-        if self._versions.get(name):
-            flags["version"] = self._versions[name]
+        if note.version is not None:
+            flags["version"] = note.version
+        assert note.choice is not None  # it was asked
         flags |= {"found": str(note.choice.how), "asked": named(needs), "met": met}
+        flags[WHY] = note.why
         return Joint(dict(answer.outputs), flags, declined=False, batch=answer.batch)
 
     def _choose(self, query: Query, needs: Needs) -> Choice:
@@ -150,18 +179,32 @@ class Variants:
             known = self._noted.get(name, _NOTHING)
             count = ready.get(name, 0)
             load = self._loads.get(name, 0.0) / count if count else 0.0
-            self.selection.update(
-                name, known._replace(serves=count > 0, load=load, wait=waits.get(name, 0.0), usable=known.usable)
-            )
+            status = known._replace(serves=count > 0, load=load, wait=waits.get(name, 0.0), usable=known.usable)
+            self._known[name] = status
+            self.selection.update(name, status)
 
     def _count(self, now: float) -> None:
         """Reckon each variant's load, of one worker's peak, since it was looked last."""
         since = now - self._looked
+        self._loads = {}
         for name, variant in self.variants.items():
             came = self.stats.asked[name] - self._counted[name]
             self._loads[name] = came / since / variant.rate
         self._counted = Counter(self.stats.asked)
         self._looked = now
+
+    def _why(self, needs: Needs, choice: Choice) -> dict[str, Any]:
+        """What a choice goes by, as a flag tells it."""
+        assert choice.variant is not None  # somebody answers
+        names = dict.fromkeys([choice.variant, *self.selection.considered(needs, _TOLD)])
+        of = {}
+        for name in list(names)[:_TOLD]:
+            variant, status = self.variants[name], self._known[name]
+            latency = variant.latency * max(1.0, status.slower)
+            figures = (status.load, status.wait, latency, variant.accuracy)
+            of[name] = [_state(status), *(float(f"{each:.3g}") for each in figures)]
+        told: dict[str, Any] = {"of": of, "others": len(self.variants) - len(of)}
+        return told if choice.load is None else told | {"load": choice.load}
 
     def _want(self, choice: Choice, latency: float) -> None:
         """Note what a query wants: of its load, where no variant of that architecture answers it; and how soon."""
@@ -184,6 +227,12 @@ class Variants:
 
 
 _NOTHING: Final = Status()
+
+
+def _state(status: Status) -> str:
+    if status.serves:
+        return "marked" if status.marked else "active"
+    return "failed" if not status.usable else "loading" if status.loading is not None else "inactive"
 
 
 def _meets(variant: Variant, needs: Needs) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from topology.load import Pipeline
     from topology.sizes import Size
     from topology.spec import StageSpec
+    from topology.variant_sections import VariantsSpec
 
 
 class Claimed(Protocol):
@@ -68,13 +69,22 @@ class StageProcessConfig:
     @property
     def processes(self) -> bool:
         spec = self.spec
-        if spec.lanes:
+        if spec.lanes or spec.variants is not None:
             return True
         return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where != "thread")
 
     def sized(self, sizes: dict[bytes, Size]) -> Self:
         """The same with as many workers as the table of sizes says."""
         return replace(self, pipeline=replace(self.pipeline, spec=sized(self.pipeline.spec, sizes)))
+
+    def with_variants(self, section: VariantsSpec) -> Self:
+        """The same with other variants of its stage."""
+        spec = self.pipeline.spec
+        stages = [
+            each.model_copy(update={"variants": section}) if each.name == self.stage else each for each in spec.stages
+        ]
+        changed = spec.model_copy(update={"stages": tuple(stages)})
+        return replace(self, pipeline=replace(self.pipeline, spec=changed))
 
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""

@@ -324,6 +324,11 @@ class StageDriver:
         self._core.tick(now, states)
         self._pump()
 
+    def changed(self, change: Callable[[float], object]) -> None:
+        """Have lanes change, at this time, and do what follows of it."""
+        change(self._clock())
+        self._pump()
+
     def durability_changed(self) -> None:
         """Look at what the version logs have learned; without effect where no stage before has a state."""
         self._core.durability_changed(self._clock())

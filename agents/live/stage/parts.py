@@ -263,6 +263,15 @@ def _lanes(
     return Lanes(lanes, route, spec.queue, caches, Keys(spec.name, "").of)
 
 
+def build_lane(
+    pipeline: Pipeline, spec: StageSpec, name: str, replica: int, policy: str | None, period: float
+) -> Batcher:
+    """One more lane of a stage, of a variant that the spec has."""
+    assert spec.variants is not None  # the caller has looked
+    takes = {each.name: each.duration for each in variants_of(spec.variants)}[name]
+    return _decider(pipeline, spec.variant(name), replica, policy, period, threads=0, duration=takes)[0]
+
+
 def build_view(
     pipeline: Pipeline, spec: StageSpec, replica: int, period: float, paths: PathPredictor | None = None
 ) -> StageView:

@@ -57,6 +57,7 @@ from agents.live.stage.parts import (
     pause_of,
     stage_signature,
 )
+from agents.live.stage.renewing import Renewing, registered
 from agents.live.stage.scaling import Scaling, counts
 from agents.live.stage.tally import Tally
 from agents.live.stage.threads import Threads
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.laned_stage import LanedCore
-    from agents.core.lanes import Lanes
     from agents.core.policy import StageFacts
     from agents.core.routes.variants import Variants
     from agents.live.stage.driver import Workers
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from agents.models.loading import Model
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
+    from producers.models import Models
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ def run(config: StageProcessConfig) -> int:
     signal.signal(signal.SIGTERM, nothing_taken)
     try:
         with ExitStack() as stack:
+            config, registry = registered(config, stack)
             sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
             lookups = None
             if config.spec.tables or config.spec.learner is not None:
@@ -113,7 +115,7 @@ def run(config: StageProcessConfig) -> int:
                 models += load_models(config.spec, config.workers - 1, config.torch_threads)
             if lookups is not None:
                 lookups.read()
-            return asyncio.run(_serve(config, models, schemas, sizes, lookups))
+            return asyncio.run(_serve(config, models, schemas, sizes, lookups, registry))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return error.exit_code
@@ -125,7 +127,12 @@ def kept_by(config: StageProcessConfig) -> bytes:
 
 
 async def _serve(
-    config: StageProcessConfig, models: list[Model], schemas: SchemaLog, sizes: Sizes, lookups: Lookups | None
+    config: StageProcessConfig,
+    models: list[Model],
+    schemas: SchemaLog,
+    sizes: Sizes,
+    lookups: Lookups | None,
+    registry: Models | None,
 ) -> int:
     crew: Crew | Members | VariantCrews | None = None
     beside: Beside | None = None
@@ -136,7 +143,7 @@ async def _serve(
             crew = Members(config)
             known = await crew.first()
         elif config.spec.variants is not None:
-            crew = VariantCrews(config)
+            crew = VariantCrews(config, registry)
             known = await crew.first()
         elif config.processes:
             if config.cautious:
@@ -216,6 +223,7 @@ class StageProcess(Serving):
         self._facts: dict[str, StageFacts]
         self._journal_file: TextIO | None = None
         self._scaling: Scaling | None = None
+        self._renewing: Renewing | None = None
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -258,6 +266,8 @@ class StageProcess(Serving):
             driver.extras = Extras(self._beside, work, loop, driver.recovered, driver.crashed)
             driver.extras.begin()
         self._follow_sizes(workers, loop)
+        if self._renewing is not None:
+            self._renewing.begin(driver)
         memory.committed = app.committed
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
@@ -322,7 +332,7 @@ class StageProcess(Serving):
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
             if isinstance(workers, VariantCrews):
-                workers.follow(counts(self._config, newest))
+                workers.follow(counts(self._config, workers.wanted(), newest))
             if self._beside is not None:
                 self._beside.resize(self._config.workers)
 
@@ -347,6 +357,11 @@ class StageProcess(Serving):
 
     def _driver(self, schemas: SchemaLog, logs: Logs | None) -> tuple[StageDriver, Memory, Planner]:
         config = self._config
+        more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
+        needs = None
+        if config.spec.variants is not None:
+            more["route"] = variants_route(config.spec)
+            needs = reads_needs(more["route"], config.spec.variants.app)
         signature = stage_signature(config.spec, self._known)
         joins = config.pipeline.graph.is_join(config.stage)
         decoder = Decoder(self._limits, schemas.book)
@@ -357,26 +372,23 @@ class StageProcess(Serving):
             slo=config.pipeline.spec.slo,
             metrics=self._metrics,
             places=config.pipeline.spec.places,
-            needs=None if config.spec.variants is None else reads_needs(config.spec),
+            needs=needs,
         )
         memory = Memory(self._topic, config.settings.confluent(), intake)
         where = (config.pipeline, config.spec, config.replica)
-        more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
         more["awaits"] = None if self._lookups is None else self._lookups.behind
         if config.spec.ensemble is not None:
             more["route"] = route_of(config.spec, config.replica, self._lookups)
-        if config.spec.variants is not None:
-            more["route"] = variants_route(config.spec)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.ensemble is not None:
             self._metrics.lanes = MemberFigures(cast("LanedCore", core).lanes, more["route"].stats)
         if config.spec.variants is not None:
             lanes, route = cast("LanedCore", core).lanes, more["route"]
             route.waits, route.ready = lanes.waits, lanes.ready
-            self._scale(lanes, route)
+            self._scale(cast("LanedCore", core), route)
         if config.spec.default is not None:
             self._metrics.defaults = lambda: core.defaults
         self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
@@ -407,13 +419,16 @@ class StageProcess(Serving):
             self._scaling.begin(driver.planning_ended)
         return driver, memory, planner
 
-    def _scale(self, lanes: Lanes, route: Variants) -> None:
-        """Have the stage's variants scaled, if they are to be, and shown."""
+    def _scale(self, core: LanedCore, route: Variants) -> None:
+        """Have the stage's variants scaled and renewed, if they are to be, and shown."""
+        lanes = core.lanes
         section, crews = self._config.spec.variants, self._crew
         assert section is not None  # the caller has looked
         assert isinstance(crews, VariantCrews)
         if section.scale and self._config.claims is not None:
             self._scaling = Scaling(self._config, route, lanes, crews, self._sizes)
+        if crews.registry is not None:
+            self._renewing = Renewing(self._config, crews.registry, crews, core, route, self._period)
         self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
 
     def _journal(self) -> Callable[[str], object] | None:

@@ -24,7 +24,7 @@ from topology.variants.hosts import HERE, Fleet, HostKind, Room
 from topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agents.core.lanes import Lanes
     from agents.core.routes.variants import Variants
@@ -49,16 +49,16 @@ def fleet_of(section: VariantsSpec) -> Fleet:
     return Fleet({HERE: HostKind(most=1, has=has)}, {HERE: 1})
 
 
-def standing(config: StageProcessConfig, newest: Mapping[bytes, Size]) -> dict[str, Size]:
+def standing(stage: str, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, Size]:
     """What the table says of a stage's variants, whichever pipeline file it goes with."""
-    found = {name: newest.get(key_of(config.stage, name)) for name in config.spec.lanes}
+    found = {name: newest.get(key_of(stage, name)) for name in names}
     return {name: size for name, size in found.items() if size is not None}
 
 
-def counts(config: StageProcessConfig, newest: Mapping[bytes, Size]) -> dict[str, int]:
+def counts(config: StageProcessConfig, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, int]:
     """The workers that each variant is to have, as the table says; without those of which it says nothing."""
-    digest = config.pipeline.digest
-    return {name: size.count for name, size in standing(config, newest).items() if size.digest == digest}
+    digest, found = config.pipeline.digest, standing(config.stage, names, newest)
+    return {name: size.count for name, size in found.items() if size.digest == digest}
 
 
 class Scaling:
@@ -67,11 +67,7 @@ class Scaling:
     def __init__(
         self, config: StageProcessConfig, route: Variants, lanes: Lanes, crews: VariantCrews, sizes: Sizes
     ) -> None:
-        section = config.spec.variants
-        assert section is not None  # the caller has looked
         self._config, self._route, self._lanes, self._crews, self._sizes = config, route, lanes, crews, sizes
-        self._section = section
-        self._names = config.spec.lanes
         self._written: dict[str, tuple[float, Order]] = {}
         self._stopping = threading.Event()
         self._task: asyncio.Task[None] | None = None
@@ -124,22 +120,24 @@ class Scaling:
             above = max((size.epoch for size in self._standing(mine=False).values()), default=0)
             if await asyncio.to_thread(owned.claim, self._stopping.is_set, above):
                 owned.keep(lost.set, self._stopping.is_set)
-                await self._control(owned.epoch, lost)
+                while not lost.is_set() and not (self.controller is not None and self.controller.superseded):
+                    await self._control(owned.epoch, lost)
         finally:
             self.controller = None
             await asyncio.shield(asyncio.to_thread(owned.leave))
 
     async def _control(self, epoch: int, lost: threading.Event) -> None:
-        section, now = self._section, time.monotonic()
+        """Control the variants that serve now, until they are others, or the claim is over."""
+        section, now = self._crews.section, time.monotonic()
         variants = variants_of(section)
         controller = Controller(variants, fleet_of(section), epoch, idle=section.idle, settle=section.settle)
         for name, count in self._crews.wanted().items():
-            if count:
+            if count and name in section.of:
                 controller.stands(now, name, count, 0)  # as the file says; what the table says comes next
         self.controller, self._written = controller, {}
         reporter, due = Reporter(self._route, now, self._crews.deaths()), now + _REPORT
         log.info("%s: its variants are scaled from here (epoch %d)", self._config.stage, epoch)
-        while not lost.is_set() and not controller.superseded:
+        while not lost.is_set() and not controller.superseded and self._crews.section is section:
             now = time.monotonic()
             self._charge(now)
             for name, size in self._standing().items():
@@ -151,7 +149,8 @@ class Scaling:
             await asyncio.sleep(POLL)
 
     def _report(self, now: float, controller: Controller, reporter: Reporter) -> None:
-        runs = [(self._names[run.lane], run.queries, run.seconds) for run in self._crews.runs]
+        names = self._crews.names
+        runs = [(names[run.lane], run.queries, run.seconds) for run in self._crews.runs]
         self._crews.runs.clear()
         waits = self._lanes.waits(time.time())
         controller.report(now, reporter.report(now, self._crews.alive(), self._crews.deaths(), runs, waits))
@@ -178,13 +177,14 @@ class Scaling:
 
     def _standing(self, *, mine: bool = True) -> Mapping[str, Size]:
         """What the table says of variants; `mine`: of those of this pipeline file alone."""
-        found = standing(self._config, self._sizes.newest(0.0))
+        found = standing(self._config.stage, self._crews.section.of, self._sizes.newest(0.0))
         return {name: size for name, size in found.items() if not mine or size.digest == self._config.pipeline.digest}
 
     def _charge(self, now: float) -> None:
         since, self._charged = now - self._charged, now
         alive = self._crews.alive()
-        self.cost += since * sum(count * self._route.variants[name].price for name, count in alive.items())
+        prices = {name: each.price for name, each in self._route.variants.items()}
+        self.cost += since * sum(count * prices.get(name, 0.0) for name, count in alive.items())
 
     def _say(self, text: str) -> None:
         if text != self._said:

@@ -25,11 +25,10 @@ from lineage import reasons
 from lineage.errors import UsageError, WireError
 from lineage.flags import checked
 from topology.variants.needs import needs_of
-from topology.variants.selection import Selection
 from topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from agents.core.actions import Result
     from agents.core.batching import Batch
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.driver import StageDriver
     from lineage.message import Query
+    from producers.models import Models
     from topology.spec import StageSpec
+    from topology.variant_sections import VariantsSpec
     from topology.variants.needs import Needs
 
 log = logging.getLogger(__name__)
@@ -64,27 +65,24 @@ def route_of(spec: StageSpec) -> Variants:
         return needs_of(request.parts[0].payload.message.parameters, section.app)
 
     return Variants(
-        variants_of(section),
-        needs,
-        on_miss=section.on_miss,
-        budget=section.budget,
-        versions={name: each.version for name, each in section.of.items() if each.version is not None},
+        variants_of(section), needs, on_miss=section.on_miss, budget=section.budget, versions=versions_of(section)
     )
 
 
-def reads_needs(spec: StageSpec) -> Callable[[Query], float | None]:
+def versions_of(section: VariantsSpec) -> dict[str, str]:
+    return {name: each.version for name, each in section.of.items() if each.version is not None}
+
+
+def reads_needs(route: Variants, app: str) -> Callable[[Query], float | None]:
     """What checks a query's needs as it is read, and gives the latency that it asks, in seconds.
 
     Raises WireError for needs that cannot be.
     """
-    section = spec.variants
-    assert section is not None  # the caller has looked
-    registered = Selection(variants_of(section))
 
     def read(query: Query) -> float | None:
         try:
-            needs = needs_of(query.parameters, section.app)
-            registered.choose(needs)
+            needs = needs_of(query.parameters, app)
+            route.selection.choose(needs)
         except UsageError as error:
             raise WireError(reasons.BAD_INPUT, str(error)) from error
         return needs.latency
@@ -131,17 +129,28 @@ class VariantLane(CrewLane):
 class VariantCrews:
     """The workers of all variants of the stage's front (`agents.live.stage.driver.Workers`)."""
 
-    def __init__(self, config: StageProcessConfig) -> None:
-        """Call in a running loop. Raises ModelError where a variant names an interpreter that is not there."""
-        self._spec = config.spec
-        self._crews = {name: self._crew(config, name) for name in config.spec.lanes}
+    def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
+        """Call in a running loop. `registry`: the table that the variants are of.
+
+        Raises ModelError where a variant names an interpreter that is not there.
+        """
+        assert config.spec.variants is not None  # the caller has looked
+        self._config, self.registry = config, registry
+        self.section = config.spec.variants
+        """The variants that serve."""
+        self._crews = {name: self._crew(config.spec, name) for name in config.spec.lanes}
+        self._counts = {name: crew.wanted for name, crew in self._crews.items()}
+        self._gone: dict[int, Crew] = {}  # by lane, those that drain
+        self._kept: frozenset[str] = frozenset()
         self._by_lane = list(self._crews.values())
+        self.names = list(self._crews)
+        """By lane."""
+        self._begun: tuple[StageDriver, BatchWork] | None = None
         self.runs: list[Run] = []
         """Batches that have run, since somebody took them."""
 
-    @staticmethod
-    def _crew(config: StageProcessConfig, name: str) -> Crew:
-        spec = config.spec.variant(name)
+    def _crew(self, stage: StageSpec, name: str) -> Crew:
+        config, spec = self._config, stage.variant(name)
         place = f"stage {spec.name!r}, variant {name!r}"
         pool = Pool(spec.workers.of_front(config.replica))
         return Crew(place, pool, Clock(), command_of(spec, config.torch_threads), spec.workers.timeout)
@@ -153,8 +162,39 @@ class VariantCrews:
         return Known(signature=known_of_hello(hellos[0]).signature)
 
     def begin(self, driver: StageDriver, work: BatchWork) -> None:
+        self._begun = driver, work
         for lane, crew in enumerate(self._by_lane):
             crew.begin(VariantLane(lane, driver, self.runs), VariantWork(work))
+
+    def add(self, stage: StageSpec, name: str, lane: int) -> None:
+        """Have the workers of one more variant, in the lane of this number, the next."""
+        assert self._begun is not None  # the stage serves
+        assert lane == len(self._by_lane)
+        crew = self._crews[name] = self._crew(stage, name)
+        self._counts[name] = crew.wanted
+        self._by_lane.append(crew)
+        self.names.append(name)
+        crew.begin(VariantLane(lane, self._begun[0], self.runs), VariantWork(self._begun[1]))
+        crew.resize(crew.wanted)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Have as many workers of these as there are, whatever the table says."""
+        self._kept = frozenset(names)
+
+    def retire(self, names: Iterable[str]) -> None:
+        """Have the workers of these drain."""
+        for name in names:
+            lane = len(self.names) - 1 - self.names[::-1].index(name)
+            crew = self._gone[lane] = self._crews.pop(name)
+            del self._counts[name]
+            crew.resize(0)
+
+    def forget(self) -> dict[int, Crew]:
+        """The crews that have drained, by lane, which are to be closed; a batch of theirs is none any more."""
+        over = {lane: crew for lane, crew in self._gone.items() if not crew.alive}
+        for lane in over:
+            del self._gone[lane]
+        return over
 
     def submit(self, worker: int, batch: Batch) -> None:
         lane, number = parts_of(worker)
@@ -166,9 +206,9 @@ class VariantCrews:
     def follow(self, counts: Mapping[str, int]) -> None:
         """Have so many workers of each variant from now on, of others as many as the file says."""
         for name, crew in self._crews.items():
-            count = counts.get(name, self._spec.variant(name).workers.total)
-            if count != crew.wanted:
-                log.info("%s: %d workers of %s are wanted", self._spec.name, count, name)
+            count = counts.get(name, self._counts[name])
+            if count != crew.wanted and name not in self._kept:
+                log.info("%s: %d workers of %s are wanted", self._config.stage, count, name)
                 crew.resize(count)
 
     def alive(self) -> dict[str, int]:

@@ -97,6 +97,9 @@ def test_each_query_is_answered_by_a_variant_that_fits_and_the_outcome_says_by_w
     assert told["typo"].reason == "bad-input"
     assert "latensy" in told["typo"].text
     assert told["exact"].outputs == {"label": 0}
+    why = flags["fast"].pop("why")
+    assert why["of"]["tree"][0] == "active"
+    assert why["others"] == 0
     assert flags["fast"] == {
         "variant": "tree",
         "architecture": "tree",

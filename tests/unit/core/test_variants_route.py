@@ -97,6 +97,7 @@ def test_the_one_that_meets_the_needs_answers_and_the_outcome_says_so():
         "found": "active",
         "asked": {"latency": 0.5, "accuracy": 0.8},
         "met": True,
+        "why": {"of": {"large": ["active", 0, 0, 0.1, 0.9], "small": ["active", 0, 0, 0.015, 0.7]}, "others": 0},
     }
     assert flags(told[fast]) == {"variant": "small", "found": "active", "met": True}
     assert "version" not in told[fast].flags
@@ -252,3 +253,40 @@ def test_without_any_worker_a_query_still_says_what_it_wants():
     assert stage.route.waiting == {"large"}
     stage.attach("large")
     assert flags(stage.answer()[waiting])["variant"] == "large"
+
+
+def test_a_new_version_takes_what_waits_and_the_old_one_answers_what_it_runs():
+    stage = Stage(workers=("small",), on_miss="wait")
+    running, waiting = stage.ask(), stage.ask(accuracy=0.8, within=9)
+    renewed = {"small-2": {**OF["small"], "version": "2"}, "large-2": OF["large"] | {"accuracy": 0.95}}
+    section = VariantsSpec(app="x", of=renewed)
+    for each in variants_of(section):
+        batcher = Batcher(make("naive", StageView(stage="b")), each.batch, 0.0, 0, each.duration)
+        stage.lanes.add(each.name, batcher)
+        stage.names.append(each.name)
+    stage.attach("small-2")
+    stage.attach("large-2")
+    stage.route.replace(variants_of(section), {"small-2": "2"})
+    stage.core.retire(NOW, ["small", "large"])
+    stage.settle(NOW)
+    third = stage.ask(latency=0.05)
+    told = stage.answer(NOW + 0.1)
+    assert {each: told[each].flags["variant"] for each in (running, waiting, third)} == {
+        running: "small",
+        waiting: "large-2",
+        third: "small-2",
+    }
+    assert told[third].flags["version"] == "2"
+    assert "version" not in told[running].flags
+    assert stage.core.drain(NOW + 1, number_of(0, 0))
+    stage.lanes.forget(0)
+    assert set(stage.lanes.ready()) == {"small-2", "large-2"}
+
+
+def test_a_query_that_waits_for_what_was_taken_back_is_refused():
+    stage = Stage(workers=("small",), on_miss="wait")
+    lost = stage.ask(variant="large", within=9)
+    stage.route.replace(variants_of(VariantsSpec(app="x", of={"small": OF["small"]})), {})
+    stage.core.retire(NOW, ["large"])
+    stage.attach("small", worker=1)
+    assert dict(stage.told)[lost].reason == "no-variant"

@@ -1,0 +1,57 @@
+"""Why a variant answered a query, in words: what the flags of an outcome say of the choice (INFaaS, section 4.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from agents.core.routes.variants import WHY
+from topology.quantities import show_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_RULES: Final = {
+    "active": "of the active variants that meet it, the least loaded",
+    "marked": "no active variant met it: one that is overloaded or interfered",
+    "loading": "no active variant met it: the one soonest loaded and done, waited for",
+    "closest": "no variant that serves met it: the one that comes closest",
+}
+_HEADS: Final = ("variant", "state", "load", "wait", "latency", "accuracy")
+
+
+def choices(flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The flags of each stage where a variant answered."""
+    return {stage: told for stage, told in flags.items() if isinstance(told, dict) and WHY in told}
+
+
+def explained(stage: str, told: Mapping[str, Any]) -> Iterator[str]:
+    """The lines that tell of one stage's choice; at most 80 characters where names are short."""
+    asked = ", ".join(f"{key} {_asked(key, value)}" for key, value in dict(told.get("asked") or {}).items())
+    yield f"{stage}: {told.get('variant')} answered ({told.get('found')})"
+    yield f"  asked: {asked or 'nothing in particular'}"
+    yield f"  rule: {_RULES.get(str(told.get('found')), 'unknown')}"
+    why = told[WHY]
+    if why.get("load"):
+        yield f"  to be loaded for it: {why['load']}"
+    yield "  met" if told.get("met") else "  not met: too late, or less accurate than asked"
+    rows = [(name, *_cells(each)) for name, each in why["of"].items()]
+    widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]
+    for row in (_HEADS, *rows):
+        cells = [
+            cell.rjust(width) if at > 1 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
+    if why.get("others"):
+        yield f"  and {why['others']} more"
+
+
+def _asked(key: str, value: Any) -> str:
+    if key == "latency":
+        return show_duration(float(f"{value:.3g}"))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _cells(told: list[Any]) -> tuple[str, ...]:
+    state, load, wait, latency, accuracy = told
+    return str(state), f"{load:.2f}", show_duration(wait), show_duration(latency), f"{accuracy:.4g}"

@@ -1,0 +1,252 @@
+"""`spillway models`: register models, and see what is registered and why a query was answered by which variant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agents.cli.choices import choices, explained
+from agents.cli.cluster import find_cluster
+from agents.cli.options import SuggestingGroup, cluster_options, json_option, name_argument, run_dir_option
+from agents.cli.state_telling import Grid
+from lineage.errors import UsageError
+from producers.models import Models, put
+from topology import names
+from topology.variants.manifest import newest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from topology.variants.manifest import Generated, Manifest
+
+_app = click.option("--app", metavar="NAME", help="The application.")
+
+
+@click.group(cls=SuggestingGroup)
+def models() -> None:
+    """Register models, list them, and tell why a query was answered by which variant.
+
+    Variants are generated of a registered model: in several precisions and formats, each measured on the validation
+    set. A stage whose 'variants:' lists none serves those of its application. docs/infaas.md has more.
+
+    \b
+    Example:
+      spillway models register cnn examples.registry.zoo:cnn --app digits --validation examples.registry.zoo:digits
+      spillway models list
+    """  # noqa: D301 - click's own marks
+
+
+@models.command()
+@click.argument("name")
+@click.argument("model")
+@click.option("--app", required=True, metavar="NAME", help="The application that it is for.")
+@click.option(
+    "--validation", required=True, metavar="SET", help="module:function that returns (inputs, labels), or an .npz."
+)
+@click.option("--threads", default="1", show_default=True, metavar="N,...", help="Of a worker; a variant for each.")
+@click.option("--hardware", default="cpu,cuda", show_default=True, metavar="KIND,...", help="What variants are for.")
+@click.option(
+    "--repository",
+    envvar="SPILLWAY_MODELS",
+    default=".spillway/models",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the files, which all hosts see.",
+)
+@cluster_options
+def register(
+    name: str, model: str, bootstrap: str | None, client_config: Path | None, threads: str, hardware: str, **told: Any
+) -> None:
+    """Generate, measure and register the variants of a trained model, as the next version of NAME.
+
+    MODEL is a module:callable that returns a torch.nn.Module with a score for each class, or a fitted classifier of
+    scikit-learn. Each variant is built from it without training: eager, bf16, int8, ONNX, ONNX in int8. What cannot be
+    built here is listed with the reason. No pickle is stored. A stage that serves the application goes on with the old
+    version until the new one is ready.
+
+    \b
+    Example: spillway models register tree zoo:tree --app digits --validation zoo:digits --threads 1,2
+    """  # noqa: D301
+    from agents.registry.register import register_model  # noqa: PLC0415 - not to list
+
+    counts = sorted({int(each) for each in threads.split(",") if each.strip().isdecimal()})
+    if len(counts) < len(threads.split(",")) or counts[0] < 1:
+        raise UsageError(f"--threads: {threads!r} are no numbers of threads; write 1,2")
+    made = register_model(
+        find_cluster(bootstrap, client_config),
+        name,
+        model,
+        threads=counts,
+        hardware=hardware.split(","),
+        say=click.echo,
+        **told,
+    )
+    click.echo(f"{name} version {made.version} of {made.app} is registered: {len(made.variants)} variants")
+
+
+@models.command("list")
+@_app
+@cluster_options
+@json_option
+def list_(app: str | None, bootstrap: str | None, client_config: Path | None, *, as_json: bool) -> None:
+    """List the registered models: the newest version of each.
+
+    \b
+    Example: spillway models list --app digits
+    """  # noqa: D301
+    found = sorted(newest(_read(bootstrap, client_config), app).items())
+    if as_json:
+        click.echo(json.dumps([each.model_dump(mode="json", by_alias=True) for _, each in found]))
+        return
+    rows = [
+        (
+            *(each.app, each.name, str(each.version), str(len(each.variants)), str(len(each.left_out))),
+            _range(variant.accuracy for variant in each.variants),
+            _range(1e3 * variant.takes[1] for variant in each.variants),
+        )
+        for _, each in found
+    ]
+    title = f"{len(rows)} registered models" if rows else "no model is registered; 'spillway models register' does it"
+    heads = ("app", "model", "version", "variants", "not built", "accuracy", "ms alone")
+    Grid(title, heads, rows, right=(2, 3, 4, 5, 6)).show()
+
+
+def _range(values: Iterable[float]) -> str:
+    found = sorted(values)
+    low, high = f"{found[0]:.3g}", f"{found[-1]:.3g}"
+    return low if low == high else f"{low}..{high}"
+
+
+@models.command()
+@click.argument("name")
+@_app
+@click.option("--version", type=click.IntRange(1), help="Which one.  [default: the newest]")
+@cluster_options
+@json_option
+def show(
+    name: str, app: str | None, version: int | None, bootstrap: str | None, client_config: Path | None, *, as_json: bool
+) -> None:
+    """Show one model: its variants and their profiles, and what could not be built.
+
+    \b
+    Example: spillway models show cnn --app digits
+    """  # noqa: D301
+    found = _one(_read(bootstrap, client_config), name, app, version)
+    if as_json:
+        click.echo(found.model_dump_json(by_alias=True))
+        return
+    title = f"{found.app}: {found.name} version {found.version}, by {found.by}, {found.validated} queries"
+    heads = ("variant", "accuracy", "ms of 1", f"of {_largest(found)}", "peak/s", "batch", "load s", "MB", "file kB")
+    Grid(title, heads, [_row(found, each) for each in found.variants], right=tuple(range(1, 9))).show()
+    for none in found.left_out:
+        threads = "" if none.threads is None else f", {none.threads} threads"
+        click.echo(f"not built: {none.format} on {none.device}{threads}: {none.why}")
+    click.echo(f"files in {found.repository}")
+
+
+def _largest(manifest: Manifest) -> int:
+    return max(max(each.takes) for each in manifest.variants)
+
+
+def _row(manifest: Manifest, each: Generated) -> tuple[str, ...]:
+    last = each.takes.get(_largest(manifest))
+    return (
+        each.key,
+        f"{each.accuracy:.4f}",
+        f"{1e3 * each.takes[1]:.2f}",
+        "-" if last is None else f"{1e3 * last:.2f}",
+        f"{each.saturation:.0f}",
+        str(each.batch),
+        f"{each.profile.load or 0:.1f}",
+        f"{each.memory / 1e6:.0f}",
+        f"{each.size / 1e3:.0f}",
+    )
+
+
+@models.command("drop")
+@click.argument("name")
+@_app
+@click.option("--version", type=click.IntRange(1), help="Which one.  [default: the newest]")
+@cluster_options
+def drop_(name: str, app: str | None, version: int | None, bootstrap: str | None, client_config: Path | None) -> None:
+    """Take a version of a model back; the one before it counts again. Its files stay.
+
+    \b
+    Example: spillway models drop cnn --app digits
+    """  # noqa: D301
+    settings = find_cluster(bootstrap, client_config)
+    with Models(settings) as table:
+        found = _one(table.require().values(), name, app, version)
+    put(settings, found.model_copy(update={"taken_back": True}))
+    click.echo(f"{found.name} version {found.version} of {found.app} is taken back")
+
+
+def _read(bootstrap: str | None, client_config: Path | None) -> list[Manifest]:
+    with Models(find_cluster(bootstrap, client_config)) as table:
+        return list(table.require().values())
+
+
+def _one(manifests: Iterable[Manifest], name: str, app: str | None, version: int | None) -> Manifest:
+    """The version of a model. Raises UsageError that says which there are."""
+    every = [each for each in manifests if app in (None, each.app) and not each.taken_back]
+    named = [each for each in every if each.name == name and version in (None, each.version)]
+    apps = sorted({each.app for each in named})
+    if len(apps) > 1:
+        raise UsageError(f"{name!r} is registered of {', '.join(apps)}; say which by --app")
+    if not named:
+        known = sorted({f"{each.name} version {each.version}" if version else each.name for each in every})
+        which = name if version is None else f"{name} version {version}"
+        raise UsageError(f"there is no registered model {which!r}; {names.meant(which, known)}")
+    return max(named, key=lambda each: each.version)
+
+
+@models.command()
+@click.argument("request")
+@name_argument
+@run_dir_option
+@cluster_options
+@json_option
+def why(
+    request: str,
+    pipeline: str | None,
+    run_dir: Path,
+    bootstrap: str | None,
+    client_config: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Tell why a query was answered by the variant that it was answered by.
+
+    REQUEST is the query's id. PIPELINE is a pipeline's name or its file; it may be left out where one is served from
+    here. What the choice went by travels with the outcome, which is looked up on Kafka, where it is kept for a day. The
+    exit code is 1 where there is no such outcome, or no variant answered.
+
+    \b
+    Example: spillway models why 0b1c6a9e digits
+    """  # noqa: D301
+    from agents.live.operator.released import released  # noqa: PLC0415 - not to list
+    from agents.supervise.registry import known  # noqa: PLC0415
+
+    served = known(run_dir) if pipeline is None else [pipeline]
+    if len(served) != 1:
+        raise UsageError(f"say of which pipeline: {', '.join(served) or 'none was served from here'}")
+    settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=served[0])
+    outcome = released(settings, served[0], request)
+    if outcome is None:
+        click.echo(f"{served[0]} has released no outcome of {request!r} in the last day", err=True)
+        return 1
+    told = choices(outcome.flags)
+    if as_json:
+        click.echo(json.dumps({"kind": outcome.kind, "reason": outcome.reason, "choices": told}))
+    else:
+        reason = f" ({outcome.reason}: {outcome.text})" if outcome.reason else ""
+        click.echo(f"{request}: {outcome.kind}{reason}")
+        for stage, flags in told.items():
+            for line in explained(stage, flags):
+                click.echo(line)
+        if not told:
+            click.echo("no variant answered it")
+    return 0 if told else 1

@@ -1,0 +1,37 @@
+"""The outcome of one query, looked up on a pipeline's egress, for as long as its retention keeps it (a day)."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from agents.live.operator.partitions import PATIENCE, Partitions
+from lineage import headers as wire
+from lineage.limits import DEFAULT_LIMITS
+from lineage.values.codec import Decoder
+from producers.cluster import Reader
+from producers.header_pairs import header_pairs
+from producers.schema_log import SchemaLog
+from topology import topics
+
+if TYPE_CHECKING:
+    from lineage.limits import Limits
+    from lineage.message import Outcome
+    from producers.connection import ClientSettings
+
+
+def released(
+    settings: ClientSettings, pipeline: str, request_id: str, limits: Limits = DEFAULT_LIMITS
+) -> Outcome | None:
+    """The newest outcome of that request id; None where there is none. Raises BrokerError, TopicError, WireError."""
+    topic = topics.egress(pipeline)
+    with closing(Reader(settings, {})) as reader:
+        count = reader.partitions(topic, PATIENCE)
+    schemas = SchemaLog(settings, pipeline, timeout=PATIENCE)
+    schemas.relearn()
+    found = None
+    with Partitions(settings, [(topic, number) for number in range(count)]) as reading:
+        for message in reading.to_the_end():
+            if wire.identify(header_pairs(message)) == request_id:
+                found = message
+    return None if found is None else Decoder(limits, schemas.book).released(found.value() or b"")

@@ -1,0 +1,132 @@
+"""A stage that serves what is registered of its application, and goes on to what is registered later.
+
+Its front reads the table of models before it serves and follows it from then on. New variants become lanes with
+workers while the old ones serve (`topology.variants.renewal`); once they are ready the route knows these alone, what
+waits for the old ones is given to them, and the old ones' workers drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from agents.live.stage.parts import build_lane
+from agents.live.stage.variants import versions_of
+from lineage.errors import SpecError
+from producers.models import Models
+from topology.variants.manifest import section_of
+from topology.variants.renewal import Renewal
+from topology.variants.variant import variants_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from contextlib import ExitStack
+
+    from agents.core.laned_stage import LanedCore
+    from agents.core.routes.variants import Variants
+    from agents.live.stage.config import StageProcessConfig
+    from agents.live.stage.driver import StageDriver
+    from agents.live.stage.variants import VariantCrews
+
+log = logging.getLogger(__name__)
+
+_LOOK: Final = 0.2  # seconds between looks at variants that load
+
+
+def registered(config: StageProcessConfig, stack: ExitStack) -> tuple[StageProcessConfig, Models | None]:
+    """The stage with what is registered, and the table, open in `stack`; as it is where the file lists its variants.
+
+    Raises SpecError where nothing is registered of its application, BrokerError where the table cannot be read.
+    """
+    section = config.spec.variants
+    if section is None or not section.registered:
+        return config, None
+    models = stack.enter_context(Models(config.settings))
+    try:
+        return config.with_variants(section_of(section, models.require().values())), models
+    except SpecError as error:
+        raise SpecError(f"stage {config.stage!r}: {error}") from error
+
+
+class Renewing:
+    """Follows the table for one front; on its loop."""
+
+    def __init__(
+        self,
+        config: StageProcessConfig,
+        models: Models,
+        crews: VariantCrews,
+        core: LanedCore,
+        route: Variants,
+        period: float,
+    ) -> None:
+        self._config, self._models, self._crews = config, models, crews
+        self._core, self._route, self._period = core, route, period
+        self._renewal = Renewal(crews.section)
+        self._driver: StageDriver | None = None
+        self._closing: set[asyncio.Task[bool]] = set()
+        self._said = ""
+
+    def begin(self, driver: StageDriver) -> None:
+        """Follow the table from now on. Call in the running loop."""
+        loop, self._driver = asyncio.get_running_loop(), driver
+        self._models.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(self._look))
+        self._look()
+
+    def _look(self) -> None:
+        renewal = self._renewal
+        try:
+            target = section_of(self._crews.section, self._models.now())
+        except SpecError as error:
+            self._say(f"{self._config.stage}: it goes on with the variants that it has: {error}")
+            return
+        if not renewal.is_news(target):
+            return
+        self._forget()
+        over = renewal.begin(target, self._crews.wanted())
+        self._retire(over)
+        assert renewal.coming is not None  # it has begun
+        stage = self._config.with_variants(renewal.coming).spec
+        for name in renewal.coming.of:
+            if name not in self._crews.wanted():
+                batcher = build_lane(
+                    self._config.pipeline, stage, name, self._config.replica, self._config.policy, self._period
+                )
+                self._crews.add(stage, name, self._core.lanes.add(name, batcher))
+        self._crews.keep(renewal.needed)
+        if renewal.needed:
+            log.info("%s: new variants load: %s", self._config.stage, ", ".join(renewal.needed))
+        self._check()
+
+    def _check(self) -> None:
+        """Go on to the next variants if they are ready, else look again soon."""
+        renewal = self._renewal
+        if renewal.coming is None:
+            return
+        if not renewal.ready(self._core.lanes.ready()):
+            asyncio.get_running_loop().call_later(_LOOK, self._check)
+            return
+        gone = renewal.finish()
+        self._crews.section = section = renewal.section
+        self._crews.keep(())
+        self._route.replace(variants_of(section), versions_of(section))
+        self._retire(gone)
+        log.info("%s: serves %d registered variants; %d drain", self._config.stage, len(section.of), len(gone))
+
+    def _retire(self, names: Collection[str]) -> None:
+        assert self._driver is not None  # it was told
+        self._driver.changed(lambda now: self._core.retire(now, names))
+        self._crews.retire(names)
+
+    def _forget(self) -> None:
+        for lane, crew in self._crews.forget().items():
+            self._core.lanes.forget(lane)
+            closing = asyncio.get_running_loop().create_task(asyncio.to_thread(crew.close, 1.0))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            log.warning("%s", text)

@@ -1,0 +1,67 @@
+"""A program of torch.export as a file without a pickle, and the check that one is such a file.
+
+torch.export.save keeps the inputs that a program was traced with as a pickle, and may keep weights so; loading runs
+what a pickle says. The inputs are emptied, which torch takes for none, and weights that are no plain bytes are refused.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from typing import TYPE_CHECKING, Any, Final
+
+from lineage.errors import ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the same program is the same file
+_SAMPLES: Final = re.compile(r"[^/]+/data/sample_inputs/[^/]+")
+_CONFIG: Final = re.compile(r"[^/]+/data/(weights|constants)/[^/]+_config\.json")
+_PLAIN: Final = re.compile(
+    r"[^/]+/(data/weights/weight_\d+|data/constants/tensor_\d+|models/[^/]+\.json|archive_format|archive_version|"
+    r"byteorder|\.data/version|\.data/serialization_id)"
+)
+_ID: Final = re.compile(r"[^/]+/\.data/serialization_id")  # of each saving another
+
+
+def stripped(source: Path, target: Path) -> None:
+    """Write the archive `source` again without the inputs that it was traced with."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        for entry in old.infolist():
+            _, _, inside = entry.filename.partition("/")  # the folder is called after the file
+            name = f"program/{inside}"
+            if not _ID.fullmatch(name):
+                data = b"" if _SAMPLES.fullmatch(name) else old.read(entry)
+                new.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+
+
+def check_archive(file: Path) -> None:
+    """Raise ModelError where loading the archive would load a pickle, or anything else than weights and a graph."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for entry in archive.infolist():
+                name = entry.filename
+                if _CONFIG.fullmatch(name):
+                    if why := _pickled(json.loads(archive.read(entry))):
+                        raise ModelError(f"{file.name}: {why} is kept as a pickle; it is not loaded")
+                elif (_SAMPLES.fullmatch(name) and entry.file_size) or not (
+                    _SAMPLES.fullmatch(name) or _PLAIN.fullmatch(name)
+                ):
+                    raise ModelError(f"{file.name}: {name} is no part of a plain program; it is not loaded")
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise ModelError(f"{file.name} is no archive of torch.export: {error}") from error
+
+
+def _pickled(config: Any) -> str:
+    """The first weight of a config that is no plain bytes; empty where all are."""
+    entries = config.get("config") if isinstance(config, dict) else None
+    if not isinstance(entries, dict):
+        raise ValueError("a config of weights has another form than torch's")  # noqa: TRY004 - of a file
+    for name, told in entries.items():
+        path = told.get("path_name", "") if isinstance(told, dict) else ""
+        if not isinstance(told, dict) or told.get("use_pickle") is not False or not re.fullmatch(r"\w+_\d+", path):
+            return str(name)
+    return ""

@@ -1,0 +1,169 @@
+"""Registering a model: its variants are generated and measured, their files stored, and a manifest written (INFaaS, 3).
+
+A version counts from the moment that its manifest is in the table, and not before; files that nobody names do no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agents.live.sizes import writer
+from agents.live.topics import ensure
+from agents.profiling.conditions import conditions_now
+from agents.profiling.process import Effort, Job, Loaded, Measuring
+from agents.registry.generator import HARDWARE, generate
+from agents.registry.validation import read_model, read_validation
+from lineage.errors import BrokerError, ModelError, UsageError
+from producers.models import Models, put
+from topology.profiles import Measured, StageProfile
+from topology.sections import WorkersSpec
+from topology.spec import StageSpec
+from topology.topics import models_topic
+from topology.variants.manifest import SERVED, Generated, Manifest, NotBuilt, newest, served_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agents.registry.generator import Built
+    from agents.registry.validation import Validation
+    from producers.connection import ClientSettings
+
+SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
+QUICK: Final = Effort(warm_up=2, runs=20, least=3, seconds=1.0)
+_ANSWERS: Final = "answers"
+
+
+def register_model(
+    settings: ClientSettings,
+    name: str,
+    model: str,
+    *,
+    app: str,
+    validation: str,
+    repository: Path | str = ".spillway/models",
+    threads: Sequence[int] = (1,),
+    hardware: Sequence[str] = HARDWARE,
+    sizes: Sequence[int] = SIZES,
+    say: Callable[[str], object] = bool,
+) -> Manifest:
+    """Register a model under a name: as version 1, or the one after the newest (INFaaS, Table 4: register_model).
+
+    `model` is a `module:callable` that makes a trained torch module or classifier of scikit-learn, `validation` one
+    that makes (inputs, labels), or an .npz. `threads` and `hardware` are what variants are generated for, `sizes` the
+    batches that are measured. `say` hears of each variant. Raises ModelError where no variant can be built, UsageError
+    for a model or set that is none, BrokerError.
+    """
+    check_hardware(hardware)
+    queries, trained = read_validation(validation), read_model(model)
+    folder = Path(repository).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    ensure(settings, [models_topic()])
+    with tempfile.TemporaryDirectory(prefix="spillway-register-") as work:
+        made = generate(trained, queries, Path(work), threads=threads, hardware=hardware)
+        left_out, variants = list(made.left_out), []
+        for each in made.built:
+            try:
+                variants.append(_measured(each, queries, folder, sorted({1, *sizes})))
+            except ModelError as error:
+                left_out.append(
+                    NotBuilt(format=each.format, device=each.device, threads=each.threads, why=str(error)[:500])
+                )
+            else:
+                say(f"{name} {each.key}: accuracy {variants[-1].accuracy:.4g}, up to {variants[-1].saturation:.4g}/s")
+        for none in left_out:
+            say(f"{name} {none.format} on {none.device}: not built: {none.why}")
+        if not variants:
+            raise ModelError(f"model {model!r}: no variant could be built: {left_out[0].why}")
+        return _written(settings, folder, (app, name, model, validation), queries, variants, left_out)
+
+
+def check_hardware(hardware: Sequence[str]) -> None:
+    unknown = [each for each in hardware if each not in HARDWARE]
+    if unknown:
+        raise UsageError(f"there is no kind of hardware {unknown[0]!r}; those there are: {', '.join(HARDWARE)}")
+
+
+def _measured(built: Built, queries: Validation, folder: Path, sizes: Sequence[int]) -> Generated:
+    """Store a variant's file and measure it in a process of its own. Raises ModelError where it cannot run."""
+    file = store(built.file, folder)
+    known: dict[str, Any] = {"key": built.key, "format": built.format, "threads": built.threads, "device": built.device}
+    known |= {"file": file.name, "size": file.stat().st_size, "arguments": built.arguments}
+    unmeasured: Any = Generated.model_construct(**known)
+    stage = StageSpec(
+        name=built.key,
+        model=SERVED,
+        arguments=served_arguments(str(folder), queries.signature, unmeasured),
+        workers=WorkersSpec(device=built.device),
+    )
+    parts = [{"": each} for each in queries.queries()]
+    found: dict[int, Measured] = {}
+    answers: list[Any] = []
+    loaded, load, began = Loaded(uses_torch=False, device_name=None), 0.0, time.perf_counter()
+    with closing(Measuring(Job(stage, (_ANSWERS,), tuple(sizes), parts, 0, QUICK))) as process:
+        for told in process:
+            if isinstance(told, Loaded):
+                loaded, load = told, time.perf_counter() - began
+            elif isinstance(told, tuple):
+                found[told[0]] = told[1]
+            elif told is not None:
+                answers = told
+    right = sum(each[_ANSWERS]["label"] == label for each, label in zip(answers, queries.labels.tolist(), strict=True))
+    conditions = conditions_now(stage, folder, torch=loaded.uses_torch)
+    conditions = conditions.model_copy(update={"threads": built.threads})
+    profile = StageProfile(measured=conditions, load=round(load, 3), batches=found)
+    return Generated(**known, accuracy=right / len(queries), profile=profile)
+
+
+def store(file: Path, folder: Path) -> Path:
+    """Have a file in the repository, by the hash of what is in it; whole or not at all."""
+    with file.open("rb") as stream:
+        name = hashlib.file_digest(stream, "sha256").hexdigest() + file.suffix
+    target = folder / name
+    if not target.exists():
+        part = folder / f".{name}.{os.getpid()}"
+        shutil.copyfile(file, part)
+        part.replace(target)
+    return target
+
+
+def _written(
+    settings: ClientSettings,
+    folder: Path,
+    what: tuple[str, str, str, str],
+    queries: Validation,
+    variants: list[Generated],
+    left_out: list[NotBuilt],
+) -> Manifest:
+    """Write the manifest as the next version, and see that it is the one that stands."""
+    app, name, model, validation = what
+    with Models(settings) as table:
+        before = [each.version for each in table.require().values() if (each.app, each.name) == (app, name)]
+    manifest = Manifest(
+        app=app,
+        name=name,
+        version=1 + max(before, default=0),
+        model=model,
+        validation=validation,
+        validated=len(queries),
+        inputs=queries.signature,
+        repository=str(folder),
+        at=time.time(),
+        by=writer(),
+        variants=tuple(variants),
+        left_out=tuple(left_out),
+    )
+    put(settings, manifest)
+    with Models(settings) as table:
+        stands = newest(table.require().values(), app).get((app, name))
+    if stands != manifest:
+        raise BrokerError(
+            f"{name!r} was registered by {stands.by if stands else 'nobody'} meanwhile; register it again"
+        )
+    return manifest

@@ -1,0 +1,74 @@
+"""The table of registered models, `spillway.models`, followed: what manifests there are (`topology.variants.manifest`).
+
+It belongs to no pipeline: all pipelines of a cluster read the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Self
+
+from lineage.errors import SpecError, TopicError
+from producers.table import READ_SECONDS, Table, write
+from topology.topics import MODELS
+from topology.variants.manifest import decode, encode, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from producers.connection import ClientSettings
+    from topology.variants.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+_WRITE_SECONDS: Final = 10.0
+
+
+class Models:
+    """What is registered on a cluster, while the context is open."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._manifests: dict[bytes, Manifest] = {}
+        self._told: Callable[[], object] = bool
+        self._table = Table(settings, MODELS, self._heard)
+
+    def __enter__(self) -> Self:
+        self._table.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._table.close()
+
+    def require(self, timeout: float = READ_SECONDS) -> Mapping[bytes, Manifest]:
+        """All manifests, by key. Raises BrokerError where the table cannot be read."""
+        try:
+            self._table.require(timeout)
+        except TopicError:  # nobody has registered a model yet
+            return {}
+        return self._manifests.copy()
+
+    def now(self) -> list[Manifest]:
+        """Those that are known now."""
+        return list(self._manifests.values())
+
+    def follow(self, told: Callable[[], object]) -> None:
+        """Have `told` called after each change, on the table's thread."""
+        self._told = told
+
+    def _heard(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._manifests.pop(key, None)
+        else:
+            try:
+                self._manifests[key] = decode(value)
+            except SpecError as error:
+                log.warning("%s: the record of %r is passed over: %s", MODELS, key.decode(errors="replace"), error)
+                return
+        self._told()
+
+
+def put(settings: ClientSettings, manifest: Manifest) -> None:
+    """Raises BrokerError where it is not known whether it stands."""
+    key = key_of(manifest.app, manifest.name, manifest.version)
+    write(settings, MODELS, {key: encode(manifest)}, _WRITE_SECONDS)

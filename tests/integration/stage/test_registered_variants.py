@@ -1,0 +1,66 @@
+"""A stage that lists no variants serves the registered ones, and goes on to a new version when it is ready."""
+
+import time
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.tree import DecisionTreeClassifier
+
+from agents.registry.register import register_model
+from producers.connection import ClientSettings
+from producers.models import put
+
+PIPELINE = """
+partitions: 2
+stages:
+  - name: digit
+    variants: {{app: {app}, scale: false}}
+"""
+PIXELS, LABELS = load_digits(return_X_y=True)
+PIXELS = PIXELS.astype(np.float32)
+
+
+def tree():
+    return DecisionTreeClassifier(random_state=0).fit(PIXELS[:-300], LABELS[:-300])
+
+
+def held():
+    return PIXELS[-300:], LABELS[-300:]
+
+
+def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, until, unique_name, tmp_path):
+    one = stage(PIPELINE.format(app=unique_name))
+    settings = ClientSettings(bootstrap=one.broker)
+    first = register_model(
+        settings,
+        "tree",
+        f"{__name__}:tree",
+        app=unique_name,
+        validation=f"{__name__}:held",
+        repository=tmp_path / "models",
+        hardware=["cpu"],
+        sizes=(1, 4),
+    )
+    assert [(each.key, each.accuracy > 0.7) for each in first.variants] == [("eager", True), ("onnx", True)]
+    assert {each.format for each in first.left_out} == {"bf16", "int8", "onnx-int8"}
+    one.start("digit")
+    out = one.reader("outcomes")
+
+    def ask(name, **needs):
+        one.send(name, {"x": PIXELS[-1]}, parameters=needs, within=60)
+        one.flush()
+        until(lambda: name in {headers.request_id for headers, _ in out.poll() or out.outcomes()})
+        return next(outcome for headers, outcome in out.outcomes() if headers.request_id == name)
+
+    told = ask("first", accuracy=0.5)
+    flags = told.flags["digit"]
+    assert (flags["architecture"], flags["version"], flags["found"], flags["met"]) == ("tree", "1", "active", True)
+    assert set(flags["why"]["of"]) == {"tree-v1-eager", "tree-v1-onnx"}
+    assert told.outputs["label"] == LABELS[-1]
+
+    put(settings, first.model_copy(update={"version": 2, "at": time.time()}))
+    until(lambda: "tree-v2" in one.page("digit") and "tree-v1" not in one.page("digit"))
+    told = ask("second", model="tree")
+    assert told.flags["digit"]["version"] == "2"
+    assert ask("gone", variant="tree-v1-onnx").reason == "bad-input"
+    until(lambda: one.committed("digit") == one.ends())
