@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agents.live.sizes import writer
 from agents.live.topics import ensure
+from agents.models.inputs import Inputs
 from agents.profiling.conditions import conditions_now
-from agents.profiling.process import Effort, Job, Loaded, Measuring
+from agents.profiling.process import Effort, Memory, measure
 from agents.registry.generator import HARDWARE, generate
 from agents.registry.validation import read_model, read_validation
+from agents.workers.single import SingleWorker
 from lineage.errors import BrokerError, ModelError, UsageError
 from producers.models import Models, put
-from topology.profiles import Measured, StageProfile
+from topology.profiles import StageProfile
 from topology.sections import WorkersSpec
 from topology.spec import StageSpec
 from topology.topics import models_topic
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 QUICK: Final = Effort(warm_up=2, runs=20, least=3, seconds=1.0)
-_ANSWERS: Final = "answers"
 
 
 def register_model(
@@ -91,7 +92,7 @@ def check_hardware(hardware: Sequence[str]) -> None:
 
 
 def _measured(built: Built, queries: Validation, folder: Path, sizes: Sequence[int]) -> Generated:
-    """Store a variant's file and measure it in a process of its own. Raises ModelError where it cannot run."""
+    """Store a variant's file and measure it in a worker, transport included. Raises ModelError where it cannot run."""
     file = store(built.file, folder)
     known: dict[str, Any] = {"key": built.key, "format": built.format, "threads": built.threads, "device": built.device}
     known |= {"file": file.name, "size": file.stat().st_size, "arguments": built.arguments}
@@ -100,22 +101,20 @@ def _measured(built: Built, queries: Validation, folder: Path, sizes: Sequence[i
         name=built.key,
         model=SERVED,
         arguments=served_arguments(str(folder), queries.signature, unmeasured),
-        workers=WorkersSpec(device=built.device),
+        workers=WorkersSpec(where="process", device=built.device),
     )
-    parts = [{"": each} for each in queries.queries()]
-    found: dict[int, Measured] = {}
-    answers: list[Any] = []
-    loaded, load, began = Loaded(uses_torch=False, device_name=None), 0.0, time.perf_counter()
-    with closing(Measuring(Job(stage, (_ANSWERS,), tuple(sizes), parts, 0, QUICK))) as process:
-        for told in process:
-            if isinstance(told, Loaded):
-                loaded, load = told, time.perf_counter() - began
-            elif isinstance(told, tuple):
-                found[told[0]] = told[1]
-            elif told is not None:
-                answers = told
-    right = sum(each[_ANSWERS]["label"] == label for each, label in zip(answers, queries.labels.tolist(), strict=True))
-    conditions = conditions_now(stage, folder, torch=loaded.uses_torch)
+    samples, began = queries.queries(), time.perf_counter()
+    with closing(SingleWorker(stage, built.threads)) as worker:
+        load = time.perf_counter() - began
+        memory = Memory("cpu", [worker.pid])
+        found = {size: measure(f"variant {built.key!r}", worker, samples, size, QUICK, memory) for size in sizes}
+        answers = [
+            each["label"]
+            for first in range(0, len(samples), sizes[-1])
+            for each in worker.predict([Inputs(query, {}, "") for query in samples[first : first + sizes[-1]]])
+        ]
+    right = sum(each == label for each, label in zip(answers, queries.labels.tolist(), strict=True))
+    conditions = conditions_now(stage, folder, torch=worker.uses_torch)
     conditions = conditions.model_copy(update={"threads": built.threads})
     profile = StageProfile(measured=conditions, load=round(load, 3), batches=found)
     return Generated(**known, accuracy=right / len(queries), profile=profile)

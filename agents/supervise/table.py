@@ -352,8 +352,7 @@ def variant_rows(snapshots: Iterable[tuple[str, Snapshot]]) -> list[VariantRow]:
 
 def variant_table(rows: Sequence[VariantRow]) -> Table:
     stages = ", ".join(dict.fromkeys(row.stage for row in rows))
-    title = f"variants of {stages}: state, workers that are ready of those wanted, queries"
-    return _grid(title, _VARIANTS, rows, ["" if row.ready else "dim" for row in rows])
+    return _grid(f"variants of {stages}", _VARIANTS, rows, ["" if row.ready else "dim" for row in rows])
 
 
 _LEFT = frozenset({"replica", "last word", "order", "member", "role", "variant", "state"})

@@ -30,10 +30,11 @@ class VariantFigures:
     scaling: Scaling | None
 
     def __call__(self, make: Families) -> Iterator[Metric]:
-        told = self.counts
-        yield make.gauges(names.VARIANT_WORKERS, "Workers of a variant", _OF, _by_one(self.lanes.ready()))
+        told, ready = self.counts, self.lanes.ready()
+        asked = {name: told.asked[name] for name in ready}  # of a former version nothing
+        yield make.gauges(names.VARIANT_WORKERS, "Workers of a variant", _OF, _by_one(ready))
         yield make.gauges(names.VARIANT_WANTED, "Workers that a variant is to have", _OF, _by_one(self.wanted()))
-        yield make.counters(names.VARIANT_ASKED_TOTAL, "Queries that a variant was asked", _OF, _by_one(told.asked))
+        yield make.counters(names.VARIANT_ASKED_TOTAL, "Queries that a variant was asked", _OF, _by_one(asked))
         text = "Queries by how a variant was found"
         yield make.counters(names.VARIANT_FOUND_TOTAL, text, (names.HOW,), _by_one(told.found))
         yield make.counter(names.VARIANT_ANSWERED_TOTAL, "Queries that a variant answered", told.answered)
