@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from agents.models.stateful import StatefulModel
     from agents.models.torch_learner import Learner
     from agents.models.torch_streams import Streams
+    from agents.registry.register import register_model
     from lineage.errors import BrokerError, ModelError, SpecError, SpillwayError, TopicError, UsageError, WireError
     from lineage.message import Outcome, StageTiming
     from producers.client import AsyncClient, Client, ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
@@ -84,6 +85,7 @@ __all__ = [
     "UsageError",
     "VeloxModel",
     "WireError",
+    "register_model",
     "rehearse",
 ]
 
@@ -96,6 +98,7 @@ _NAMES = {
     "agents.models.stateful": ("StatefulModel",),
     "agents.models.torch_learner": ("Learner",),
     "agents.models.torch_streams": ("Streams",),
+    "agents.registry.register": ("register_model",),
     "lineage.errors": (
         "BrokerError",
         "ModelError",
