@@ -15,6 +15,7 @@ it; they differ where it ran twice, or was cut on one way. Then each name has it
     confidence      a number                                             the least
     variant         text: the variant of the model that answered         the least
     members         by member of an ensemble: its answer, and how sure   by member, the least
+    rules           of an ensemble: what it went by                      the least
     versions        by table: the version that was looked up             by table, the newest
     keys            by learner or stage: the key that was looked up      by name, the least
     request         text: the query's id, which feedback names           the least
@@ -48,6 +49,7 @@ CUT: Final = "flags_cut"
 VERSIONS: Final = "versions"
 KEYS: Final = "keys"
 REQUEST: Final = "request"
+RULES_OF: Final = "rules"
 MAX_BYTES: Final = 4_096
 MAX_NAMES: Final = 16
 MAX_NAME: Final = 64
@@ -101,6 +103,7 @@ RULES: Final[Mapping[str, tuple[type | tuple[type, ...], Callable[[Any, Any], An
     VERSIONS: (dict, _each(_most)),
     KEYS: (dict, _each(_least)),
     REQUEST: (str, _least),
+    RULES_OF: (dict, _least),
 }
 _OTHER: Final = (object, _least)
 

@@ -38,6 +38,8 @@ class Pipeline:
     path: Path
     digest: str
     """Of what the file says, whatever its form and comments: equal for equal pipelines."""
+    frame: str
+    """The same without the ensembles' sections, which may change while it is served: what sizes go with."""
     written: PipelineSpec
     """What the file says: its batches are those that the user gives."""
     profiles: Mapping[str, StageProfile] = field(repr=False)
@@ -147,7 +149,17 @@ def _pipeline(written: PipelineSpec, file: Path, document: Document, *, profiled
     spec = planned(written, durations, problems)
     if problems:
         raise InvalidPipelineError(document.file, map(document.finding, problems))
-    return Pipeline(spec, Graph(spec), file, digest, written, profiles, durations, document)
+    return Pipeline(
+        spec, Graph(spec), file, digest, _digest(without_ensembles(written)), written, profiles, durations, document
+    )
+
+
+def without_ensembles(spec: PipelineSpec) -> PipelineSpec:
+    """What a file says but for its ensembles, and the learners that come with them."""
+    stages = tuple(stage.model_copy(update={"ensemble": None}) for stage in spec.stages)
+    theirs = [stage.learner for stage in spec.stages if stage.learner is not None]
+    learners = tuple(learner for learner in spec.learners if learner not in theirs)
+    return spec.model_copy(update={"stages": stages, "learners": learners})
 
 
 def _digest(spec: PipelineSpec) -> str:

@@ -166,6 +166,13 @@ class MemberSpec(Section):
 
 
 FIXED_SELECTIONS = ("static", "uniform")  # they learn nothing
+MOST_MEMBERS = 32  # of which an outcome can tell
+_FAMILIES = {"exp3": "exp", "exp4": "exp", "epsilon": "tally", "thompson": "tally"}
+
+
+def selection_family(name: str) -> str:
+    """Selections of one family keep the same numbers of a member, so that one may follow the other."""
+    return _FAMILIES.get(name, name)
 
 
 def _policy_alone(value: Any) -> Any:

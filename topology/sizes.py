@@ -1,11 +1,12 @@
 """How many workers each stage is to have: the records of the table `<p>.sizes`, and which of two counts.
 
-A record's key is `stage/pool`; a stage's own workers are the pool `main`, a variant's have its name, and may be none.
-A variant's record in a lower epoch than any before it of its stage is void. A value is JSON: the count of the whole
-stage, who wants it, why, since when, an epoch, the digest of the pipeline file (and plan) that it goes with, and
-whether it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has claimed `claimed_as` in
-`<p>.owners`, and its claim's epoch stands in each of its records (`checkpoint.owners`). So a writer that was slow
-changes nothing. What is held no tuner changes, until somebody writes a size that is not.
+A record's key is `stage/pool`; a stage's own workers are the pool `main`, a variant's have its name, and may be none. A
+variant's record in a lower epoch than any before it of its stage is void. A value is JSON: the count of the whole
+stage, who wants it, why, since when, an epoch, the digest of the pipeline file, but for its ensembles, and of the plan
+that it goes with, and whether it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has
+claimed `claimed_as` in `<p>.owners`, and its claim's epoch stands in each of its records (`checkpoint.owners`). So a
+writer that was slow changes nothing. What is held no tuner changes, until somebody writes a size that is not. Members
+of an ensemble are in a record of their stage's (`topology.ensembles`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MAIN: Final = "main"
 FROM_FILE: Final = "the pipeline file"  # why a size is that of the file
 _LARGEST: Final = 1_000_000  # as a pipeline file may say
-_MOST_TEXT: Final = 1_000  # characters of `who` and of `why`
+MOST_TEXT: Final = 1_000  # characters of `who` and of `why`
 _KINDS: Final[dict[str, type[Any]]] = {"count": int, "who": str, "why": str, "at": float, "epoch": int, "digest": str}
 
 
@@ -76,7 +77,7 @@ def decode(value: bytes) -> Size:
             given = float(given)
         if type(given) is not kind:
             raise CheckpointError(f"{name!r} must be {kind.__name__}, not {given!r:.80}")
-        told[name] = given[:_MOST_TEXT] if isinstance(given, str) else given
+        told[name] = given[:MOST_TEXT] if isinstance(given, str) else given
     held = fields.get("held", False)
     if type(held) is not bool:
         raise CheckpointError(f"'held' must be bool, not {held!r:.80}")
@@ -104,12 +105,12 @@ def from_file(
     With a `stage` of this one alone. Stages with a state have none: each of their shards has one worker.
     """
     return {
-        key: Size(each.worker_count, who, FROM_FILE, now, max(epoch, old.epoch + 1 if old else 1), pipeline.digest)
+        key: Size(each.worker_count, who, FROM_FILE, now, max(epoch, old.epoch + 1 if old else 1), pipeline.frame)
         for each in pipeline.spec.stages
         if each.state is None and stage in {"", each.name}
         for key in [key_of(each.name)]
         for old in [there.get(key)]
-        if old is None or old.digest != pipeline.digest
+        if old is None or old.digest != pipeline.frame
     }
 
 

@@ -44,6 +44,7 @@ COMMANDS = {
     "check": "Check a pipeline file and draw its graph.",
     "topics": "List a pipeline's topics, or delete them.",
     "scale": "Give a stage of a served pipeline more workers, or fewer.",
+    "ensemble": "Change the members and the selection of a served ensemble.",
     "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
     "worker": "Run a worker of a stage whose workers are on other hosts.",
     "chaos": "Stop, slow down and kill workers of a served pipeline, by a schedule.",

@@ -32,7 +32,7 @@ class Ticket(Request):
 class Lane:
     """A name, a number and what waits there."""
 
-    __slots__ = ("batcher", "cache", "name", "number", "retired")
+    __slots__ = ("batcher", "cache", "finishes", "name", "number", "retired")
 
     def __init__(self, name: str, number: int, batcher: Batcher, cache: PredictionCache[Ticket] | None = None) -> None:
         self.name = name
@@ -40,10 +40,18 @@ class Lane:
         self.batcher = batcher
         self.cache = cache
         self.retired = False
+        self.finishes = False  # what it has, where it is retired
 
     @property
     def serves(self) -> bool:
-        return not self.retired and self.batcher.workers > 0
+        """Whether what waits here is run."""
+        return self.batcher.workers > 0 and (self.finishes or not self.retired)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing waits or runs here."""
+        load = self.batcher.load()
+        return not (load.queued or load.forming or load.running)
 
     def knows(self, key: bytes) -> bool:
         """Whether a ticket with this key takes no room."""

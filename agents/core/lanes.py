@@ -14,14 +14,16 @@ route names, with a *ticket* for each, and counts once, whatever its tickets. Ru
 * A query that finds no lane with a worker waits for one. A lane that has lost its last worker is as if it had not been
   asked, where nothing else is left.
 
-A worker's number tells its lane: `number_of(lane, n)`. Lanes come and go while the stage serves (`add`, `retire`).
+A worker's number tells its lane: `number_of(lane, n)`. Lanes come and go while the stage serves (`add`, `retire`): one
+that is retired is asked nothing more, and is forgotten when its workers are gone (`forget`).
 `now` is in unix seconds and does not decrease.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agents.core.lane import Lane, Ticket
@@ -58,6 +60,8 @@ class Query:
     request: Request
     due: float
     """From when on it is over as soon as it has any answer."""
+    rules: Any = None
+    """The route's, as they were when it came."""
     asked: dict[str, float] = field(default_factory=dict)
     """The lanes that it joined, or was refused by as full: with which probability each was asked."""
     tickets: dict[str, Ticket] = field(default_factory=dict)
@@ -84,8 +88,13 @@ class Query:
 class Route(Protocol):
     """Which lanes a query joins."""
 
-    wait: float
-    """Seconds after which a query that has any answer waits for no other."""
+    @property
+    def wait(self) -> float:
+        """Seconds after which a query that comes now, and has any answer, waits for no other."""
+
+    @property
+    def rules(self) -> Any:
+        """What else holds for a query that comes now, and stays so for that one."""
 
     def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
         """Name some of these lanes, all that have a worker, with the probability of each; none: no other."""
@@ -115,8 +124,9 @@ class Lanes:
         self._count = 0
         self._open: dict[int, Query] = {}  # by the request's id()
         self._idle: dict[int, Query] = {}  # of these, those without tickets: no lane has a worker
-        self._dues: deque[Query] = deque()
         self.known: list[tuple[Ticket, Ok]] = []  # to be answered with what a cache had
+        self._dues: list[tuple[float, int, Query]] = []  # a heap, as `wait` may change
+        self._pushed = count()
         self.starts: list[Batch] = []
         self.drops: list[tuple[Request, Refusal]] = []
         self.over: list[Query] = []
@@ -137,12 +147,16 @@ class Lanes:
         self._lanes[name] = self._numbers[lane.number] = lane
         return lane.number
 
-    def retire(self, now: float, name: str) -> None:
-        """Ask a lane nothing more; what waits there is refused. Its workers are to be drained."""
+    def retire(self, now: float, name: str, *, finishes: bool = False) -> Lane:
+        """Ask a lane nothing more. Its workers are to be drained.
+
+        What waits there is refused; unless it `finishes`: then they are to be drained when it has (`Lane.finished`).
+        """
         lane = self._lanes.pop(name)
-        lane.retired = True
+        lane.retired, lane.finishes = True, finishes
         self._clear(now, lane)
         self._sweep(now)
+        return lane
 
     def forget(self, number: int) -> None:
         """Let go of a lane that is retired and whose workers have all gone."""
@@ -152,10 +166,10 @@ class Lanes:
     # What happens -----------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:
-        query = Query(request, now + self._route.wait)
+        query = Query(request, now + self._route.wait, self._route.rules)
         self._open[id(request)] = query
         if query.due < _NEVER:
-            self._dues.append(query)
+            heapq.heappush(self._dues, (query.due, next(self._pushed), query))
         known = len(self.known)
         self._enter(now, query)
         if not query.tickets or len(query.tickets) > len(self.known) - known:  # else it keeps nobody busy
@@ -224,8 +238,8 @@ class Lanes:
             lane.batcher.advance(now)
         self._sweep(now)
         late = []
-        while self._dues and (self._dues[0].due <= now or self._settled(self._dues[0])):
-            query = self._dues.popleft()
+        while self._dues and (self._dues[0][0] <= now or self._settled(self._dues[0][2])):
+            query = heapq.heappop(self._dues)[2]
             if query.answers and not self._settled(query):
                 late.append(query)
         self.close(now, late)
@@ -233,10 +247,10 @@ class Lanes:
 
     def next_wake(self, now: float) -> float | None:
         wakes = [wake for lane in self._numbers.values() if (wake := lane.batcher.next_wake(now)) is not None]
-        while self._dues and self._settled(self._dues[0]):
-            self._dues.popleft()
+        while self._dues and self._settled(self._dues[0][2]):
+            heapq.heappop(self._dues)
         if self._dues:
-            wakes.append(max(now, self._dues[0].due))
+            wakes.append(max(now, self._dues[0][0]))
         return min(wakes, default=None)
 
     # Workers come and go ----------------------------------------------------------------------------------------
@@ -453,8 +467,8 @@ class Lanes:
         query.deaths[ticket.lane] = ticket.deaths
 
     def _clear(self, now: float, lane: Lane) -> None:
-        """Empty a lane that nobody serves, and forget one that is retired and runs nothing."""
-        if lane.batcher.workers and not lane.retired:
+        """Empty a lane that nobody serves."""
+        if lane.serves:
             return
         for ticket in lane.remove(now, lambda _: True):
             assert isinstance(ticket, Ticket)  # nothing else is in a lane

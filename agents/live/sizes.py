@@ -6,21 +6,23 @@ import getpass
 import logging
 import socket
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from lineage.errors import CheckpointError, SpillwayError
 from producers.table import READ_SECONDS, Table, write
-from topology import sizes, topics
+from topology import ensembles, sizes, topics
+from topology.ensembles import Served
+from topology.sizes import Size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from producers.connection import ClientSettings
     from topology.load import Pipeline
-    from topology.sizes import Size
 
 log = logging.getLogger(__name__)
 
+_Record = TypeVar("_Record", Size, Served)
 _WRITE_SECONDS: Final = 10.0
 _ANNOUNCE_SECONDS: Final = 30.0  # as long as the topics are waited for
 
@@ -28,15 +30,16 @@ _ANNOUNCE_SECONDS: Final = 30.0  # as long as the topics are waited for
 class Sizes:
     """What the table says, while the context is open.
 
-    With a `key` that it keeps, a record of it in a lower epoch is answered by writing the one that counts again, so
+    With keys that it `keeps`, a record of one in a lower epoch is answered by writing the one that counts again, so
     that who reads the table from its beginning finds that one.
     """
 
-    def __init__(self, settings: ClientSettings, pipeline: str, keeps: bytes = b"") -> None:
+    def __init__(self, settings: ClientSettings, pipeline: str, keeps: Collection[bytes] = ()) -> None:
         self._settings = settings
         self._topic = topics.sizes(pipeline)
         self._keeps = keeps
         self._newest: dict[bytes, Size] = {}
+        self._ensembles: dict[bytes, Served] = {}
         self._epochs: dict[bytes, int] = {}  # the highest of variants' orders, by stage
         self._told: Callable[[], object] = bool
         self._table = Table(settings, self._topic, self._heard)
@@ -53,6 +56,11 @@ class Sizes:
         self._table.rows(timeout)
         return self._newest.copy()
 
+    def ensembles(self, timeout: float = READ_SECONDS) -> dict[bytes, Served]:
+        """The ensembles as they are served, in the same way (`topology.ensembles`)."""
+        self._table.rows(timeout)
+        return self._ensembles.copy()
+
     def require(self, timeout: float = READ_SECONDS, *, patient: bool = False) -> dict[bytes, Size]:
         """The same. Raises BrokerError where the table cannot be read (`Table.require`)."""
         self._table.require(timeout, patient=patient)
@@ -62,25 +70,35 @@ class Sizes:
         """Have `told` called after each change, on the table's thread."""
         self._told = told
 
-    def write(self, rows: Mapping[bytes, Size]) -> None:
+    def write(self, rows: Mapping[bytes, Size | Served]) -> None:
         """Raises BrokerError where it is not known whether they stand."""
-        write(self._settings, self._topic, {key: sizes.encode(size) for key, size in rows.items()}, _WRITE_SECONDS)
+        written = {
+            key: sizes.encode(each) if isinstance(each, Size) else ensembles.encode(each) for key, each in rows.items()
+        }
+        write(self._settings, self._topic, written, _WRITE_SECONDS)
 
     def _heard(self, key: bytes, value: bytes | None) -> None:
         try:
+            if ensembles.is_record(key):
+                self._take(key, self._ensembles, None if value is None else ensembles.decode(value))
+                return
             size = None if value is None else sizes.decode(value)
         except CheckpointError as error:
             log.warning("%s: the record of %s is passed over: %s", self._topic, _shown(key), error)
             return
-        old = self._newest.get(key)
         if size is not None and self._is_void(key, size):
             log.warning("%s: an order of %s is of a claim that is over, and ignored", self._topic, _shown(key))
-        elif size is not None and sizes.takes_over(old, size):
-            self._newest[key] = size
+        else:
+            self._take(key, self._newest, size)
+
+    def _take(self, key: bytes, known: dict[bytes, _Record], new: _Record | None) -> None:
+        old = known.get(key)
+        if new is not None and (old is None or new.epoch >= old.epoch):
+            known[key] = new
             self._told()
         elif old is not None:
             log.warning("%s: %s stays at %s; a record of a lower epoch is ignored", self._topic, _shown(key), old.text)
-            if key == self._keeps and not self._table.stale:
+            if key in self._keeps and not self._table.stale:
                 self._write_again(key, old)
 
     def _is_void(self, key: bytes, size: Size) -> bool:
@@ -92,9 +110,9 @@ class Sizes:
         self._epochs[stage] = max(highest, size.epoch)
         return size.epoch < highest
 
-    def _write_again(self, key: bytes, size: Size) -> None:
+    def _write_again(self, key: bytes, record: Size | Served) -> None:
         try:
-            self.write({key: size})
+            self.write({key: record})
         except SpillwayError as error:
             log.warning("%s", error)
 
@@ -121,6 +139,8 @@ def announce(settings: ClientSettings, pipeline: Pipeline, epoch: int, stage: st
     """
     with Sizes(settings, pipeline.spec.name) as table:
         there = table.require(_ANNOUNCE_SECONDS, patient=True)
-        missing = sizes.from_file(pipeline, there, writer(), time.time(), epoch, stage)
+        told = writer(), time.time(), epoch, stage
+        missing: dict[bytes, Size | Served] = {**sizes.from_file(pipeline, there, *told)}
+        missing |= ensembles.from_file(pipeline, table.ensembles(), *told)
         if missing:
             table.write(missing)

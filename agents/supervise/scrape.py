@@ -83,6 +83,9 @@ class Figures:
     workers: int = 0  # that are ready; at the gate none
     wanted: int = 0  # by the table of sizes
     order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
+    members: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of an ensemble: workers, ready and wanted
+    troubles: Mapping[str, str] = field(default_factory=dict)  # why members do not serve
+    ensemble: str = ""  # by whom, when and why it was changed, where that is not the pipeline file
     tuning: Mapping[str, str] = field(default_factory=dict)  # of a tuner: by stage, what it does about it
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
 
@@ -133,6 +136,9 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
         order=now.order,
+        members=now.ensemble.members,
+        troubles=now.ensemble.troubles,
+        ensemble=now.ensemble.order,
         tuning=now.tuning,
         caches=now.caches,
     )
@@ -224,6 +230,34 @@ class Variant:
 _OF_VARIANTS = {names.VARIANT_WORKERS: "ready", names.VARIANT_WANTED: "wanted", names.VARIANT_ASKED_TOTAL: "asked"}
 
 
+@dataclass(slots=True)
+class Ensemble:
+    """The members of a stage, as its front shows them."""
+
+    ready: dict[str, int] = field(default_factory=dict)
+    wanted: dict[str, int] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)  # why members do not serve
+    order: str = ""  # by whom, when and why it was changed, where that is not the pipeline file
+    at: float = 0.0  # since when it is as it is, unix seconds
+
+    @property
+    def members(self) -> dict[str, tuple[int, int]]:
+        """Workers, ready and wanted."""
+        return {name: (self.ready.get(name, 0), count) for name, count in self.wanted.items()}
+
+    def take(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        if name == names.ENSEMBLE_ORDER:
+            self.order, self.at = _order(labels, value), value
+        elif name == names.MEMBER_TROUBLE:
+            self.troubles[labels[names.MEMBER]] = labels[names.WHY]
+        else:
+            counts = self.ready if name == names.MEMBER_WORKERS else self.wanted
+            counts[labels[names.MEMBER]] = int(value)
+
+
+_OF_ENSEMBLES = (names.ENSEMBLE_ORDER, names.MEMBER_TROUBLE, names.MEMBER_WORKERS, names.MEMBER_WANTED)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One process's numbers at one moment; counters run from its start."""
@@ -245,6 +279,7 @@ class Snapshot:
     tuning: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
     variants: Mapping[str, Variant] = field(default_factory=dict)  # of a front of a stage with variants
+    ensemble: Ensemble = field(default_factory=Ensemble)
 
     def value(self, name: str) -> float:
         return self.counters.get(name, 0.0)
@@ -292,6 +327,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
     order = ""
     tuning: dict[str, str] = {}
     caches: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    ensemble = Ensemble()
     waits: set[int] = set()
     variants: defaultdict[str, Variant] = defaultdict(Variant)
     for family in text_string_to_metric_families(text):
@@ -319,6 +355,8 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
                 setattr(variants[sample.labels[names.VARIANT]], _OF_VARIANTS[sample.name], int(sample.value))
             elif sample.name == names.VARIANT_STATE:
                 variants[sample.labels[names.VARIANT]].state = sample.labels[names.STATE]
+            elif sample.name in _OF_ENSEMBLES:
+                ensemble.take(sample.name, sample.labels, sample.value)
             elif sample.name in _TUNING:
                 tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
             elif sample.name in _CACHES:
@@ -338,6 +376,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
         tuning=tuning,
         caches=dict(caches),
         variants=dict(variants),
+        ensemble=ensemble,
     )
 
 

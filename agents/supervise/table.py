@@ -159,6 +159,12 @@ def details(figures: Figures) -> list[str]:
         f"{figures.name}: {member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
         for member, counts in sorted(figures.caches.items())
     ]
+    if figures.members:
+        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
+        lines.append(f"{figures.name}: members ready: {told}")
+    if figures.ensemble:
+        lines.append(f"{figures.name}: its ensemble was changed by {figures.ensemble}")
+    lines += [f"{figures.name}: member {name} does not serve: {why}" for name, why in sorted(figures.troubles.items())]
     lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")

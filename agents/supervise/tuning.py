@@ -158,7 +158,7 @@ class Tuning:
         newest, found = self._sizes.newest(0.0), []
         for stage in self._stages:
             size = newest.get(key_of(stage))
-            if size is None or size.digest != self._config.pipeline.digest:
+            if size is None or size.digest != self._config.pipeline.frame:
                 self._say(stage, "its size is of another version of the pipeline")
             elif size.held:
                 self._say(stage, f"it is held at {size.text}")
@@ -204,7 +204,7 @@ class Tuning:
     def _write(self, orders: Mapping[str, Order], epoch: int) -> None:
         if not orders:
             return
-        who, digest = f"tuner {writer()}", self._config.pipeline.digest
+        who, digest = f"tuner {writer()}", self._config.pipeline.frame
         made = {stage: Size(each.count, who, each.why, time.time(), epoch, digest) for stage, each in orders.items()}
         for stage, size in made.items():
             log.info("%s: %s", stage, size.text)

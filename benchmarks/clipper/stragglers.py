@@ -18,7 +18,7 @@ from agents.core.lanes import Lanes, number_of
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Request
-from agents.core.routes.ensemble import Ensemble, Joint, Weights
+from agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
 from agents.learning.selection import Exp4
 from benchmarks.output import Table, median_spread, spread
 from examples.clipper.training import digits
@@ -56,7 +56,7 @@ def straggle(size: int, wait: float, seed: int) -> Run:
     scores = {name: np.asarray(_forest(number)(rows)) for number, name in enumerate(members)}
     policy = Exp4()
     known = Weights(policy.initial(members))
-    route = Ensemble(policy, lambda _request, _context: known, Random(seed), wait=wait)
+    route = Ensemble(Rules(policy, wait), lambda _request, _context: known, Random(seed))
     lanes = Lanes({name: Batcher(make("naive", StageView(name)), 64, workers=0) for name in members}, route, QUERIES)
     for number in range(size):
         lanes.attach(0.0, number_of(number, 0))

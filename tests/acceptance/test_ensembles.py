@@ -1,6 +1,8 @@
 """A served ensemble learns from the truths that clients send: by context, and each truth once."""
 
 import functools
+import subprocess
+import threading
 
 import pytest
 
@@ -11,7 +13,8 @@ from producers.client import Client
 from producers.connection import ClientSettings
 from producers.published import Published
 from tests.acceptance.learning_load import Killer, Load
-from tests.acceptance.serving import ROOT, serving
+from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
+from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
 from topology.load import load
 from topology.topics import table_of
@@ -47,6 +50,96 @@ def test_truths_change_whose_answer_counts(unique_name, broker, tmp_path):
             assert client.predict({"x": 7}, key="bob", after=token).outputs == {"label": 8}
             assert client.predict({"x": 7}, key="ada", after=token).outputs == {"label": 7}
         assert served.stop() == 0, served.logs()
+
+
+class Stream:
+    """Queries at a steady rate while the context is open."""
+
+    def __init__(self, client):
+        self.asked = []
+        self._client, self._stop = client, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception):
+        self._stop.set()
+        self._thread.join()
+        for future in self.asked:
+            future.result(PATIENT_SECONDS)
+
+    def _run(self):
+        while not self._stop.wait(0.01):
+            n = len(self.asked)
+            self.asked.append(self._client.submit({"x": n}, request_id=f"q{n}", key=f"k{n}"))
+
+    def problems(self, broker, name, offs):
+        """What is wrong with the outcomes; their outputs are the queries' numbers, and one of `offs` more."""
+        egress = [each for each in read_egress(broker, f"{name}.egress", "label") if each.request_id.startswith("q")]
+        accepted = [f"q{n}" for n in range(len(self.asked))]
+        return outcome_problems(
+            accepted, egress, lambda i, kind, told: kind == PREDICTION and told - int(i[1:]) in offs
+        )
+
+
+def ordered(served, broker, *what):
+    """What a command says that changes a served pipeline."""
+    where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
+    done = subprocess.run([SPILLWAY, *what, *where], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
+    file = tmp_path / "pipeline.yaml"
+    stage = (
+        f"name: {unique_name}\nslo: {PATIENT_SECONDS}s\npartitions: 2\nstages:\n  - name: kind\n    ensemble:\n"
+        "      selection: {name: %s, eta: 1.0, forgetting: 0.0}\n      members:\n"
+    )
+    members = {
+        name: f'        {name}: {{model: "{MODELS}:Says", arguments: {{off: {off}}}}}\n'
+        for name, off in (("wrong", 1), ("right", 0), ("worse", 2))
+    }
+    file.write_text(stage % "exp4" + members["wrong"] + members["right"])
+    spec = load(file).spec
+    with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
+        with Client(spec, ClientSettings(bootstrap=broker)) as client, Stream(client) as stream:
+            first, older = client.predict({"x": 3}), client.predict({"x": 3})
+            client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
+            file.write_text(stage % "exp4" + members["right"] + members["worse"])
+            code, said = ordered(served, broker, "ensemble", file, "kind", "--why", "a better one")
+            assert code == 0, said
+            out = client.predict({"x": 5})
+            flags = out.flags["kind"]
+            assert list(flags["members"]) == ["right", "worse"]
+            token = client.feedback("kind-weights", out, 5).token(PATIENT_SECONDS)
+            assert token.n == 2
+            token = client.feedback("kind-weights", older, 9).token(PATIENT_SECONDS)  # both were wrong, and one is gone
+            file.write_text(stage % "exp3" + members["right"] + members["worse"])
+            assert ordered(served, broker, "ensemble", file, "kind")[0] == 0
+            out = client.predict({"x": 5}, after=token)
+            assert len(out.flags["kind"]["members"]) == 1
+            code, said = ordered(served, broker, "scale", file, "kind/worse", "2")
+            assert code == 0, said
+        table = Published(
+            ClientSettings(bootstrap=broker),
+            table_of(spec, "kind-weights"),
+            partitions=2,
+            shards=1,
+            limits=DEFAULT_LIMITS,
+        )
+        with table:
+            # wrong lost 1, and is gone; worse came at the mean of those that stayed, 0, and lost 1; then so did right
+            until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
+            assert table.find("all").value == {"right": [0.0], "worse": [0.0]}
+        status = subprocess.run(
+            [SPILLWAY, "status", spec.name, "--run-dir", served.run_dir], capture_output=True, text=True, check=False
+        ).stdout
+        assert "members ready: right 1/1, worse 2/2" in status
+        assert "its ensemble was changed by" in status
+        assert served.stop() == 0, served.logs()
+    assert not stream.problems(broker, spec.name, {0, 1, 2})
 
 
 class Kinds(Load):

@@ -51,7 +51,8 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
     told = hashlib.sha256(plan.model_dump_json(exclude={"steps", "remarks"}).encode()).hexdigest()[:_DIGITS]
     spec = pipeline.spec.model_copy(update={"stages": tuple(stages)})
     durations = {**pipeline.durations, **durations}
-    return replace(pipeline, spec=spec, digest=f"{pipeline.digest}{_BETWEEN}{told}", durations=durations)
+    digest, frame = (f"{own}{_BETWEEN}{told}" for own in (pipeline.digest, pipeline.frame))
+    return replace(pipeline, spec=spec, digest=digest, frame=frame, durations=durations)
 
 
 def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from topology.problems import Problem
 from topology.quantities import show_duration
+from topology.sections import MOST_MEMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from topology.reading.fields import PipelineFields, StageFields
     from topology.sections import WorkersSpec
 
-_MOST_MEMBERS = 32
 _CLASHES = {
     "model": "the members have the models",
     "emulated": "the members have the models",
@@ -49,8 +49,8 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
     assert ensemble is not None  # it was looked at
     if not ensemble.members:
         yield ("members",), "is empty; name a model at least, as in 'members: {linear: {model: models:Linear}}'"
-    if len(ensemble.members) > _MOST_MEMBERS:
-        yield ("members",), f"there are {len(ensemble.members)}, and an outcome can tell of {_MOST_MEMBERS} at most"
+    if len(ensemble.members) > MOST_MEMBERS:
+        yield ("members",), f"there are {len(ensemble.members)}, and an outcome can tell of {MOST_MEMBERS} at most"
     if ensemble.threshold is not None and spec.default is None and stage.usable("default"):
         yield ("threshold",), "says when the default is better than the answer; give the stage one: 'default: {...}'"
     if fields.usable("slo") and ensemble.wait is not None and ensemble.wait >= fields.head.slo:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from agents.cli.cluster import Source, from_source
+from agents.cli.members import change
 from agents.cli.options import pipeline_argument, seconds
 from agents.live.sizes import Sizes, writer
 from agents.supervise.ownership import OwnedError, Ownership
@@ -16,10 +18,12 @@ from agents.supervise.scrape import scrape
 from lineage import metric_names as names
 from lineage.errors import SpillwayError, UsageError
 from topology.capacity.served import file_digest
+from topology.names import meant
 from topology.sizes import Size, claimed_as, key_of
 
 if TYPE_CHECKING:
     from agents.supervise.scrape import Snapshot
+    from topology.ensembles import Served
     from topology.spec import StageSpec
 
 _POLL: Final = 0.2
@@ -34,7 +38,7 @@ _POLL: Final = 0.2
 @click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source
 def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, hold: bool) -> int:
-    """Have N workers of a stage, over all its fronts, while the pipeline is served.
+    """Have N workers of a stage, over all its fronts, while the pipeline is served. STAGE/MEMBER is one of an ensemble.
 
     Workers are copies of the model: threads or processes, as the pipeline file says. New ones get batches once they are
     loaded; those that are over finish their batch first. The count outlives the stage's processes, and the next `serve`
@@ -45,16 +49,21 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
     whoever dies, until it is scaled again without --hold.
 
     \b
-    Example: spillway scale pipeline.yaml detect 4 --why "the evening's load"
+    Examples:
+      spillway scale pipeline.yaml detect 4 --why "the evening's load"
+      spillway scale pipeline.yaml kind/forest 2
     """  # noqa: D301 - click's own marks
+    stage, slash, member = stage.partition("/")
     spec = source.spec.stage(stage)
+    if slash:
+        return _scale_member(source, spec, member, count, why, timeout, hold=hold)
     _refuse(spec, count)
     key = key_of(stage)
     with Sizes(source.settings, source.spec.name) as table:
         old = table.require().get(key)
         if old is None:
             raise UsageError(f"{source.spec.name} was never served with a stage {stage!r}: serve it first")
-        if file_digest(old.digest) != source.pipeline.digest:
+        if file_digest(old.digest) != source.pipeline.frame:
             raise UsageError(
                 f"{source.spec.name} is served from another version of its file than {source.pipeline.path}: give that "
                 "one, or serve it anew from this one, which then has the sizes that it says"
@@ -76,6 +85,30 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
         return _await(source, spec, table, new, timeout)
 
 
+def _scale_member(
+    source: Source, stage: StageSpec, member: str, count: int, why: str, timeout: float, *, hold: bool
+) -> int:
+    if stage.ensemble is None:
+        raise UsageError(f"stage {stage.name!r} has no members; scale it as a whole, or by what its controller orders")
+    if hold:
+        raise UsageError("--hold takes a stage from a tuner, and no tuner has members; leave it out")
+    if count < stage.fronts:
+        raise UsageError(
+            f"stage {stage.name!r} has {stage.fronts} fronts, each with a worker of it at least: {count} are too few"
+        )
+
+    def follow(old: Served, who: str, now: float, epoch: int) -> Served | None:
+        if member not in old.section.members:
+            raise UsageError(f"stage {stage.name!r} has no member {member!r}; {meant(member, old.section.members)}")
+        text = f"{member}: {count} workers" + (f", {why}" if why else "")
+        counts = {**old.counts, member: count}
+        if counts == old.counts:
+            return None
+        return replace(old, counts=counts, who=who, why=text, at=now, epoch=epoch)
+
+    return change(source, stage, timeout, follow)
+
+
 def _refuse(stage: StageSpec, count: int) -> None:
     """Raise UsageError for what no stage can have."""
     if stage.state is not None:
@@ -85,8 +118,8 @@ def _refuse(stage: StageSpec, count: int) -> None:
         )
     if stage.ensemble is not None:
         raise UsageError(
-            f"stage {stage.name!r} has members, each with workers of its own: the pipeline file says how many, as "
-            "'workers: {count: 2}' of a member"
+            f"stage {stage.name!r} has members, each with workers of its own: name one, as in "
+            f"'{stage.name}/{stage.lanes[0]}'"
         )
     if stage.variants is not None:
         raise UsageError(

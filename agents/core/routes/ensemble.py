@@ -4,13 +4,16 @@ The selection layer of section 3.5 of Crankshaw's thesis, without what learns: t
 learner writes (`agents.learning`), and are fixed for a query when its members are chosen. Lanes hold who was asked and
 what came (`agents.core.lanes`). Late is worse than inaccurate: what has come by the route's `wait` is combined.
 
+Members and rules may change while it serves (`change`). A query keeps the rules under which it came; it is drawn among
+the members that serve when it is asked, as the new ones are as good as the old.
+
 Pure: draws come from a seeded generator.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -19,7 +22,7 @@ from agents.core.actions import Failed
 from agents.learning.selection import Combined, combine, is_score
 from lineage import reasons
 from lineage.errors import UsageError
-from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
+from lineage.flags import KEYS, REQUEST, RULES_OF, STALE, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +47,22 @@ class Weights:
     state: State
     version: Any = None
     stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for the queries that come while it stands."""
+
+    selection: Selection
+    wait: float = math.inf
+    """Seconds after which a query that has any answer waits for no other."""
+    missing: Missing = "own_mean"
+    threshold: float = 0.0
+    """Below such a confidence the stage's default is the answer."""
+    members: tuple[str, ...] = ()
+    """All that there are, serving or not."""
+    told: Mapping[str, Any] | None = None
+    """What an outcome tells the learner of it (`agents.learning.learner`); None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +93,35 @@ class Ensemble:
 
     def __init__(
         self,
-        selection: Selection,
+        rules: Rules,
         weights: Callable[[Request, str], Weights],
         draw: Random,
         *,
-        wait: float = math.inf,
-        missing: Missing = "own_mean",
-        threshold: float = 0.0,
         context_of: Callable[[Request], str] = lambda _: EVERYWHERE,
         answer: str = "label",
         learner: str = "",
     ) -> None:
-        """`weights` gives those for a query and its context, which `context_of` gives.
+        """`weights` gives those for a query and its context, which `context_of` gives; an empty state of what has none.
 
-        Below a confidence of `threshold` the stage's default is the answer. `answer` names the output that is combined,
-        `learner` whom feedback goes to; none: to nobody.
+        `answer` names the output that is combined, `learner` whom feedback goes to; none: to nobody.
         """
-        self._selection = selection
+        self.rules = rules
         self._weights = weights
         self._draw = draw
-        self.wait = wait
-        self._missing = missing
-        self._threshold = threshold
         self._context_of = context_of
         self._answer = answer
         self._learner = learner
         self._means: dict[str, _Mean] = {}
         self.stats = Shares()
+
+    @property
+    def wait(self) -> float:
+        return self.rules.wait
+
+    def change(self, rules: Rules) -> None:
+        """Go by these rules for the queries that come from now on."""
+        self.rules = rules
+        self._means = {member: mean for member, mean in self._means.items() if member in rules.members}
 
     def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
         """Draw members (Listing 3.2, select). Where those that were asked are missing, draw among the others."""
@@ -108,9 +129,13 @@ class Ensemble:
             return {}
         if query.note is None:
             context = self._context_of(query.request)[:_KEY] or EVERYWHERE
-            query.note = (context, self._weights(query.request, context))
+            known = self._weights(query.request, context)
+            if not known.state:
+                rules = self._rules_of(query)
+                known = replace(known, state=rules.selection.initial(rules.members))
+            query.note = (context, known)
         _, known = query.note
-        asked = self._selection.select(known.state, lanes, self._draw)
+        asked = self._rules_of(query).selection.select(known.state, lanes, self._draw)
         for member in asked:
             self.stats.asked[member] = self.stats.asked.get(member, 0) + 1
         return asked
@@ -118,33 +143,36 @@ class Ensemble:
     def heard(self, member: str, answer: Any, *, late: bool) -> None:
         """Take any answer of a member, a late one as well, for its mean."""
         self.stats.late += late
-        if self._missing == "own_mean" and is_score(answer):
+        if self.rules.missing == "own_mean" and is_score(answer):
             self._means.setdefault(member, _Mean()).add(answer)
 
     def combine(self, query: Query) -> Joint | Failed:
         """Combine what has come, at least one answer (Listing 3.2, combine)."""
-        context, known = query.note
-        weights = self._selection.weights(known.state, list(query.asked))
+        (context, known), rules = query.note, self._rules_of(query)
+        weights = rules.selection.weights(known.state, list(query.asked))
         answers = {member: query.answers[member] for member in query.asked if member in query.answers}
         absent = [member for member in query.asked if member not in answers]
         for member in absent:
             self.stats.missing[member] = self.stats.missing.get(member, 0) + 1
         try:
-            made = combine(answers, weights, len(query.asked), self._stand_ins(absent, answers))
+            made = combine(answers, weights, len(query.asked), self._stand_ins(rules, absent, answers))
         except UsageError as error:
             return Failed(reasons.BAD_RESULT, str(error))
-        declined = made.confidence < self._threshold
+        declined = made.confidence < rules.threshold
         self.stats.combined += 1
         self.stats.partial += bool(absent)
         self.stats.declined += declined
         flags = self._flags(query, made, context, known)
         return Joint({self._answer: made.answer}, flags, declined, len(answers))
 
-    def _stand_ins(self, absent: Sequence[str], answers: Mapping[str, Any]) -> dict[str, Any]:
+    def _rules_of(self, query: Query) -> Rules:
+        return self.rules if query.rules is None else query.rules
+
+    def _stand_ins(self, rules: Rules, absent: Sequence[str], answers: Mapping[str, Any]) -> dict[str, Any]:
         """The values that count in place of missing scores; a label has no mean, so it is skipped."""
-        if self._missing == "skip" or not all(map(is_score, answers.values())):
+        if rules.missing == "skip" or not all(map(is_score, answers.values())):
             return {}
-        if self._missing == "own_mean":
+        if rules.missing == "own_mean":
             first = np.shape(next(iter(answers.values())))
             known = {member: self._means[member].value for member in absent if member in self._means}
             return {member: value for member, value in known.items() if np.shape(value) == first}
@@ -165,6 +193,8 @@ class Ensemble:
             flags[REQUEST] = query.request.request_id
             flags[KEYS] = {self._learner: context}
             flags[VERSIONS] = {self._learner: known.version}
+            if (told := self._rules_of(query).told) is not None:
+                flags[RULES_OF] = told
         if known.stale:
             flags[STALE] = True
         return flags

@@ -77,6 +77,7 @@ class Variants:
     """The route of a stage with variants (`agents.core.lanes.Route`)."""
 
     wait = float("inf")
+    rules = None
 
     def __init__(
         self,

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from agents.live.registry import Address
 from agents.models.loading import TORCH_THREADS
+from topology.ensembles import in_effect
 from topology.sizes import sized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from producers.connection import ClientSettings
+    from topology.ensembles import Served
     from topology.load import Pipeline
     from topology.sizes import Size
     from topology.spec import StageSpec
@@ -73,9 +75,10 @@ class StageProcessConfig:
             return True
         return spec.model is not None and spec.state is None and (self.cautious or spec.workers.where != "thread")
 
-    def sized(self, sizes: dict[bytes, Size]) -> Self:
-        """The same with as many workers as the table of sizes says."""
-        return replace(self, pipeline=replace(self.pipeline, spec=sized(self.pipeline.spec, sizes)))
+    def sized(self, sizes: dict[bytes, Size], ensembles: Mapping[bytes, Served]) -> Self:
+        """The same with as many workers, and with the ensembles, that the table of sizes says."""
+        spec = in_effect(sized(self.pipeline.spec, sizes), self.pipeline.frame, ensembles)
+        return replace(self, pipeline=replace(self.pipeline, spec=spec))
 
     def with_variants(self, section: VariantsSpec) -> Self:
         """The same with other variants of its stage."""

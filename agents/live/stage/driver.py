@@ -300,6 +300,9 @@ class StageDriver:
 
     # Workers come and go --------------------------------------------------------------------------------
 
+    def now(self) -> float:
+        return self._clock()
+
     def attach(self, worker: int) -> None:
         self._metrics.instances += 1
         self._core.attach(self._clock(), worker)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agents.core.lanes import Lanes
     from agents.core.routes.ensemble import Shares
     from agents.live.metrics import Families
+    from agents.live.stage.members import Members
 
 _OF = (names.MEMBER,)
 
@@ -25,6 +26,7 @@ class MemberFigures:
 
     lanes: Lanes
     counts: Shares
+    members: Members
 
     def __call__(self, make: Families) -> Iterator[Metric]:
         told = self.counts
@@ -35,7 +37,16 @@ class MemberFigures:
             (names.MEMBERS_LATE_TOTAL, "Answers of members that changed nothing", told.late),
         ):
             yield make.counter(name, text, value)
-        yield make.gauges(names.MEMBER_WORKERS, "Workers of a member", _OF, _by_one(self.lanes.ready()))
+        ready = dict.fromkeys(self.members.wanted(), 0) | self.lanes.ready()
+        yield make.gauges(names.MEMBER_WORKERS, "Workers of a member", _OF, _by_one(ready))
+        text = "Workers that a member is to have"
+        yield make.gauges(names.MEMBER_WANTED, text, _OF, _by_one(self.members.wanted()))
+        troubles: dict[tuple[str, ...], float] = dict.fromkeys(self.members.troubles.items(), 1.0)
+        yield make.gauges(names.MEMBER_TROUBLE, "Why a member does not serve", (*_OF, names.WHY), troubles)
+        if (record := self.members.record) is not None:
+            who = (names.WHO, names.WHY)
+            text = "When its members and its selection were ordered, unix seconds"
+            yield make.gauges(names.ENSEMBLE_ORDER, text, who, {(record.who, record.why): record.at})
         yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries that a member was asked", _OF, _by_one(told.asked))
         text = "Combined queries without a member's answer"
         yield make.counters(names.MEMBER_MISSING_TOTAL, text, _OF, _by_one(told.missing))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agents.core.actions import Work
     from agents.core.dispatch import Dispatch
     from agents.core.laned_stage import Combines
+    from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
     from checkpoint.durability import Durability
@@ -256,10 +257,9 @@ def _lanes(
     takes = {} if spec.variants is None else {each.name: each.duration for each in variants_of(spec.variants)}
     lanes, caches = {}, {}
     for name in spec.lanes:
-        own = of(name)
-        lanes[name] = _decider(pipeline, own, replica, policy, period, threads=0, duration=takes.get(name))[0]
-        if own.cache is not None:
-            caches[name] = PredictionCache[Ticket](own.cache.bytes)
+        lanes[name], cache = _lane(pipeline, of(name), replica, policy, period, takes.get(name))
+        if cache is not None:
+            caches[name] = cache
     return Lanes(lanes, route, spec.queue, caches, Keys(spec.name, "").of)
 
 
@@ -270,6 +270,23 @@ def build_lane(
     assert spec.variants is not None  # the caller has looked
     takes = {each.name: each.duration for each in variants_of(spec.variants)}[name]
     return _decider(pipeline, spec.variant(name), replica, policy, period, threads=0, duration=takes)[0]
+
+
+def _lane(
+    pipeline: Pipeline,
+    own: StageSpec,
+    replica: int,
+    policy: str | None,
+    period: float | None,
+    duration: Callable[[int], float] | None = None,
+) -> tuple[Batcher, PredictionCache[Ticket] | None]:
+    batcher = _decider(pipeline, own, replica, policy, period, threads=0, duration=duration)[0]
+    return batcher, None if own.cache is None else PredictionCache[Ticket](own.cache.bytes)
+
+
+def lane_of(config: StageProcessConfig, own: StageSpec) -> tuple[Batcher, PredictionCache[Ticket] | None]:
+    """What makes a lane of a member (`own`: it as a stage by itself) that comes while its stage serves."""
+    return _lane(config.pipeline, own, config.replica, config.policy, config.plan_period)
 
 
 def build_view(

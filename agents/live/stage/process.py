@@ -73,6 +73,7 @@ from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
 from producers.schema_log import SchemaLog
 from topology import topics
+from topology.ensembles import record_key
 from topology.names import host_and_port
 from topology.sizes import key_of
 
@@ -103,13 +104,15 @@ def run(config: StageProcessConfig) -> int:
         with ExitStack() as stack:
             config, registry = registered(config, stack)
             sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
+            if config.spec.ensemble is not None:  # the file's need not be the one that is served
+                config = config.sized(sizes.newest(), sizes.ensembles())
             lookups = None
             if config.spec.tables or config.spec.learner is not None:
                 lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
             models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
             schemas.open()
-            config = config.sized(sizes.newest())  # it was read while the first copy was loaded
+            config = config.sized(sizes.newest(), sizes.ensembles())  # it was read while the first copy was loaded
             if models:
                 time.sleep(pause_of(config.spec))
                 models += load_models(config.spec, config.workers - 1, config.torch_threads)
@@ -121,9 +124,9 @@ def run(config: StageProcessConfig) -> int:
         return error.exit_code
 
 
-def kept_by(config: StageProcessConfig) -> bytes:
-    """The key in the table of sizes that a front sees to: of a stage its first one does."""
-    return b"" if config.standby or config.replica else key_of(config.stage)
+def kept_by(config: StageProcessConfig) -> tuple[bytes, ...]:
+    """The keys in the table of sizes that a front sees to: of a stage its first one does."""
+    return () if config.standby or config.replica else (key_of(config.stage), record_key(config.stage))
 
 
 async def _serve(
@@ -141,7 +144,8 @@ async def _serve(
         beside = beside_of(config)
         if config.spec.ensemble is not None:
             crew = Members(config)
-            known = await crew.first()
+            record = sizes.ensembles(0.0).get(record_key(config.stage))
+            known = await crew.first(all_load=record is None or not record.changed)
         elif config.spec.variants is not None:
             crew = VariantCrews(config, registry)
             known = await crew.first()
@@ -320,14 +324,18 @@ class StageProcess(Serving):
         def resize() -> None:
             if self._stop.is_set():
                 return
-            newest = self._sizes.newest(0.0)
-            self._config = self._config.sized(newest)
+            newest, ensembles = self._sizes.newest(0.0), self._sizes.ensembles(0.0)
+            self._config = self._config.sized(newest, ensembles)
             asked = newest.get(key_of(self._config.stage))
             if asked is not None and asked.count != self._config.spec.worker_count:
                 log.warning("%s: the table's size does not fit the stage: %s", self._config.stage, asked.text)
-            if self._config.workers != self._metrics.wanted:
-                log.info("%s: %d workers are wanted here", self._config.stage, self._config.workers)
-            self._metrics.wanted = self._config.workers
+            wanted = self._config.workers
+            if isinstance(workers, Members):
+                workers.follow(self._config, ensembles.get(record_key(self._config.stage)))
+                wanted = sum(workers.wanted().values())
+            if wanted != self._metrics.wanted:
+                log.info("%s: %d workers are wanted here", self._config.stage, wanted)
+            self._metrics.wanted = wanted
             self._metrics.order = asked
             note_sizes(self._facts, self._config.pipeline.spec)
             workers.resize(self._config.workers)
@@ -384,7 +392,9 @@ class StageProcess(Serving):
             more["route"] = route_of(config.spec, config.replica, self._lookups)
         core = build_core(*where, config.policy, self._journal(), **more)
         if config.spec.ensemble is not None:
-            self._metrics.lanes = MemberFigures(cast("LanedCore", core).lanes, more["route"].stats)
+            assert isinstance(self._crew, Members)
+            self._crew.serve(cast("LanedCore", core).lanes, more["route"])
+            self._metrics.lanes = MemberFigures(cast("LanedCore", core).lanes, more["route"].stats, self._crew)
         if config.spec.variants is not None:
             lanes, route = cast("LanedCore", core).lanes, more["route"]
             route.waits, route.ready = lanes.waits, lanes.ready

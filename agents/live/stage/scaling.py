@@ -57,7 +57,7 @@ def standing(stage: str, names: Iterable[str], newest: Mapping[bytes, Size]) -> 
 
 def counts(config: StageProcessConfig, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, int]:
     """The workers that each variant is to have, as the table says; without those of which it says nothing."""
-    digest, found = config.pipeline.digest, standing(config.stage, names, newest)
+    digest, found = config.pipeline.frame, standing(config.stage, names, newest)
     return {name: size.count for name, size in found.items() if size.digest == digest}
 
 
@@ -164,7 +164,7 @@ class Scaling:
         config, who = self._config, f"controller {writer()}"
         rows: dict[bytes, Size] = {}
         for each in fresh:
-            size = Size(each.workers, who, each.why, time.time(), each.epoch, config.pipeline.digest)
+            size = Size(each.workers, who, each.why, time.time(), each.epoch, config.pipeline.frame)
             rows[key_of(config.stage, each.variant)] = size
             log.info("%s: %s: %s", config.stage, each.variant, size.text)
         await asyncio.to_thread(self._sizes.write, rows)
@@ -178,7 +178,7 @@ class Scaling:
     def _standing(self, *, mine: bool = True) -> Mapping[str, Size]:
         """What the table says of variants; `mine`: of those of this pipeline file alone."""
         found = standing(self._config.stage, self._crews.section.of, self._sizes.newest(0.0))
-        return {name: size for name, size in found.items() if not mine or size.digest == self._config.pipeline.digest}
+        return {name: size for name, size in found.items() if not mine or size.digest == self._config.pipeline.frame}
 
     def _charge(self, now: float) -> None:
         since, self._charged = now - self._charged, now

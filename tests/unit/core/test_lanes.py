@@ -16,7 +16,7 @@ from agents.core.lanes import Lanes, Query, number_of, parts_of
 from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Request
-from agents.core.routes.ensemble import Ensemble, Joint, Weights
+from agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
 from agents.learning.selection import POLICIES
 from lineage.flags import bounded, checked
 from tests.unit.core.builders import NOW, delivery
@@ -33,7 +33,8 @@ def batcher(policy="naive", batch=2):
 def route(seed=0, selection="exp4", **options):
     policy = POLICIES[selection]()
     weights = Weights(policy.initial(MEMBERS), version=7)
-    return Ensemble(policy, lambda *_: weights, random.Random(seed), **options)
+    more = {name: options.pop(name) for name in ("learner", "answer") if name in options}
+    return Ensemble(Rules(policy, **options), lambda *_: weights, random.Random(seed), **more)
 
 
 def asks(request):
@@ -349,21 +350,62 @@ def test_lanes_come_and_go_while_it_serves():
     deliver(core, 1)
     runs = core.take_runs()
     assert [parts_of(batch.worker)[0] for batch in runs] == [0, number]
-    lanes.retire(NOW, "linear")
-    core.advance(NOW)
+    lane = lanes.retire(NOW, "linear", finishes=True)
+    deliver(core, 2)  # comes too late for linear
     assert answer(core, runs, 0, "cat")  # the first query was at its worker
+    assert not answer(core, runs, number, "dog")
+    assert not lane.finished
+    runs = core.take_runs()  # the second one waited there
+    (joint,) = answer(core, runs, 0, "cat")
+    assert joint.flags["members"] == {"linear": {"p": 1.0, "answer": "cat"}, "tree": {"p": 1.0, "answer": "dog"}}
+    assert lane.finished
+    assert core.drain(NOW, number_of(0, 0))
+    lanes.forget(0)
     (joint,) = answer(core, runs, number, "dog")
-    assert {name: each.get("answer") for name, each in joint.flags["members"].items()} == {
-        "linear": None,
-        "tree": "dog",
-    }
-    deliver(core, 2)
-    assert [parts_of(batch.worker)[0] for batch in core.take_runs()] == [number]
+    assert list(joint.flags["members"]) == ["tree"]
+
+
+def test_a_lane_that_is_retired_and_loses_its_workers_leaves_what_waits_to_the_others():
+    core, lanes = laned(route(selection="uniform"), members=("linear",))
+    core.attach(NOW, number_of(0, 0))
+    for n in range(3):
+        deliver(core, n)
+    runs = core.take_runs()
+    core.attach(NOW, number_of(lanes.add("tree", batcher()), 0))
+    lane = lanes.retire(NOW, "linear", finishes=True)
+    core.lose(NOW, number_of(0, 0), [], [], "it died")
+    assert lane.finished
+    lanes.forget(0)
+    hits = []
+    while runs := core.take_runs():
+        for batch in runs:
+            core.complete(NOW, batch, [Ok({}, value="dog")] * len(batch.requests), 0.001)
+        hits += core.take_hits()
+    assert [list(joint.flags["members"]) for _, joint in hits] == [["tree"]] * 3
+
+
+def test_a_query_keeps_the_rules_under_which_it_came():
+    ensemble = route(wait=5.0, told={"epoch": 1}, learner="b-weights")
+    core = started(laned(ensemble)[0])
+    deliver(core, 0)
+    first = core.take_runs()
+    ensemble.change(Rules(POLICIES["exp4"](), wait=0.1, told={"epoch": 2}))
+    deliver(core, 1)
+    assert answer(core, first, 0, "cat") == []
+    assert answer(core, core.take_runs(), 0, "cat", NOW + 0.05) == []
+    core.advance(NOW + 0.1)  # the second one's wait is over, and not that of the first
+    ((work, joint),) = core.take_hits()
+    assert (work.request_id, joint.flags["rules"]) == ("1", {"epoch": 2})
+    assert answer(core, first, 1, "cat", NOW + 0.2) == []
+    (joint,) = answer(core, first, 2, "cat", NOW + 0.2)
+    assert joint.flags["rules"] == {"epoch": 1}
 
 
 def test_flags_of_many_members_that_say_much_stay_within_their_bounds():
     members = [f"member-number-{n}" for n in range(32)]
-    ensemble = Ensemble(POLICIES["exp4"](), lambda *_: Weights({}), random.Random(0), learner="stage-weights")
+    told = {"epoch": 1_000_000, "selection": {"name": "exp4", "eta": 0.123, "floor": 0.01}, "members": members}
+    rules = Rules(POLICIES["exp4"](), told=told)
+    ensemble = Ensemble(rules, lambda *_: Weights({}), random.Random(0), learner="stage-weights")
     query = Query(Request("q" * 36, 0, NOW, NOW + 1, NOW, (), {}), NOW)
     query.asked = ensemble.select(query, members)
     query.answers = {member: member * 50 for member in members}

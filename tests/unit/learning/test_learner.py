@@ -6,7 +6,7 @@ import pytest
 
 from agents.core.lanes import Query
 from agents.core.request import Request
-from agents.core.routes.ensemble import Ensemble, Weights
+from agents.core.routes.ensemble import Ensemble, Rules, Weights
 from agents.learning.learner import Learner
 from agents.learning.selection import POLICIES, Observed
 from agents.models.inputs import Inputs
@@ -52,7 +52,7 @@ def test_with_feedback_a_member_that_fails_is_left_and_found_again(selection):
     model, draw = learner(selection), random.Random(5)
     states = {"all": model.share(), SHARED: model.share()}
     route = Ensemble(
-        POLICIES[selection](),
+        Rules(POLICIES[selection]()),
         lambda *_: Weights(model.publish(states["all"])),
         draw,
         learner="kind-weights",
@@ -84,6 +84,81 @@ def test_a_truth_without_members_or_with_a_loss_that_is_none_is_refused():
         model.compute({}, [Inputs({"truth": 3}, {}, "id", "all")])
     with pytest.raises(UsageError, match="probability"):
         model.compute({}, [feedback(3, {"good": {"p": 0.0, "answer": 3}})])
+
+
+def observed(model, states, *feedbacks):
+    for each in feedbacks:
+        states = model.update(states, [each], model.compute(states, [each]))
+    return states
+
+
+def outcome(epoch, members, selection, **asked):
+    """A truth of 3 on an outcome of some section."""
+    flags = {
+        "members": {name: {"p": p, "answer": answer} for name, (p, answer) in asked.items()},
+        "rules": {"epoch": epoch, "members": members, "selection": selection},
+    }
+    return Inputs({"truth": 3, "flags": {"kind": flags}}, {}, "id", "all")
+
+
+EXP4 = {"name": "exp4", "eta": 0.5, "forgetting": 0.0}
+
+
+def test_a_new_member_starts_at_the_mean_and_one_that_is_gone_is_dropped_and_ignored():
+    model = Learner("kind", ["a", "b"], EXP4, "zero_one")
+    states = {key: model.initialize(model.share()) for key in ("all", SHARED)}
+    both = {"a": (1.0, 3), "b": (1.0, 4)}
+    states = observed(model, states, *[outcome(1, ["a", "b"], EXP4, **both)] * 2)
+    assert states["all"] == {"(epoch)": [1.0], "a": [0.0], "b": [-1.0]}
+    # c comes: it starts at -.5 and is wrong, as b is
+    states = observed(model, states, outcome(2, ["a", "b", "c"], EXP4, **both, c=(1.0, 4)))
+    assert states["all"] == {"(epoch)": [2.0], "a": [0.0], "b": [-1.5], "c": [-1.0]}
+    # b goes; of an older outcome what it says of b is ignored, and the rest counts
+    states = observed(model, states, outcome(3, ["a", "c"], EXP4, a=(1.0, 4), c=(1.0, 3)))
+    assert states["all"] == {"(epoch)": [3.0], "a": [0.0], "c": [-0.5]}
+    states = observed(model, states, outcome(1, ["a", "b"], EXP4, a=(1.0, 4), b=(1.0, 4)))
+    assert states["all"] == {"(epoch)": [3.0], "a": [0.0], "c": [0.0]}
+    before = dict(states)
+    assert observed(model, states, outcome(1, ["a", "b"], EXP4, b=(1.0, 3))) == before
+    assert model.publish(states["all"]) == {"a": [0.0], "c": [0.0]}
+
+
+def test_a_truth_is_observed_by_its_own_outcomes_selection_whatever_the_learner_was_started_with():
+    exp3 = {"name": "exp3", "eta": 0.5, "forgetting": 0.0}
+    truths = [
+        outcome(1, ["a", "b"], EXP4, a=(1.0, 4), b=(1.0, 3)),
+        outcome(2, ["a", "b"], exp3, b=(0.25, 4)),
+        outcome(3, ["a", "b", "c"], EXP4, a=(1.0, 3), b=(1.0, 3), c=(1.0, 4)),
+    ]
+    ends = []
+    for members, selection in ((["a", "b"], EXP4), (["a", "b", "c"], exp3)):
+        model = Learner("kind", members, selection, "zero_one")
+        ends.append(
+            observed(
+                model, {key: Learner("kind", ["a", "b"], EXP4, "zero_one").share() for key in ("all", SHARED)}, *truths
+            )
+        )
+    assert ends[0] == ends[1]
+    assert ends[0]["all"] == {"(epoch)": [3.0], "a": [0.0], "b": [-1.5], "c": [-1.25]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"epoch": -1, "members": ["a"], "selection": EXP4}, "have an epoch -1"),
+        ({"epoch": 1, "members": ["a", "a"], "selection": EXP4}, "have no members"),
+        ({"epoch": 1, "members": ["(epoch)"], "selection": EXP4}, "have no members"),
+        ({"epoch": 1, "members": ["a"], "selection": {"name": "epsilon"}}, "keeps other weights"),
+        ({"epoch": 1, "members": ["a"], "selection": {"name": "os:Any"}}, "keeps other weights"),
+        ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "eta": "x"}}, "odd parameters"),
+        ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "beta": 1}}, "takes other parameters"),
+    ],
+)
+def test_rules_that_no_front_says_are_refused(rules, said):
+    model = learner("exp4")
+    flags = {"members": {"a": {"p": 1.0, "answer": 3}}, "rules": rules}
+    with pytest.raises(UsageError, match=said):
+        model.compute({}, [Inputs({"truth": 3, "flags": {"kind": flags}}, {}, "id", "all")])
 
 
 def test_the_file_brings_the_learner():

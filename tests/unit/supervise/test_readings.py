@@ -25,6 +25,7 @@ from agents.supervise.registry import Entry, ServeEntry, entries
 from agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
 from agents.supervise.table import Row, cells, details, line, plan_rows, plan_table, plan_title, table
 from lineage.message import PlanWord
+from topology.sizes import FROM_FILE
 
 STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True)
 GATE = replace(STAGE, stage="gate", role="gate")
@@ -132,10 +133,28 @@ def test_what_members_caches_answered_is_shown():
     caches["forest"].hits, caches["forest"].misses = 6, 2
     lanes = SimpleNamespace(ready=dict, refused={}, caches=lambda: caches)
     metrics = a_stage()
-    metrics.lanes = MemberFigures(lanes, Shares(asked={"forest": 8}))
+    members = SimpleNamespace(wanted=dict, troubles={}, record=None)
+    metrics.lanes = MemberFigures(lanes, Shares(asked={"forest": 8}), members)
     shown = figures(STAGE, parse(page(metrics), 1.0), None)
     assert shown.as_json()["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
     assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
+
+
+def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
+    lanes = SimpleNamespace(ready=lambda: {"linear": 1, "forest": 1}, refused={}, caches=dict)
+    record = SimpleNamespace(who="ada@host", why="the new net", at=1_700_000_000.25)
+    wanted = {"linear": 1, "forest": 2, "cnn": 1}
+    members = SimpleNamespace(wanted=lambda: wanted, troubles={"cnn": 'no "file"\nthere'}, record=record)
+    metrics = a_stage()
+    metrics.lanes = MemberFigures(lanes, Shares(), members)
+    snapshot = parse(page(metrics), 1.0)
+    assert snapshot.ensemble.at == record.at
+    told = details(figures(STAGE, snapshot, None))
+    assert "detect.0: members ready: linear 1/1, forest 1/2, cnn 0/1" in told
+    assert any(line.startswith("detect.0: its ensemble was changed by ada@host, ") for line in told)
+    assert 'detect.0: member cnn does not serve: no "file"\nthere' in told
+    record.why = FROM_FILE
+    assert not any("its ensemble" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
 
 
 def test_partitions_that_are_stopped_are_shown():
