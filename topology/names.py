@@ -32,6 +32,10 @@ def pipeline_name(name: str) -> str:
             f"{name!r:.80} does not fit in the names of Kafka topics; use letters, digits, '_', '-' and '.', and begin "
             "with a letter, a digit or '_'"
         )
+    if name == "spillway":
+        raise ValueError(
+            "'spillway' is what the topics of the cluster itself are called; give the pipeline another name"
+        )
     longest = max(len(suffix) for suffix in RESERVED)
     if len(name) + 1 + longest > MAX_TOPIC:
         raise ValueError(

@@ -36,6 +36,7 @@ _LOOK: Final = 1.0  # seconds over which a variant's load is counted
 _LATE: Final = 1e-6
 _KEPT: Final = 1_000
 _TOLD: Final = 8  # variants, of those that were considered
+_ALIKE: Final = 0.1  # seconds within which a choice like the one before went by the same
 WHY: Final = "why"
 """The flag that says what a choice went by: `of`, by variant [state, load, wait, latency, accuracy], in seconds;
 `others`, how many variants are not told; `load`, which was to be loaded for the query."""
@@ -103,6 +104,8 @@ class Variants:
         """Those that queries had when they were asked, by architecture; whoever reports them takes them."""
         self._noted: dict[str, Status] = {}
         self._known: dict[str, Status] = {}
+        self._whys: dict[tuple[Needs, Choice], dict[str, Any]] = {}
+        self._whys_since = 0.0
         self._loads: dict[str, float] = {}
         self._counted: Counter[str] = Counter()
         self._looked = 0.0
@@ -111,7 +114,7 @@ class Variants:
         """Have other variants from now on; those that are asked already may still answer."""
         self.variants = {each.name: each for each in variants}
         self.selection = Selection(self.variants.values(), self.selection.on_miss, self.selection.budget)
-        self._versions = versions
+        self._versions, self._whys = versions, {}
         self.waiting &= self.variants.keys()
         models = {each.architecture for each in self.variants.values()}
         self.latencies = {model: found for model, found in self.latencies.items() if model in models}
@@ -144,7 +147,7 @@ class Variants:
             return {}
         self.stats.asked[choice.variant] += 1
         note.of[choice.variant] = self.variants[choice.variant]
-        note.why = self._why(note.needs, choice)
+        note.why = self._why(query.asked_at, note.needs, choice)
         note.version = self._versions.get(choice.variant)
         return {choice.variant: 1.0}
 
@@ -194,8 +197,16 @@ class Variants:
         self._counted = Counter(self.stats.asked)
         self._looked = now
 
-    def _why(self, needs: Needs, choice: Choice) -> dict[str, Any]:
-        """What a choice goes by, as a flag tells it."""
+    def _why(self, now: float, needs: Needs, choice: Choice) -> dict[str, Any]:
+        """What a choice goes by, as a flag tells it; made once for choices that are alike, as it takes some 50 us."""
+        if now - self._whys_since >= _ALIKE:
+            self._whys, self._whys_since = {}, now
+        told = self._whys.get((needs, choice))
+        if told is None:
+            told = self._whys[needs, choice] = self._considered(needs, choice)
+        return told
+
+    def _considered(self, needs: Needs, choice: Choice) -> dict[str, Any]:
         assert choice.variant is not None  # somebody answers
         names = dict.fromkeys([choice.variant, *self.selection.considered(needs, _TOLD)])
         of = {}

@@ -65,4 +65,13 @@ def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, unt
     asked = (ask(f"again{number}").flags["digit"]["version"] for number in itertools.count())
     until(lambda: next(asked) == "2")
     assert ask("gone", variant="tree-v1-onnx").reason == "bad-input"
+
+    # A version that cannot be loaded takes nothing over; once it is taken back nobody tries any more.
+    lost = [each.model_copy(update={"file": "0" * 64 + ".onnx"}) for each in first.variants]
+    broken = first.model_copy(update={"version": 3, "variants": tuple(lost)})
+    put(one.settings, broken)
+    until(lambda: "does this host see the repository there" in one.log("digit"))
+    assert ask("still").flags["digit"]["version"] == "2"
+    put(one.settings, broken.model_copy(update={"taken_back": True}))
+    assert ask("back").flags["digit"]["version"] == "2"
     until(lambda: one.committed("digit") == one.ends())

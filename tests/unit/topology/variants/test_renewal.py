@@ -3,6 +3,7 @@
 import pytest
 
 from lineage.errors import SpecError
+from topology import names
 from topology.profiles import Conditions, Measured, StageProfile
 from topology.variant_sections import VariantsSpec
 from topology.variants.manifest import Generated, Manifest, decode, encode, newest, section_of
@@ -116,3 +117,8 @@ def test_a_version_that_comes_while_another_loads_takes_its_place():
     assert set(renewal.begin(third, wanted | {"cnn-v2-eager": 1})) == {"cnn-v2-eager", "cnn-v2-bf16"}
     assert renewal.needed == {"cnn-v3-eager": 1}
     assert set(renewal.finish()) == {"cnn-v1-eager", "cnn-v1-bf16"}
+
+
+def test_no_pipeline_may_take_the_tables_of_the_cluster_for_its_own():
+    with pytest.raises(ValueError, match="give the pipeline another name"):
+        names.pipeline_name("spillway")
