@@ -13,6 +13,8 @@ The variants of one application and architecture are a group with one load and o
 * An order carries the epoch of the claim to order. A lower one than any that stands is void (`Standing`), and a
   controller that sees a higher one stand orders nothing more. A new controller begins with what stands, and says it
   again.
+* A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
+  (`lacking`), and stays while it is asked. The paper's heuristic goes by rates alone, and would not.
 * The load is counted by what came and by what found nothing active (`unmet`). A group without either for `idle` seconds
   loses its last worker, too; None: it keeps one.
 
@@ -32,7 +34,7 @@ from topology.variants.selection import Status
 from topology.variants.states import Event, Life, State, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from topology.variants.hosts import Fleet, HostOrder
     from topology.variants.variant import Variant
@@ -79,6 +81,7 @@ class Report(NamedTuple):
     told: Mapping[str, Told]  # by variant; those that are not named have no worker and no load
     unmet: Mapping[str, float] = {}  # by variant that was wanted and is not active, queries a second
     slos: Mapping[Group, float] = {}  # the latency that a group is asked for, in seconds; kept until it is told anew
+    lacking: Collection[str] = ()  # variants that queries need and no other of their model that serves can stand in for
 
 
 @dataclass(slots=True)
@@ -123,6 +126,8 @@ class Controller:
         self._missing: dict[str, float] = {}  # by variant that has fewer workers than ordered, since when
         self._nowhere: dict[str, Variant] = {}  # what fits on no host
         self._leaving: dict[str, set[str]] = {}  # by variant, the hosts that it moves from
+        self._lacking: frozenset[str] = frozenset()
+        self._kept: dict[str, float] = {}  # by variant that was lacking: when it was asked last
         self._looked = self._hosts_looked = -math.inf
         self.superseded = False
 
@@ -142,9 +147,12 @@ class Controller:
 
     def report(self, now: float, report: Report) -> None:
         """Take a report of all variants."""
+        self._lacking = frozenset(report.lacking)
         for name, life in self.lives.items():
             told = report.told.get(name)
             life.report(now, Told() if told is None else told)
+            if name in self._lacking or (name in self._kept and life.told.load > 0):
+                self._kept[name] = now
         for key, group in self._groups.items():
             names = [each.name for each in group.variants]
             group.load = sum(self.lives[name].told.load + report.unmet.get(name, 0.0) for name in names)
@@ -258,11 +266,34 @@ class Controller:
             self._carry_out(now, up.action)
             group.patience.due(now, None, 0.0)
             return
+        if self._load_lacking(now, candidates):
+            return
         down = self._down(now, candidates, group)
+        if down is not None and self._ends_kept(now, down):
+            down = None
         victim = None if down is None else down.victim
         loading = 0.0 if victim is None else max(self._settle, self.lives[victim].variant.load)
         if group.patience.due(now, victim, loading) and down is not None:
             self._carry_out(now, down)
+
+    def _load_lacking(self, now: float, candidates: list[Candidate]) -> bool:
+        """Order a worker of what is lacking, one change after the other; whether one was ordered."""
+        if any(each.ordered > each.ready for each in candidates):
+            return False
+        for each in candidates:
+            if each.variant.name in self._lacking and not each.ordered and each.usable:
+                self._want(now, each.variant.name, 1, "it is asked for, and nothing else of its model will do")
+                return self._wanted[each.variant.name] > 0
+        return False
+
+    def _ends_kept(self, now: float, down: Action) -> bool:
+        """Whether the last worker goes of a variant that was lacking and is still asked."""
+        over = {name for name, delta in down.deltas.items() if self._wanted[name] + delta <= 0} | {down.victim}
+        return any(
+            now - self._kept.get(name, -math.inf) < max(self._settle, self.lives[name].variant.load)
+            for name in over
+            if name is not None
+        )
 
     def _candidate(self, now: float, variant: Variant) -> Candidate:
         life = self.lives[variant.name]

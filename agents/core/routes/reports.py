@@ -68,9 +68,10 @@ class Reporter:
         still, self._route.waiting = self._route.waiting, set()
         for name in still:
             unmet[name] = max(unmet.get(name, 0.0), _STILL)
+        lacking, self._route.lacking = self._route.lacking, set()
         self._since, self._deaths = now, dict(deaths)
         self._asked, self._unmet = Counter(stats.asked), Counter(stats.unmet)
-        return Report(told, {name: rate for name, rate in unmet.items() if rate > 0}, self._slos())
+        return Report(told, {name: rate for name, rate in unmet.items() if rate > 0}, self._slos(), lacking)
 
     def _median(self, name: str, ran: list[tuple[int, float]]) -> tuple[int, float | None]:
         """A batch's usual size, and what one of that size takes: by the median of times its profile."""

@@ -100,6 +100,8 @@ class Variants:
         self._versions = versions or {}
         self.waiting: set[str] = set()
         """The variants that queries were still waiting for when they were asked again; whoever reports it takes it."""
+        self.lacking: set[str] = set()
+        """The variants that queries need and that no other of their model which serves can stand in for; as above."""
         self.latencies: dict[str, deque[float]] = {}
         """Those that queries had when they were asked, by architecture; whoever reports them takes them."""
         self._noted: dict[str, Status] = {}
@@ -116,6 +118,7 @@ class Variants:
         self.selection = Selection(self.variants.values(), self.selection.on_miss, self.selection.budget)
         self._versions, self._whys = versions, {}
         self.waiting &= self.variants.keys()
+        self.lacking &= self.variants.keys()
         models = {each.architecture for each in self.variants.values()}
         self.latencies = {model: found for model, found in self.latencies.items() if model in models}
 
@@ -135,6 +138,8 @@ class Variants:
             query.refused = Refusal(reasons.NO_VARIANT, str(error))
             return {}
         first, note.choice = note.choice is None, choice
+        if choice.load is not None and self._is_lacking(note.needs, choice):
+            self.lacking.add(choice.load)
         if first:
             self.stats.found[choice.how] += 1
             self._want(choice, query.request.deadline - query.request.sent)
@@ -227,6 +232,14 @@ class Variants:
             wanted = taken
         if wanted is not None:
             self.latencies.setdefault(self._architecture(wanted), deque(maxlen=_KEPT)).append(latency)
+
+    def _is_lacking(self, needs: Needs, choice: Choice) -> bool:
+        """Whether nothing of the model of what is to be loaded will do, fast as it may be."""
+        assert choice.load is not None  # the caller has looked
+        if needs.variant is not None or choice.variant is None:
+            return needs.variant is not None
+        taken, wanted = self.variants[choice.variant], self.variants[choice.load]
+        return taken.architecture == wanted.architecture and taken.accuracy < needs.accuracy
 
     def _architecture(self, variant: str) -> str:
         return self.variants[variant].architecture

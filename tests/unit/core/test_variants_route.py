@@ -290,3 +290,18 @@ def test_a_query_that_waits_for_what_was_taken_back_is_refused():
     stage.core.retire(NOW, ["large"])
     stage.attach("small", worker=1)
     assert dict(stage.told)[lost].reason == "no-variant"
+
+
+def test_what_no_other_variant_of_its_model_will_do_for_is_told_as_lacking():
+    near = {"model": "m:N", "architecture": "a", "accuracy": 0.75, "takes": {1: 0.02}}
+    stage = Stage(workers=("small",))
+    stage.route.replace(variants_of(VariantsSpec(app="x", of={**OF, "near": near})), {})
+    stage.ask(latency=0.05)
+    stage.ask(model="b", within=9)
+    assert stage.route.lacking == set()
+    stage.ask(accuracy=0.72)
+    assert stage.route.lacking == {"near"}
+    report = Reporter(stage.route, NOW, {}).report(NOW + 2, {}, {}, [], {})
+    assert (report.lacking, stage.route.lacking) == ({"near"}, set())
+    stage.ask(variant="large", within=9)
+    assert stage.route.lacking == {"large"}

@@ -25,6 +25,7 @@ class Stage:
         self.table = Standing()
         self.workers = {}  # by variant, when each is ready
         self.dead, self.broken, self.slow = {}, set(), {}
+        self.lacking = ()  # variants that queries name
         self.hosts = {"m5": 1, "inf1": 1, "p3": 1}
         self.log = []
         self.controller = self.another(1)
@@ -87,7 +88,7 @@ class Stage:
             p50 = BY_NAME[name].duration(1) * self.slow.get(name, 1.0)
             told[name] = Told(n, len(at), self.dead.pop(name, 0), share, p50, 1, 0.0)
         unmet = {self.variants[0].name: self.load} if not self.ready and self.load else {}
-        self.controller.report(self.now, Report(told, unmet, {GROUP: self.slo}))
+        self.controller.report(self.now, Report(told, unmet, {GROUP: self.slo}, self.lacking))
         for order in self.controller.orders(self.now):
             self.write(order)
         self.log += [(self.now, order.kind, order.start) for order in self.controller.host_orders(self.now)]
@@ -105,6 +106,25 @@ def test_the_first_query_loads_what_is_cheapest_and_the_rise_of_the_load_upgrade
     assert stage.changes == settled
     stage.go(20, 4)
     assert {BY_NAME[each].hardware for each in stage.ready} == {"cpu"}
+
+
+def test_what_a_query_names_is_loaded_beside_what_serves_and_stays_while_it_is_asked():
+    stage = Stage(settle=10)
+    stage.go(20, 4)
+    [serves] = stage.ready
+    stage.lacking = (NEURON.name,)
+    stage.go(10)
+    assert stage.ready == {serves: 1, NEURON.name: 1}
+    stage.lacking = ()
+    stage.go(60)  # it gets its share of the load
+    assert stage.ready[NEURON.name] == 1
+    idle = Stage(settle=10)
+    idle.go(20, 4)
+    idle.lacking = (NEURON.name,)
+    idle.go(1, 0)
+    idle.lacking = ()
+    idle.go(60)
+    assert sum(idle.ready.values()) == 1
 
 
 def test_a_stricter_latency_is_met_by_a_faster_variant():
