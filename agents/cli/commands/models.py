@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from topology.variants.manifest import Generated, Manifest
 
+_WIDTH: Final = 80  # characters of a line
 _app = click.option("--app", metavar="NAME", help="The application.")
 
 
@@ -34,7 +36,7 @@ def models() -> None:
 
     \b
     Example:
-      spillway models register cnn examples.registry.zoo:cnn --app digits --validation examples.registry.zoo:digits
+      spillway models register cnn zoo:digit_cnn --app digits --validation zoo:digits
       spillway models list
     """  # noqa: D301 - click's own marks
 
@@ -143,7 +145,8 @@ def show(
     Grid(title, heads, [_row(found, each) for each in found.variants], right=tuple(range(1, 9))).show()
     for none in found.left_out:
         threads = "" if none.threads is None else f", {none.threads} threads"
-        click.echo(f"not built: {none.format} on {none.device}{threads}: {none.why}")
+        text = f"not built: {none.format} on {none.device}{threads}: {none.why}"
+        click.echo(textwrap.fill(text, _WIDTH, subsequent_indent="  "))
     click.echo(f"files in {found.repository}")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
+from agents.cli.main import run
 from agents.registry.register import register_model
 from producers.models import put
 
@@ -28,13 +29,14 @@ def held():
     return PIXELS[-300:], LABELS[-300:]
 
 
-def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, until, unique_name, tmp_path):
-    one = stage(PIPELINE.format(app=unique_name))
+def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, until, unique_name, tmp_path, capsys):
+    app = f"t{unique_name[-8:]}"
+    one = stage(PIPELINE.format(app=app))
     first = register_model(
         one.settings,
         "tree",
         f"{__name__}:tree",
-        app=unique_name,
+        app=app,
         validation=f"{__name__}:held",
         repository=tmp_path / "models",
         hardware=["cpu"],
@@ -43,6 +45,7 @@ def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, unt
     assert [(each.key, each.accuracy > 0.7) for each in first.variants] == [("eager", True), ("onnx", True)]
     assert {each.format for each in first.left_out} == {"bf16", "int8", "onnx-int8"}
     one.start("digit")
+    one.gate()
     out = one.reader("outcomes")
 
     def ask(name, **needs):
@@ -61,6 +64,26 @@ def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, unt
     assert set(flags["why"]["of"]) == {"tree-v1-eager", "tree-v1-onnx"}
     assert told.outputs["label"] == LABELS[-1]
 
+    def said(*words):
+        """What a command prints, in lines of a terminal."""
+        code = run(["models", *words, "--bootstrap", one.bootstrap])
+        printed = capsys.readouterr().out
+        assert all(len(line) <= 80 for line in printed.splitlines() if not line.startswith("files in"))
+        return code, printed
+
+    assert said("list", "--app", app)[1].split()[-7:-1] == [
+        app,
+        "tree",
+        "1",
+        "2",
+        "3",
+        f"{first.variants[0].accuracy:.3g}",
+    ]
+    assert "not built: bf16 on cpu: scikit-learn computes in" in said("show", "tree", "--app", app)[1]
+    until(lambda: said("why", "first", one.name)[0] == 0)
+    assert "digit: tree-v1-onnx answered (active)\n  asked: accuracy 0.5" in said("why", "first", one.name)[1]
+    assert said("why", "never", one.name)[0] == 1
+
     put(one.settings, first.model_copy(update={"version": 2, "at": time.time()}))
     asked = (ask(f"again{number}").flags["digit"]["version"] for number in itertools.count())
     until(lambda: next(asked) == "2")
@@ -72,6 +95,6 @@ def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, unt
     put(one.settings, broken)
     until(lambda: "does this host see the repository there" in one.log("digit"))
     assert ask("still").flags["digit"]["version"] == "2"
-    put(one.settings, broken.model_copy(update={"taken_back": True}))
+    assert "version 3" in said("drop", "tree", "--app", app)[1]
     assert ask("back").flags["digit"]["version"] == "2"
     until(lambda: one.committed("digit") == one.ends())
