@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agents.live.sizes import writer
 from agents.live.topics import ensure
 from agents.models.inputs import Inputs
+from agents.models.loading import is_torch_module
 from agents.profiling.conditions import conditions_now
 from agents.profiling.process import Effort, Memory, measure
 from agents.registry.generator import HARDWARE, generate
@@ -28,7 +29,7 @@ from topology.profiles import StageProfile
 from topology.sections import WorkersSpec
 from topology.spec import StageSpec
 from topology.topics import models_topic
-from topology.variants.manifest import SERVED, Generated, Manifest, NotBuilt, newest, served_arguments
+from topology.variants.manifest import SERVED, Generated, Manifest, NotBuilt, model_name, newest, served_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +63,12 @@ def register_model(
     for a model or set that is none, BrokerError.
     """
     check_hardware(hardware)
+    try:
+        model_name(name)
+    except ValueError as error:
+        raise UsageError(f"the model's name: {error}") from error
     queries, trained = read_validation(validation), read_model(model)
+    _check_fit(trained, queries, validation)
     folder = Path(repository).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     ensure(settings, [models_topic()])
@@ -83,6 +89,16 @@ def register_model(
         if not variants:
             raise ModelError(f"model {model!r}: no variant could be built: {left_out[0].why}")
         return _written(settings, folder, (app, name, model, validation), queries, variants, left_out)
+
+
+def _check_fit(trained: Any, queries: Validation, source: str) -> None:
+    if is_torch_module(trained):
+        if queries.labels.dtype.kind == "U":
+            raise UsageError(
+                f"validation set {source}: a torch module's labels are the places of its scores, 0, 1, ..."
+            )
+    elif len(queries.inputs) > 1:
+        raise UsageError(f"validation set {source}: an estimator takes one input, not {', '.join(queries.inputs)}")
 
 
 def check_hardware(hardware: Sequence[str]) -> None:

@@ -32,7 +32,8 @@ _HARDWARE: Final = {"cpu": "core", "cuda": "cuda"}  # as the catalogue calls it
 _ENOUGH: Final = 0.9  # of the peak; larger batches take longer and bring little
 
 
-def _model_name(name: str) -> str:
+def model_name(name: str) -> str:
+    """`name`, if a model can be registered under it. Raises ValueError that says why not."""
     names.stage_name(name)
     if len(name) > _LONGEST:
         raise ValueError(f"has {len(name)} characters; use {_LONGEST} at most")
@@ -47,7 +48,7 @@ def _sized(profile: Any) -> Any:
     return profile | {"batches": batches}
 
 
-ModelName = Annotated[str, AfterValidator(_model_name)]
+ModelName = Annotated[str, AfterValidator(model_name)]
 
 
 class Generated(Section):

@@ -13,12 +13,13 @@ from agents.cli.choices import choices, explained
 from agents.models.inputs import Inputs
 from agents.registry.archive import check_archive, stripped
 from agents.registry.generator import FORMATS, HARDWARE, generate
-from agents.registry.register import store
+from agents.registry.register import register_model, store
 from agents.registry.served import Registered
 from agents.registry.validation import Validation, read_model, read_validation
 from agents.supervise.scrape import parse
 from agents.supervise.table import variant_rows
 from lineage.errors import ModelError, UsageError
+from producers.connection import ClientSettings
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = PIXELS.astype(np.float32)
@@ -144,6 +145,22 @@ def test_a_validation_set_is_arrays_with_a_label_for_each_query(tmp_path):
     assert read_model(f"{__name__}:tree").get_depth() == 8
     with pytest.raises(ModelError, match="variants are generated of"):
         read_model(f"{__name__}:data")
+
+
+def two():
+    return {"a": PIXELS[:3], "b": PIXELS[:3], "label": LABELS[:3]}
+
+
+def test_what_cannot_be_registered_is_refused_before_anything_is_built(tmp_path):
+    nowhere = ClientSettings(bootstrap="127.0.0.1:1")
+    for name, validation, more, why in (
+        ("a/b", "data", {}, "the model's name: 'a/b'"),
+        ("tree", "two", {}, "an estimator takes one input, not a, b"),
+        ("tree", "data", {"hardware": ["tpu"]}, "there is no kind of hardware 'tpu'"),
+    ):
+        told = {"app": "x", "validation": f"{__name__}:{validation}", "repository": tmp_path} | more
+        with pytest.raises(UsageError, match=why):
+            register_model(nowhere, name, f"{__name__}:tree", **told)
 
 
 FLAGS = {
