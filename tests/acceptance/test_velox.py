@@ -1,6 +1,7 @@
 """The Velox example, served: observations change who is heard of at once, and features are retrained and switched."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def command(*words, broker, code=0):
 def test_listeners_are_learned_and_features_retrained(unique_name, broker, tmp_path):
     file = tmp_path / "songs.yaml"
     text = EXAMPLE.read_text().replace("name: songs", f"name: {unique_name}").replace("random: 0.05", "random: 0.0")
-    text = text.replace(".spillway/songs", str(tmp_path / "thetas")).replace("window: 200", "window: 100000")
+    text = text.replace(".spillway/songs", str(tmp_path / "thetas")).replace("window: 200", "window: 100000, gain: 0.8")
     file.write_text(text.replace("slo: 500ms", f"slo: {PATIENT_SECONDS}s"))
     spec = load(file).spec
     with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
@@ -78,6 +79,9 @@ def switch_and_go_back(client, file, broker):
     assert abs(after[0] - 5) < abs(before[0] - 5)
     token = client.feedback("taste", "u1", {"item": "song-1", "value": 1.0}).token(PATIENT_SECONDS)
     assert asked(after=token)[0] < after[0]
+    said = command("retrain", file, "taste", broker=broker)  # from there on hardly anything is to be gained
+    assert re.search(r"^generation 2: kept  \S+ on \d+ held-out observations, was", said), said
+    assert asked()[1] == 1
     assert "generation 0 is current" in command("rollback", file, "taste", broker=broker)
     until(lambda: asked()[1] == 0, PATIENT_SECONDS, "generation 0 answers again")
     assert asked()[0] < before[0]  # it has heard what was said meanwhile
@@ -86,4 +90,4 @@ def switch_and_go_back(client, file, broker):
     assert [row["observations"] for row in listed["generations"]] == [len(told) + 5, 1]
     assert [row["users"] for row in listed["generations"]] == [8, 8]
     events = [event["event"] for event in json.loads(command("history", file, "taste", "--json", broker=broker))]
-    assert events == ["asked", "trained", "switched", "current"]
+    assert events == ["asked", "trained", "switched", "asked", "kept", "current"]
