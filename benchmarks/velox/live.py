@@ -128,7 +128,7 @@ def _truth(rng: np.random.Generator) -> dict[str, Any]:
 
 def live_updates(folder: Path, settings: ClientSettings, repeats: int, rate: float = 20.0) -> Table:
     """One observation after the other is due; forms by turns."""
-    rows, rng, seconds = [], np.random.default_rng(0), 4.0
+    rows, rng, seconds = [], np.random.default_rng(0), 3.0
     for dimension in DIMENSIONS:
         took: dict[str, list[list[float]]] = {form: [] for form in FORMS}
         own: dict[str, list[float]] = {form: [] for form in FORMS}
@@ -215,9 +215,9 @@ def _seen(asked: Client, beside: Steady, rng: np.random.Generator) -> tuple[list
         return 1e3 * acknowledged, 1e3 * (time.time() - due)
 
     with ThreadPoolExecutor(64) as pool:
-        seen = list(pool.map(one, range(180)))
+        acknowledged, seen = map(list, zip(*pool.map(one, range(180)), strict=True))
     _ms(beside.end())
-    return [each for each, _ in seen], [each for _, each in seen]
+    return acknowledged, seen
 
 
 def drifts(folder: Path, settings: ClientSettings, repeats: int) -> Table:
@@ -246,18 +246,18 @@ def drifts(folder: Path, settings: ClientSettings, repeats: int) -> Table:
             for _ in range(repeats):
                 time.sleep(calm)
                 drift, which[0] = time.time(), 1 - which[0]
-                until(lambda: _when(log, SWITCHED, drift) and log.now.open is None, "a switch after a drift")  # noqa: B023
+                until(lambda: all(_when(log, drift)) and log.now.open is None, "a switch after a drift")  # noqa: B023
                 marks.append(drift)
                 time.sleep(2.0)
             queries, _ = (load.end() for load in loads)
-            before = [at for at in _when(log, ASKED, 0.0) if at < marks[0]]
+            before = [at for at in _when(log, 0.0)[0] if at < marks[0]]
     _ms(queries)
 
     def p99(begin: float, end: float) -> float:
         return float(np.percentile([1e3 * each.took for each in queries if begin <= each.due < end], 99))
 
     for drift in marks:
-        asks, trained, switched = (_when(log, kind, drift) for kind in (ASKED, TRAINED, SWITCHED))
+        asks, trained, switched = _when(log, drift)
         spans = (drift - calm, drift), (asks[0], trained[0]), (trained[0], switched[0] + 1)
         seen = [p99(*span) for span in spans]
         ratios.append(seen[2] / seen[0])
@@ -277,6 +277,7 @@ def drifts(folder: Path, settings: ClientSettings, repeats: int) -> Table:
     )
 
 
-def _when(log: Followed, kind: str, since: float) -> list[float]:
-    known = list(log.now.known.values())
-    return sorted(each["at"] for one in known for each in one.events if each["event"] == kind and each["at"] > since)
+def _when(log: Followed, since: float) -> list[list[float]]:
+    """When generations were asked for, trained and switched to."""
+    events = [each for one in list(log.now.known.values()) for each in one.events if each["at"] > since]
+    return [sorted(each["at"] for each in events if each["event"] == kind) for kind in (ASKED, TRAINED, SWITCHED)]

@@ -1,8 +1,14 @@
 """`python -m benchmarks velox`, small: its tables, and what of them holds whatever the machine does."""
 
+from concurrent.futures import Future
+
+import pytest
+
 from agents.cli.main import run
 from benchmarks.__main__ import benchmarks
 from benchmarks.velox import latency, learned
+from benchmarks.velox.steady import Steady
+from lineage.errors import SpillwayError
 
 
 def rows(text):
@@ -30,3 +36,28 @@ def test_all_sections_are_told_and_what_is_learned_is_as_the_thesis_says(monkeyp
     assert all(better < worse for better, worse in zip(mean, zero, strict=True))
     assert len(bandits) == 2 + 12
     assert [row[1:3] for row in alarms[2:]] == [["0 of 2", "2 of 2"]] * 2
+
+
+def answered(number):
+    way = Future()
+    way.set_result(number)
+    return way
+
+
+def test_a_steady_load_sends_each_when_it_is_due_and_tells_who_got_no_answer():
+    sent = Steady(1e5, answered, 1e-4).whole()
+    assert [each.outcome for each in sent] == list(range(len(sent)))
+    assert [round(1e5 * (each.due - sent[0].due)) for each in sent] == list(range(10))
+    assert all(each.took >= 0 for each in sent)
+
+    def lost(_number):
+        way = Future()
+        way.set_exception(SpillwayError("no answer"))
+        return way
+
+    def refused(_number):
+        raise SpillwayError("no broker")
+
+    for send, words in ((lost, "no answer"), (refused, "no broker")):
+        with pytest.raises(SpillwayError, match=words):
+            Steady(1e5, send, 1e-4).whole()
