@@ -6,7 +6,8 @@ Invariants:
   contents say; else `ChunkError` names the first that is not, and the copy stays the version that it was.
 * A chunk that the copy has already, by digest, is not asked for, whatever key it stands under now: so the first version
   of a new reign, which is written in full, costs nothing but looking.
-* Of a keyed state only the pages that differ are read again; the states of all other keys stay the same objects.
+* Of a keyed state only the pages that differ are read again; the states of all other keys stay the same objects. A
+  page that has another number, as there are more pages now, is the same page.
 * The state that is given out is the copy itself, no copy of it: it is given once, and the copy then knows nothing more.
 
 Work of `apply`: the bytes that differ, and a comparison of digests for each chunk.
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 #   newer than every manifest of their epoch, as a manifest follows its chunks. Both as long as no tombstone says else.
 # * What no known version names is kept up to `spare_bytes`, oldest first to go: a later version may name it again, as
 #   long as it was not tombstoned. What was dropped and is named after all has to be read from the topic once more.
+# * What lies in the applied state is not held beside it, unless it comes again while a version wants it: it is looked
+#   for then, as the copy could not give its bytes (of a page of one chunk it has the states alone).
 # * Of versions to come at most `future_bytes` are held; beyond that the oldest go, and are read again.
 # * The digest of what will be needed is computed when it comes, so that a promotion need not wait for it.
 # * Every key that the partition holds is known, held or not: the next owner tombstones by them.
@@ -112,7 +115,8 @@ class HeldChunks:
             self.present.discard(key)
             return
         self.present.add(key)
-        self._hold(key, Held(value))
+        if key in self._wanted or key not in self._applied:
+            self._hold(key, Held(value))
 
     def keep(self, key: ChunkKey, make: Callable[[], bytes]) -> None:
         """Keep a chunk that is replaced in the applied state, if it still stands in the topic and there is room."""
@@ -155,7 +159,7 @@ class HeldChunks:
         self._named = {}
         self._spare.clear()
         self._future.clear()
-        for key in sorted(held):
+        for key in sorted(held.keys() - self._applied):
             self._hold(key, held[key])
 
     @property
@@ -167,8 +171,6 @@ class HeldChunks:
         return self._future.dropped + self._spare.dropped
 
     def _hold(self, key: ChunkKey, held: Held) -> None:
-        if key in self._applied:
-            return
         if key in self._wanted:
             self._named[key] = held
         elif key.epoch >= self._epoch and key.version > self._passed.get(key.epoch, 0):
@@ -253,13 +255,13 @@ class StateCopy:
 
     def _read_pages(self, contents: Contents, chunks: Sequence[ChunkRef], seek: _Seek) -> list[_Page]:
         pages: list[_Page] = []
+        known = {page.digests: page for page in self._pages}
         following = iter(chunks)
         for number, size in enumerate(contents.pages):
             own = [next(following) for _ in range(0, size, contents.chunk_bytes)]
             digests = tuple(chunk.digest for chunk in own)
-            before = self._pages[number] if number < len(self._pages) else None
-            if before is not None and before.digests == digests:
-                pages.append(before)
+            if digests in known:
+                pages.append(known[digests])
                 continue
             data = b"".join([seek.bytes_of(chunk, f" (in page {number} of the keyed state)") for chunk in own])
             seek.paged += len(data)
