@@ -207,7 +207,7 @@ def refusals(old: EnsembleSpec, new: EnsembleSpec) -> Iterator[str]:
         if was != now or _bare(old, name) != _bare(new, name):
             yield (
                 f"member {name!r} has other fields than 'workers: {{count: ...}}' changed: what is learned of a member "
-                "goes with its name, so give another model another name"
+                "goes with its name, so give another model another name, or take the member out first"
             )
 
 

@@ -3,8 +3,10 @@
 import functools
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import yaml
 
 from agents.learning.selection import Exp4, Observed
 from lineage.limits import DEFAULT_LIMITS
@@ -140,6 +142,83 @@ def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
         assert "its ensemble was changed by" in status
         assert served.stop() == 0, served.logs()
     assert not stream.problems(broker, spec.name, {0, 1, 2})
+
+
+def section(selection, **members):
+    """An ensemble of models that are off by so much."""
+    told = {name: {"model": f"{MODELS}:Says", "arguments": {"off": off}} for name, off in members.items()}
+    return {"selection": {"name": selection, "eta": 0.015625, "forgetting": 0.0}, "members": told}
+
+
+SECTIONS = [
+    section("exp4", right=0, wrong=1),
+    section("exp4", right=0, wrong=1, worse=2),
+    section("exp3", right=0, worse=2),
+    section("exp4", worse=2, more=3),
+    section("exp4", right=0, more=3),
+]
+
+
+class Learnt:
+    """What the learner is to come to, by the rule of docs/selection.md, reckoned anew."""
+
+    def __init__(self):
+        self.epoch, self.logs = 0, {}
+
+    def take(self, flags, truth):
+        rules = flags["rules"]
+        if rules["epoch"] > self.epoch:
+            stay = [self.logs[name] for name in rules["members"] if name in self.logs]
+            mean = sum(stay) / len(stay) if stay else 0.0
+            self.logs = {name: self.logs.get(name, mean) for name in rules["members"]}
+            self.epoch = rules["epoch"]
+        for name, told in flags["members"].items():
+            if name in self.logs and told.get("answer") != truth:
+                self.logs[name] -= 0.015625 / (told["p"] if rules["selection"]["name"] == "exp3" else 1)
+        highest = max(self.logs.values())
+        self.logs = {name: value - highest for name, value in self.logs.items()}
+
+
+@pytest.mark.nightly
+def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_name, broker, tmp_path):
+    file, learnt, older = tmp_path / "pipeline.yaml", Learnt(), []
+
+    def write(of):
+        told = {"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 2}
+        told["stages"] = [{"name": "kind", "ensemble": of}]
+        file.write_text(yaml.safe_dump(told, sort_keys=False))
+
+    write(SECTIONS[0])
+    spec, settings = load(file).spec, ClientSettings(bootstrap=broker)
+    with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
+        with Client(spec, settings) as client, Stream(client) as stream:
+            for number, of in enumerate(SECTIONS[1:]):
+                told = [client.predict({"x": 100 * number + n}) for n in range(6)]
+                write(of)
+                with ThreadPoolExecutor() as executor:
+                    changing = executor.submit(ordered, served, broker, "ensemble", file, "kind")
+                    if number % 2:  # killed as soon as it knows of the change; else before
+                        log = served.run_dir / unique_name / "logs" / "kind.0.log"
+                        wanted = ", ".join(of["members"])
+                        until(lambda log=log, wanted=wanted: f" of {wanted} (" in log.read_text(), 60.0, "it is known")
+                    pid = served.kill("kind")
+                    served.await_replacement("kind", pid)
+                    code, said = changing.result()
+                assert code == 0, said
+                told += [client.predict({"x": 100 * number + n}) for n in range(6)]
+                assert set(told[-1].flags["kind"]["rules"]["members"]) == of["members"].keys()
+                told, older = [*told[2:], *older], told[:2]  # some truths come when the next section serves
+                for late, outcome in enumerate(told):
+                    truth = outcome.outputs["label"] + late % 2
+                    token = client.feedback("kind-weights", outcome, truth).token(PATIENT_SECONDS)
+                    learnt.take(outcome.flags["kind"], truth)
+        table = Published(settings, table_of(spec, "kind-weights"), partitions=2, shards=1, limits=DEFAULT_LIMITS)
+        with table:
+            until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
+            weights = {name: log for name, (log,) in table.find("all").value.items()}
+        assert weights == pytest.approx(learnt.logs)
+        assert served.stop() == 0, served.logs()
+    assert not stream.problems(broker, spec.name, {0, 1, 2, 3})
 
 
 class Kinds(Load):

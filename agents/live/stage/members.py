@@ -229,6 +229,8 @@ class Members:
                 return
             if self._epoch is not None and self.record is not None:
                 log.info("%s: its ensemble is %s", stage, self.record.text)
+                if config.journal is not None:
+                    log.warning("%s: its journal does not hold this change, so it cannot be replayed", stage)
             self._epoch = epoch
             self._route.change(rules)
         self._retire_gone()
@@ -244,7 +246,7 @@ class Members:
         """Let go the members that are not in the section, once one that is in it serves."""
         ensemble = self._config.spec.ensemble
         assert ensemble is not None  # a section stays one
-        if self._numbers.keys() & ensemble.members.keys():
+        if self._numbers.keys() & ensemble.members.keys() - self.troubles.keys():
             for name in self._crews.keys() - ensemble.members.keys():
                 self._retire(name)
 
@@ -252,7 +254,7 @@ class Members:
         self._specs[name] = self._config.spec.member(name)
         try:
             self._crews[name] = _crew(self._config, name)
-        except ModelError as error:
+        except ModelError as error:  # no such interpreter; it is looked for again when the table says something next
             self._say(name, error)
         else:
             self._join(name)
@@ -264,19 +266,21 @@ class Members:
         joining.add_done_callback(self._ended)
 
     async def _load(self, name: str) -> None:
-        pause = _SHORTEST
+        pause, failed = _SHORTEST, name in self.troubles
         while True:
             try:
-                if name not in self.troubles:
-                    await self._loaded(name)
-                    break
+                if failed:
+                    await asyncio.to_thread(self._crews[name].close, 1.0)
+                    await asyncio.sleep(pause)
+                    pause = min(_LONGEST, 2 * pause)
+                    self._crews[name] = _crew(self._config, name)
+                await self._loaded(name)
             except ModelError as error:
                 self._say(name, error)
-            await asyncio.to_thread(self._crews[name].close, 1.0)
-            await asyncio.sleep(pause)
-            pause = min(_LONGEST, 2 * pause)
-            self._crews[name] = _crew(self._config, name)
-            self.troubles.pop(name, None)
+                failed = True
+            else:
+                break
+        self.troubles.pop(name, None)
         if name not in self._numbers:
             self._numbers[name] = self._lanes.add(name, *lane_of(self._config, self._specs[name]))
         log.info("%s: member %s serves from now on", self._config.stage, name)

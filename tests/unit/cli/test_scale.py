@@ -1,10 +1,12 @@
-"""What `spillway scale` refuses before it looks for a cluster."""
+"""What `spillway scale` and `spillway ensemble` refuse before they look for a cluster."""
 
 import pytest
 from click.testing import CliRunner
 
+from agents.cli.commands.ensemble import ensemble
 from agents.cli.commands.scale import scale
 from lineage.errors import UsageError
+from topology.problems import InvalidPipelineError
 
 SPEC = """
 name: p
@@ -12,6 +14,7 @@ slo: 1s
 stages:
   - {name: one, model: "m:M", workers: {fronts: 3}}
   - {name: keeps, model: "m:M", state: {kind: shared, shards: 2}, after: one}
+  - {name: kind, after: keeps, workers: {fronts: 2}, ensemble: {members: {a: {model: "m:A", workers: {count: 2}}}}}
 """
 
 
@@ -20,6 +23,10 @@ stages:
     [
         (["oen", "3"], "has no stage 'oen'; did you mean 'one'?"),
         (["one", "2"], "has 3 fronts, each with a worker at least: 2 are too few"),
+        (["kind", "3"], "has members, each with workers of its own: name one, as in 'kind/a'"),
+        (["kind/a", "1"], "has 2 fronts, each with a worker of it at least: 1 are too few"),
+        (["kind/a", "3", "--hold"], "no tuner has members"),
+        (["one/a", "3"], "stage 'one' has no members"),
         (["keeps", "3"], r"keeps a state: each of its shards \(2\) has one worker"),
     ],
 )
@@ -28,4 +35,16 @@ def test_what_no_stage_can_have_is_refused(tmp_path, what, said):
     file.write_text(SPEC)
     done = CliRunner().invoke(scale, [str(file), *what, "--bootstrap", "127.0.0.1:1"])
     with pytest.raises(UsageError, match=said):
+        raise done.exception
+
+
+def test_what_is_no_ensemble_is_refused(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(SPEC)
+    done = CliRunner().invoke(ensemble, [str(file), "one", "--bootstrap", "127.0.0.1:1"])
+    with pytest.raises(UsageError, match=r"stage 'one' of .* has no 'ensemble'"):
+        raise done.exception
+    file.write_text(SPEC.replace("ensemble: {", "ensemble: {selection: exp5, "))
+    done = CliRunner().invoke(ensemble, [str(file), "kind", "--bootstrap", "127.0.0.1:1"])
+    with pytest.raises(InvalidPipelineError, match="there is no selection 'exp5'"):
         raise done.exception
