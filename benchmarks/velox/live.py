@@ -221,47 +221,17 @@ def _seen(asked: Client, beside: Steady, rng: np.random.Generator) -> tuple[list
 
 
 def drifts(folder: Path, settings: ClientSettings, repeats: int) -> Table:
-    """All songs become others, again and again: until it is noticed, until new features are served; queries then."""
-    worlds, which, rows, ratios = made(), [0], [], []
-    rng, calm = np.random.default_rng(0), 10.0
-    what = {"model": "examples.velox.songs:Rotation", "arguments": f"folder: {folder / 'thetas'}"}
-    with _serving(folder, settings, "drift", **what, more=f", stale: {STALE}") as (pipeline, asked, told):
-
-        def tell(number: int) -> Any:
-            listener, song = number % LISTENERS, int(rng.integers(Rotation.songs))
-            value = float(worlds[which[0]].rated(listener, np.array([song]), rng)[0]) - Rotation.middle
-            return told.submit({"truth": {"item": f"song-{song}", "value": value}}, key=f"listener-{listener}")
-
-        log = Followed(settings, topics.generations(pipeline.learner("taste").spec.name))
-
-        def ask(number: int) -> Any:
-            return asked.submit({"k": K}, key=f"listener-{number % LISTENERS}")
-
-        loads = Steady(40.0, ask), Steady(60.0, tell)
-        with log:
-            for load in loads:
-                load.start()
-            time.sleep(2 * calm)
-            marks = []
-            for _ in range(repeats):
-                time.sleep(calm)
-                drift, which[0] = time.time(), 1 - which[0]
-                until(lambda: all(_when(log, drift)) and log.now.open is None, "a switch after a drift")  # noqa: B023
-                marks.append(drift)
-                time.sleep(2.0)
-            queries, _ = (load.end() for load in loads)
-            before = [at for at in _when(log, 0.0)[0] if at < marks[0]]
-    _ms(queries)
-
-    def p99(begin: float, end: float) -> float:
-        return float(np.percentile([1e3 * each.took for each in queries if begin <= each.due < end], 99))
-
-    for drift in marks:
-        asks, trained, switched = _when(log, drift)
+    """All songs become others: until it is noticed, and until new features are served; queries meanwhile."""
+    rows, ratios, queries, before, calm = [], [], 0, 0, 10.0
+    for repeat in range(repeats):
+        sent, drift, alarms, events = _drift(folder, settings, f"drift-{repeat}", repeat + 1, calm)
+        asks, trained, switched = events
         spans = (drift - calm, drift), (asks[0], trained[0]), (trained[0], switched[0] + 1)
-        seen = [p99(*span) for span in spans]
+        took = [[1e3 * each.took for each in sent if begin <= each.due < end] for begin, end in spans]
+        seen = [float(np.percentile(each, 99)) for each in took]
         ratios.append(seen[2] / seen[0])
-        told_at = [f"{at[0] - drift:.1f}" for at in (asks, trained, switched)]
+        queries, before = queries + len(sent), before + alarms
+        told_at = [f"{at[0] - drift:.1f}" for at in events]
         count = sum(at < trained[0] for at in asks)
         rows.append([*told_at, str(count), *(f"{each:.0f}" for each in seen), times(ratios[-1])])
     return Table(
@@ -271,10 +241,41 @@ def drifts(folder: Path, settings: ClientSettings, repeats: int) -> Table:
         (
             f"Before: {calm:g} s. Around the switch: from when features are trained to a second after they are served;",
             f"p99 was then {median_spread(ratios, '{:.2f}')} times that before.",
-            f"Found stale before the first drift: {len(before)} times. {len(queries):,} queries, all answered.",
+            f"Found stale before the songs changed: {before} times. {queries:,} queries, all answered.",
             f"40 queries and 60 generated ratings a second, {LISTENERS} listeners; stale: {STALE}.",
         ),
     )
+
+
+def _drift(
+    folder: Path, settings: ClientSettings, name: str, seed: int, calm: float
+) -> tuple[list[Sent], float, int, list[list[float]]]:
+    """One drift: the queries, when it was, how often features were found stale before, and what happened after."""
+    world, other = made(seed)
+    rng, drift = np.random.default_rng(seed), float("inf")
+    what = {"model": "examples.velox.songs:Rotation", "arguments": f"folder: {folder / f'{name}-thetas'}"}
+    with _serving(folder, settings, name, **what, more=f", stale: {STALE}") as (pipeline, asked, told):
+
+        def tell(number: int) -> Any:
+            listener, song = number % LISTENERS, int(rng.integers(Rotation.songs))
+            now = other if time.time() > drift else world
+            value = float(now.rated(listener, np.array([song]), rng)[0]) - Rotation.middle
+            return told.submit({"truth": {"item": f"song-{song}", "value": value}}, key=f"listener-{listener}")
+
+        def ask(number: int) -> Any:
+            return asked.submit({"k": K}, key=f"listener-{number % LISTENERS}")
+
+        loads = Steady(40.0, ask), Steady(60.0, tell)
+        with Followed(settings, topics.generations(pipeline.learner("taste").spec.name)) as log:
+            for load in loads:
+                load.start()
+            time.sleep(2 * calm)
+            drift = time.time()
+            until(lambda: all(_when(log, drift)) and log.now.open is None, "a switch after a drift")
+            time.sleep(1.0)
+            queries, _ = (load.end() for load in loads)
+            _ms(queries)
+            return queries, drift, len(_when(log, 0.0)[0]) - len(_when(log, drift)[0]), _when(log, drift)
 
 
 def _when(log: Followed, since: float) -> list[list[float]]:
