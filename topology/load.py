@@ -102,6 +102,23 @@ def load(path: Path | str, *, profiled: bool = True) -> Pipeline:
     whole, _, learner = str(file).rpartition("#")
     if whole and not file.exists():
         return load(whole, profiled=profiled).learner(learner, profiled=profiled)
+    return parse(_text(file), file, profiled=profiled)
+
+
+def unchecked(path: Path | str) -> tuple[Any, Callable[[FieldPath, str], Finding]]:
+    """What a file says, and what makes a finding of a field's path and a text: to check fields one by one.
+
+    For a file that is no pipeline because of others of its fields. Raises SpecError where it cannot be read at all.
+    """
+    file = Path(path)
+    whole, _, _ = str(file).rpartition("#")
+    if whole and not file.exists():
+        file = Path(whole)
+    document = Document(str(file), _text(file))
+    return document.value, lambda place, text: document.finding_in_file(Problem(place, text))
+
+
+def _text(file: Path) -> str:
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -116,7 +133,7 @@ def load(path: Path | str, *, profiled: bool = True) -> Pipeline:
         raise SpecError(f"{file}:{line}: this is not UTF-8 text: save the file as UTF-8") from error
     if file.suffix == ".json":
         text = text.replace("\t", " ")  # JSON may be indented with tabs; YAML may not, and JSON's texts hold none
-    return parse(text, file, profiled=profiled)
+    return text
 
 
 def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = True) -> Pipeline:

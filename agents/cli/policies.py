@@ -88,9 +88,14 @@ def policy_findings(pipeline: Pipeline) -> Iterator[Finding]:
         if stage.policy != whole:  # else it is the pipeline's, or as wrong as that
             named.append((("stages", number, "policy"), stage.policy))
     for path, setting in named:
-        if setting is None:
-            continue
-        try:
-            selected(setting)
-        except UsageError as error:
-            yield pipeline.finding(path, str(error))
+        if setting is not None and (wrong := wrong_policy(setting)):
+            yield pipeline.finding(path, wrong)
+
+
+def wrong_policy(setting: str) -> str | None:
+    """What is wrong with the name of a policy, or its parameters."""
+    try:
+        selected(setting)
+    except UsageError as error:
+        return str(error)
+    return None

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agents.cli.options import json_option, pipeline_argument
-from agents.cli.policies import ensemble_findings, policy_findings
+from agents.cli.policies import ensemble_findings, policy_findings, wrong_policy
 from agents.coding.deployed import load_code, read_parities
 from agents.core.policies import effective, words_for
 from agents.profiling.conditions import stale_profiles
 from lineage.errors import ModelError, SpecError
 from topology.drawing import dot, text
-from topology.load import load, remarks
+from topology.load import load, remarks, unchecked
+from topology.names import model as model_name
 from topology.problems import InvalidPipelineError
+from topology.profiles import read_profiles
 from topology.quantities import show_duration
 from topology.topics import topic_plan
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from topology.load import Pipeline
     from topology.problems import Finding
+    from topology.problems import Path as FieldPath
 
 BAD_INPUT = 2
 
@@ -88,8 +91,8 @@ def _checked(file: Path, *, imports: bool, tries: bool) -> Pipeline:
     except InvalidPipelineError as error:
         try:
             loaded = load(file, profiled=False)
-        except SpecError:
-            raise error from None  # the file itself is at fault: there is no more to look at
+        except SpecError:  # the file itself is at fault: what can be said of single fields is said as well
+            raise InvalidPipelineError(str(file), [*error.findings, *_singly(file, imports=imports)]) from None
         findings += error.findings
     every = (loaded, *loaded.learners)
     findings += policy_findings(loaded)
@@ -100,6 +103,32 @@ def _checked(file: Path, *, imports: bool, tries: bool) -> Pipeline:
     if findings:
         raise InvalidPipelineError(str(file), findings)
     return loaded
+
+
+def _singly(file: Path, *, imports: bool) -> Iterator[Finding]:
+    """What is wrong with policies, profile files and models, each by itself, in a file that is no pipeline."""
+    from agents.models.loading import look_up_model  # noqa: PLC0415 - as below
+
+    value, finding = unchecked(file)
+    stages = value.get("stages") if isinstance(value, dict) else None
+    places: list[tuple[FieldPath, Any]] = [((), value)]
+    places += ((("stages", number), stage) for number, stage in enumerate(stages if isinstance(stages, list) else ()))
+    for place, fields in places:
+        said = {key: text for key, text in fields.items() if isinstance(text, str)} if isinstance(fields, dict) else {}
+        if "policy" in said and (wrong := wrong_policy(said["policy"])):
+            yield finding((*place, "policy"), wrong)
+        if "profile" in said:
+            try:
+                read_profiles(file.parent / said["profile"])
+            except SpecError as error:
+                yield finding((*place, "profile"), str(error))
+        if imports and place and "model" in said:
+            try:
+                look_up_model(said.get("name", ""), model_name(said["model"]))
+            except ModelError as error:
+                yield finding((*place, "model"), str(error))
+            except ValueError:  # it names no model: the file's own findings say so
+                continue
 
 
 def _codings(pipeline: Pipeline, *, imports: bool) -> Iterator[Finding]:

@@ -50,6 +50,20 @@ def test_a_bad_pipeline_exits_2_with_all_problems(check):
     )
 
 
+def test_a_bad_file_does_not_hide_bad_policies_profiles_and_models(check):
+    bad = GOOD.replace("400ms", "0").replace("policy: expired", "policy: expire, profile: none.yaml")
+    code, _, err = check(bad, "--load")
+    assert code == 2
+    for said in (
+        "p.yaml:2:6: slo: must be more than 0",
+        "p.yaml:5:62: stages[1].policy: there is no policy 'expire'",
+        "stages[1].profile: ",
+        "stages[1].model: stage 'b': model 'check_models:Model'",
+    ):
+        assert said in err
+    assert "stages[1].model" not in check(bad)[2]
+
+
 def test_an_unknown_policy(check):
     code, _, err = check(GOOD.replace("policy: expired", "policy: expire"))
     assert code == 2
