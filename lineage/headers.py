@@ -126,8 +126,10 @@ CONTENT_TYPE: Final = "content-type"  # of a client's message whose value is JSO
 PASSTHROUGH: Final = "x-"
 ACCEPT: Final = "x-accept"  # how the outcome is to be encoded: application/json, or Avro
 AFTER: Final = "x-after"  # the version of a learner's state that the query's answer must have (`lineage.tokens`)
+PRIORITY: Final = "x-priority"  # `offline`: the query is run when no other waits (`is_offline`)
 CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are foretold by it
 
+OFFLINE: Final = b"offline"
 MAX_EXTRA: Final = 32
 MAX_EXTRA_BYTES: Final = 8_192  # keys and values of the passthrough together
 _MAX_MICROSECONDS: Final = (1 << 63) - 1
@@ -234,6 +236,11 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
         return _request_id(raw)
     except WireError:
         return ""
+
+
+def is_offline(headers: Headers) -> bool:
+    """Whether a query is of low priority."""
+    return any(key == PRIORITY and value == OFFLINE for key, value in headers.extra)
 
 
 def _text_key(key: str | bytes) -> str:

@@ -98,3 +98,5 @@ class PlanWord:
     hbf: bool = False
     longest: float = 0.0
     hops: tuple[float, ...] = ()  # quantiles of its messages' hops, ascending, at even steps
+    utilisation: float = 0.0
+    slower: float = 0.0

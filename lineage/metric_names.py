@@ -31,6 +31,7 @@ RECEIVED_TOTAL: Final = "spillway_received_total"
 DUPLICATES_TOTAL: Final = "spillway_duplicates_total"
 BATCHES_TOTAL: Final = "spillway_batches_total"
 BATCHED_QUERIES_TOTAL: Final = "spillway_batched_queries_total"
+OFFLINE_QUERIES_TOTAL: Final = "spillway_offline_queries_total"
 DEAD_LETTERS_TOTAL: Final = "spillway_dead_letters_total"  # by reason
 QUEUE_DEPTH: Final = "spillway_queue_depth"
 QUEUE_LIMIT: Final = "spillway_queue_limit"

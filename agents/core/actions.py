@@ -82,14 +82,14 @@ class Work(Request):
         offset = source.offset
         return cls(
             source.request_id, share.partition, source.sent, source.deadline, now, (source,), source.path,
-            0.0, 0.0, 0, share, offset, (offset,),
+            0.0, 0.0, 0, source.offline, share, offset, (offset,),
         )  # fmt: skip
 
     @classmethod
     def of_entry(cls, now: float, share: Share, entry: Entry, parts: tuple[Delivery, ...]) -> Work:
         return cls(
             entry.request_id, share.partition, entry.sent, entry.deadline, now, parts, entry.path,
-            0.0, 0.0, 0, share, entry.first, tuple(entry.offsets),
+            0.0, 0.0, 0, any(part.offline for part in parts), share, entry.first, tuple(entry.offsets),
         )  # fmt: skip
 
 

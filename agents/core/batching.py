@@ -10,6 +10,9 @@ forming batch is full.
 Workers come and go. What was forming for one that drains or is lost returns to the queue and is judged anew; so does
 what a lost one ran, once its owner has decided which of it may run again (`requeue`). Without workers all waits.
 
+Offline queries wait beside the queue (`agents.core.offline`): a worker that is idle runs a batch of them while no
+online query waits, in the queue or a forming batch. All counters but `offline` are of online queries alone.
+
 The live stage and the simulator drive the same object; it is written for the latter's speed.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agents.core.offline import OfflineQueue
 from agents.core.policy import Load, Policy, Refusal, StageState
 from agents.core.workers import IDLE, Batch, Worker
 
@@ -56,6 +60,7 @@ class Batcher:
         "_observe",
         "_overhead",
         "_policy",
+        "_profile",
         "_target",
         "_told",
         "_wakes",
@@ -66,6 +71,8 @@ class Batcher:
         "completed",
         "drops",
         "lost",
+        "offline",
+        "profiled",
         "removed",
         "reports",
         "requeued",
@@ -97,6 +104,7 @@ class Batcher:
         self._delay = delay
         self._duration: Duration = duration if duration is not None else _unknown
         self._observe: Callable[[int, float], None] | None = getattr(duration, "observe", None)
+        self._profile: Callable[[int], float] | None = getattr(duration, "profiled", None)
         self._measured = False  # whether `duration` has learnt anything that is not in doubt
         self._overhead = 0.0  # by which an instance is taken up for longer than its model runs, a batch
         self._told = (0, 0)  # what had been started and dropped at the last report
@@ -113,15 +121,19 @@ class Batcher:
         self._wakes = kind.next_expiry is not Policy.next_expiry
         self.timed = delay > 0 or self._wakes  # whether `next_wake` can ever be anything but None
         self.reports = kind.report is not Policy.report  # whether it takes part in the synchronisation
+        self.offline = OfflineQueue()
         self.starts: list[Batch] = []
         self.drops: list[tuple[Request, Refusal]] = []
         self.arrived = self.started = self.completed = self.total_drops = self.removed = self.batches = 0
         self.lost = self.requeued = 0  # requests whose worker was lost, and those that entered the queue anew
-        self.busy = 0.0
+        self.busy = self.profiled = 0.0
 
     # What happens ----------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:
+        if request.offline:
+            self._push_offline(now, request)
+            return
         self.arrived += 1
         if self._admit is not None and (refused := self._admit(now, request)) is not None:
             self._drop(request, refused)
@@ -161,19 +173,10 @@ class Batcher:
             raise ValueError(f"worker {worker} runs nothing")
         slot.running = None
         slot.ends = IDLE
-        count = len(batch.requests)
-        self.completed += count
-        self.batches += 1
-        if executed is None:
-            executed = now - batch.started
+        if batch.offline:
+            self.offline.completed += len(batch.requests)
         else:
-            if self._observe is not None:
-                self._measured = True
-                self._observe(count, executed)
-            self._overhead += _WEIGHT * (max(0.0, now - batch.started - executed) - self._overhead)
-        self.busy += executed
-        if slot.learn is not None:
-            self._adapt(now, slot, slot.learn(count, executed))
+            self._learn(now, slot, batch, executed)
         if slot.draining:
             self._part(now, slot)
             return batch
@@ -185,6 +188,8 @@ class Batcher:
             self._start(now, slot)
         else:
             self._retarget(now)
+        if self.offline.waiting:
+            self._use_spare_time(now)
         return batch
 
     def advance(self, now: float) -> None:
@@ -194,6 +199,9 @@ class Batcher:
             for slot in self._workers.values():
                 if slot.running is None and slot.forming and slot.opened + self._delay <= now:
                     self._start(now, slot)
+        if self.offline.waiting:
+            self.drops += self.offline.hand_back(now)
+            self._use_spare_time(now)
 
     def next_wake(self, now: float) -> float | None:
         """When `advance` next has something to do; None if only arrivals and completions can change anything."""
@@ -202,6 +210,8 @@ class Batcher:
             slots = self._workers.values()
             wakes = [slot.opened + self._delay for slot in slots if slot.running is None and slot.forming]
         if self._wakes and (expiry := self._policy.next_expiry()) is not None:
+            wakes.append(expiry)
+        if self.offline.waiting and (expiry := self.offline.next_expiry()) is not None:
             wakes.append(expiry)
         return max(now, min(wakes)) if wakes else None
 
@@ -219,6 +229,7 @@ class Batcher:
                 if slot.forming:
                     slot.opened = slot.forming[0].entered
         self.removed += len(removed)
+        removed += self.offline.remove(unwanted)
         self._refill(now)
         return removed
 
@@ -248,13 +259,19 @@ class Batcher:
         """Take note that a worker is gone; give what it ran, whose requests the caller may `requeue`."""
         slot = self._workers[worker]
         batch, slot.running = slot.running, None
-        self.lost += 0 if batch is None else len(batch.requests)
+        if batch is not None and batch.offline:
+            self.offline.completed += len(batch.requests)
+        elif batch is not None:
+            self.lost += len(batch.requests)
         self._part(now, slot)
         return batch
 
     def requeue(self, now: float, requests: Iterable[Request]) -> None:
         """Have requests wait again, to be judged anew; they are no arrivals."""
         for request in requests:
+            if request.offline:
+                self.offline.put_back(request)
+                continue
             self.requeued += 1
             self._policy.push(now, request)
         self._refill(now)
@@ -331,6 +348,8 @@ class Batcher:
             forming=sum(len(slot.forming) for slot in self._workers.values()),
             running=self.started - self.completed - self.lost,
             duration=self._duration(self.limit) + self._overhead if self._measured else 0.0,
+            profiled=self.profiled,
+            workers=len(self._active),
         )
 
     def wait(self, now: float) -> float:
@@ -348,6 +367,11 @@ class Batcher:
     @property
     def depth(self) -> int:
         return self.arrived + self.requeued - self.started - self.total_drops - self.removed
+
+    @property
+    def aside(self) -> int:
+        """How many offline queries wait."""
+        return len(self.offline.waiting)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -379,6 +403,45 @@ class Batcher:
             slot.opened = now
         self._retarget(now)
 
+    def _learn(self, now: float, slot: Worker, batch: Batch, executed: float | None) -> None:
+        """Count a batch that ended, and take what it tells of durations and of the worker's limit."""
+        count = len(batch.requests)
+        self.completed += count
+        self.batches += 1
+        if executed is None:
+            executed = now - batch.started
+        else:
+            if self._observe is not None:
+                self._measured = True
+                self._observe(count, executed)
+            self._overhead += _WEIGHT * (max(0.0, now - batch.started - executed) - self._overhead)
+        self.busy += executed
+        if self._profile is not None:
+            self.profiled += self._profile(count)
+        if slot.learn is not None:
+            self._adapt(now, slot, slot.learn(count, executed))
+
+    def _push_offline(self, now: float, request: Request) -> None:
+        refused = self.offline.push(request)
+        if refused is not None:
+            self.drops.append((request, refused))
+            return
+        self.timed = True
+        self._use_spare_time(now)
+
+    def _use_spare_time(self, now: float) -> None:
+        """Start batches of offline queries on workers that are idle, if no online query waits."""
+        if len(self._policy) or any(slot.forming for slot in self._workers.values()):
+            return
+        for slot in self._active:
+            if slot.running is None and self.offline.waiting:
+                requests = self.offline.take(now, slot.limit)
+                slot.ends = now + slot.duration(len(requests)) + self._overhead
+                slot.running = Batch(slot.number, requests, now, slot.ends)
+                slot.running.offline = True
+                self.starts.append(slot.running)
+        self._retarget(now)
+
     def _take(self, now: float, starts: float, room: int, slot: Worker) -> None:
         drops = self.drops
         before = len(drops)
@@ -395,6 +458,8 @@ class Batcher:
             if slot.running is None and slot.forming and (not self._delay or len(slot.forming) >= slot.limit):
                 self._start(now, slot)
         self._retarget(now)
+        if self.offline.waiting:
+            self._use_spare_time(now)
 
     def _start_time(self, now: float, slot: Worker, *, full: bool) -> float:
         ends = slot.ends

@@ -65,6 +65,7 @@ _MOST: Final = 1e9
 _DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest")
 _AMOUNTS: Final = (
     *("entered", "waits_seen", "batch", "recent_batch", "arrival_rate", "completion_rate", "backlog"),
+    *("utilisation", "slower"),
     "replica",
 )
 
@@ -108,6 +109,8 @@ def word_of(state: StageState, began_us: int) -> PlanWord:
         state.hbf,
         state.longest,
         sketch(state.hops),
+        state.utilisation,
+        state.slower,
     )
 
 
@@ -132,6 +135,8 @@ def state_of(word: PlanWord) -> StageState:
         span=word.span,
         longest=word.longest,
         hops=word.hops,
+        utilisation=word.utilisation,
+        slower=word.slower,
     )
 
 

@@ -40,6 +40,9 @@ class ProfiledEstimate:
     def __call__(self, count: int, /) -> float:
         return self._profile(count) * self._ratio(count)
 
+    def profiled(self, count: int) -> float:
+        return self._profile(count)
+
     def observe(self, count: int, seconds: float) -> None:
         profiled = self._profile(count)
         if profiled <= 0:

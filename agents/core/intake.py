@@ -59,7 +59,8 @@ class Gauges:
     @property
     def _few_under_way(self) -> bool:
         outbox = self._outbox
-        return outbox.unsettled + outbox.resting + self.parked < _UNSETTLED_PER_QUEUED * self.queue_limit
+        under_way = outbox.unsettled - self._batcher.aside + outbox.resting + self.parked
+        return under_way < _UNSETTLED_PER_QUEUED * self.queue_limit
 
     @property
     def depth(self) -> int:

@@ -54,7 +54,7 @@ class _Report:
 _SAID: dict[type, tuple[str, ...]] = {
     Delivery: (
         "request_id", "partition", "offset", "sent", "deadline", "predecessor", "hop", "path", "lost", "appended",
-        "payload", "kind", "size",
+        "payload", "kind", "size", "offline",
     ),
     Hop: ("stage", "epoch", "partition", "sequence", "committed"),
     Ok: ("payloads", "chosen"),

@@ -51,7 +51,8 @@ class Lane:
     def finished(self) -> bool:
         """Whether nothing waits or runs here."""
         load = self.batcher.load()
-        return not (load.queued or load.forming or load.running)
+        offline = self.batcher.offline
+        return not (load.queued or load.forming or load.running or offline.waiting or offline.running)
 
     def knows(self, key: bytes) -> bool:
         """Whether a ticket with this key takes no room."""
@@ -59,7 +60,7 @@ class Lane:
 
     def push(self, now: float, ticket: Ticket) -> Ok | None:
         """Take a ticket; gives its answer where it is known. Else it waits, or follows one that is under way."""
-        if self.cache is None:
+        if self.cache is None or ticket.offline:
             self.batcher.push(now, ticket)
             return None
         evaluate, known = self.cache.ask(ticket)
@@ -71,14 +72,14 @@ class Lane:
 
     def landed(self, ticket: Ticket, answer: Ok) -> list[Ticket]:
         """Keep a worker's answer to a ticket, which may be settled already; gives those that follow it."""
-        if self.cache is None:
+        if self.cache is None or ticket.offline:
             return []
         self.cache.store(ticket.key, answer, answer.size)
         return self.cache.land(ticket)
 
     def pass_on(self, now: float, ticket: Ticket) -> None:
         """Have the next follower of a ticket that ends without an answer evaluated in its place."""
-        follower = None if self.cache is None else self.cache.leave(ticket)
+        follower = None if self.cache is None or ticket.offline else self.cache.leave(ticket)
         if follower is not None:
             self.batcher.push(now, follower)
 

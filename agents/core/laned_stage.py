@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from agents.core.actions import Failed, Ok, Work
 from agents.core.lane import Ticket
 from agents.core.lanes import Lanes, Route
+from agents.core.offline import HELD_SECONDS, held_too_long
 from agents.core.stage import UNSERVED_SECONDS, StageCore
 from lineage import reasons
 
@@ -83,6 +84,12 @@ class LanedCore(StageCore):
         ):
             text = f"stage {self.stage!r} had no worker of what it asked for"
             self._settle(now, request, Failed(reasons.NO_WORKER, text))
+        lanes.drops += [
+            (request, held_too_long())
+            for request in lanes.remove(
+                now, lambda each: each.offline and id(each) in waiting and each.arrived + HELD_SECONDS <= now
+            )
+        ]
 
     def _settle(self, now: float, request: Request, result: Result) -> None:
         if not isinstance(request, Ticket):

@@ -11,6 +11,7 @@ route names, with a *ticket* for each, and counts once, whatever its tickets. Ru
   bring is late.
 * A lane with a cache (`agents.core.lane`) is asked it first: a ticket whose answer is known waits for nobody, and one
   that equals a ticket under way there waits for that one's answer. Neither takes room, and no policy sees them.
+* An offline query waits beside the queue of its lane, asks no cache, and counts in nothing that others hear.
 * A query that finds no lane with a worker waits for one. A lane that has lost its last worker is as if it had not been
   asked, where nothing else is left.
 
@@ -22,12 +23,13 @@ that is retired is asked nothing more, and is forgotten when its workers are gon
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from agents.core.lane import Lane, Ticket
 from agents.core.policy import Load, Refusal
+from agents.core.query import Query, Route
 from lineage import reasons
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from agents.core.cache import PredictionCache
     from agents.core.policy import Policy, StageState
     from agents.core.request import Request
+
+__all__ = ["Lanes", "Query", "Route", "number_of", "parts_of"]
 
 _STRIDE: Final = 1 << 20  # workers that a lane can have, ever
 _NEVER: Final = float("inf")
@@ -51,54 +55,6 @@ def number_of(lane: int, worker: int) -> int:
 def parts_of(worker: int) -> tuple[int, int]:
     """The lane and the number in it of a stage's worker."""
     return divmod(worker, _STRIDE)
-
-
-@dataclass(slots=True)
-class Query:
-    """A query, its tickets, and what has come of them."""
-
-    request: Request
-    due: float
-    """From when on it is over as soon as it has any answer."""
-    rules: Any = None
-    """The route's, as they were when it came."""
-    asked: dict[str, float] = field(default_factory=dict)
-    """The lanes that it joined, or was refused by as full: with which probability each was asked."""
-    tickets: dict[str, Ticket] = field(default_factory=dict)
-    """Those that have not ended, by lane."""
-    answers: dict[str, Any] = field(default_factory=dict)
-    ended: Refusal | Failed | None = None
-    """How a ticket without an answer ended last; a failure stands before any refusal."""
-    deaths: dict[str, int] = field(default_factory=dict)
-    note: Any = None
-    """The route's."""
-    asked_at: float = 0.0
-    """When the route was asked, or an answer came, last."""
-    refused: Refusal | None = None
-    """Why the route lets nobody answer it, where that is so."""
-    key: bytes = b""
-    """Of its inputs, once a lane with a cache was asked."""
-
-    def lost(self, lane: str, why: Refusal | Failed) -> None:
-        self.tickets.pop(lane, None)
-        if self.ended is None or not isinstance(why, Refusal):
-            self.ended = why
-
-
-class Route(Protocol):
-    """Which lanes a query joins."""
-
-    @property
-    def wait(self) -> float:
-        """Seconds after which a query that comes now, and has any answer, waits for no other."""
-
-    @property
-    def rules(self) -> Any:
-        """What else holds for a query that comes now, and stays so for that one."""
-
-    def select(self, query: Query, lanes: Sequence[str]) -> Mapping[str, float]:
-        """Name some of these lanes, all that have a worker, with the probability of each; none: no other."""
-        ...
 
 
 class Lanes:
@@ -166,14 +122,15 @@ class Lanes:
     # What happens -----------------------------------------------------------------------------------------------
 
     def push(self, now: float, request: Request) -> None:
-        query = Query(request, now + self._route.wait, self._route.rules)
+        due = _NEVER if request.offline else now + self._route.wait
+        query = Query(request, due, self._route.rules)
         self._open[id(request)] = query
         if query.due < _NEVER:
             heapq.heappush(self._dues, (query.due, next(self._pushed), query))
         known = len(self.known)
         self._enter(now, query)
         if not query.tickets or len(query.tickets) > len(self.known) - known:  # else it keeps nobody busy
-            self.arrived += 1
+            self.arrived += not request.offline
         self._sweep(now)
 
     def find(self, request: Request) -> Query | None:
@@ -301,6 +258,11 @@ class Lanes:
         return min(waiting, len(self._open))
 
     @property
+    def aside(self) -> int:
+        """How many offline queries wait in lanes."""
+        return sum(lane.batcher.aside for lane in self._numbers.values())
+
+    @property
     def idle(self) -> Collection[int]:
         """The id() of each request that waits without a lane."""
         return self._idle.keys()
@@ -335,12 +297,15 @@ class Lanes:
             recent_duration=min(slowest.recent_duration, wait),
             queueing=min(slowest.queueing, wait),
             waits=[min(each, wait) for each in slowest.waits],
+            utilisation=max(state.utilisation for state in told),
+            slower=max(state.slower for state in told),
         )
 
     def load(self) -> Load:
         """Queries, counted once, and all lanes' batches; the duration is the slowest lane's, `wait` at most."""
         loads = [lane.batcher.load() for lane in self._numbers.values()]
-        depth, closed = self.depth, self.arrived - len(self._open) - self.dropped
+        under_way = sum(not query.request.offline for query in self._open.values())
+        depth, closed = min(self.depth, under_way), self.arrived - under_way - self.dropped
         return Load(
             arrived=self.arrived,
             dropped=self.dropped,
@@ -350,8 +315,10 @@ class Lanes:
             busy=sum(load.busy for load in loads),
             queued=depth,
             forming=0,
-            running=len(self._open) - depth,
+            running=under_way - depth,
             duration=min(self._route.wait, max((load.duration for load in loads), default=0.0)),
+            profiled=sum(load.profiled for load in loads),
+            workers=sum(load.workers for load in loads),
         )
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
@@ -411,7 +378,8 @@ class Lanes:
             query.asked |= chosen
             for lane in [self._lanes[name] for name in chosen]:
                 key = self._key(query, lane)
-                if lane.batcher.depth >= self._room and not lane.knows(key):
+                full = lane.batcher.depth >= self._room and not query.request.offline
+                if full and not lane.knows(key):
                     refusal = Refusal(reasons.LANE_FULL, f"lane {lane.name!r} has {self._room} waiting")
                     self._refuse(query, lane.name, refusal)
                 else:
@@ -424,7 +392,7 @@ class Lanes:
                 return True
 
     def _key(self, query: Query, lane: Lane) -> bytes:
-        if lane.cache is None or self._key_of is None:
+        if lane.cache is None or self._key_of is None or query.request.offline:
             return b""
         query.key = query.key or self._key_of(query.request)
         return query.key
@@ -433,8 +401,8 @@ class Lanes:
     def _ticket(now: float, query: Query, lane: Lane, key: bytes) -> Ticket:
         of = query.request
         return Ticket(
-            of.request_id, of.partition, of.sent, of.deadline, now, of.parts, of.path,
-            deaths=query.deaths.get(lane.name, 0), query=query, lane=lane.name, home=lane, key=key,
+            of.request_id, of.partition, of.sent, of.deadline, of.arrived if of.offline else now, of.parts, of.path,
+            deaths=query.deaths.get(lane.name, 0), offline=of.offline, query=query, lane=lane.name, home=lane, key=key,
         )  # fmt: skip
 
     def _refuse(self, query: Query, lane: str, refusal: Refusal) -> None:
@@ -455,7 +423,7 @@ class Lanes:
         self._open.pop(id(query.request), None)
         self._idle.pop(id(query.request), None)
         if not query.answers and isinstance(query.ended, Refusal):
-            self.dropped += 1
+            self.dropped += not query.request.offline
             self.drops.append((query.request, query.ended))
         else:
             self.over.append(query)

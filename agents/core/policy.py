@@ -153,6 +153,8 @@ class Load:
     forming: int
     running: int
     duration: float = 0.0  # seconds of a batch of the planned size as lately measured; 0: not measured
+    profiled: float = 0.0  # seconds that the completed batches would have taken by the profile; 0: there is none
+    workers: int = 0  # that are given batches now
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,8 @@ class StageState:
     span: float = 0.0  # seconds of the period that it speaks of
     longest: float = 0.0  # seconds from t_r to the end of the batch at most, over the window; only `wcl` tells it
     hops: Sequence[float] = ()  # recent seconds from a sender into this queue: samples, or quantiles at even steps
+    utilisation: float = 0.0  # share of its workers' time that batches took which ended in the span
+    slower: float = 0.0  # what these took, by what the profile says; 0: nothing to tell
 
 
 class Policy:

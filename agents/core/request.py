@@ -58,6 +58,7 @@ class Delivery:
     copy: Any = None  # behind a stateful stage: what it rests on (`agents.core.speculation`); the core's own
     size: int = 0  # bytes that the payload takes in memory, as the driver reckons
     dropped: bool = False  # the payload was, and is read again when it is needed (`agents.core.joins`)
+    offline: bool = False  # it is of low priority (`agents.core.offline`)
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class Request:
     entered: float = 0.0  # t_b: entered a forming batch
     started: float = 0.0  # t_e: its batch started
     deaths: int = 0  # workers that ended with a batch of it, and may have ended because of it
+    offline: bool = False  # it runs when no other waits (`agents.core.offline`)
 
     @property
     def suspect(self) -> bool:

@@ -208,7 +208,7 @@ class StageCore(Intake):
         self._batcher.complete(now, batch.worker, executed)
         for request, result in zip(batch.requests, results, strict=True):
             self._settle(now, request, result)
-        if self.dispatch is not None:
+        if self.dispatch is not None and not batch.offline:
             self.dispatch.answered(now, batch)
         self._drain(now)
 
@@ -289,7 +289,7 @@ class StageCore(Intake):
         """
         again: list[Request] = []
         batch = self._batcher.lose(now, worker)
-        if batch is not None and self.dispatch is not None:
+        if batch is not None and self.dispatch is not None and not batch.offline:
             self.dispatch.lost(batch)
         for place, request in enumerate(() if batch is None else batch.requests):
             result = results[place] if place < len(results) else None
@@ -349,6 +349,9 @@ class StageCore(Intake):
 
     def _admit(self, now: float, work: Work) -> None:
         assert self._cache is not None
+        if work.offline:  # no online query is to wait for it, and its like do not come again
+            self._batcher.push(now, work)
+            return
         work.key = self._key_of(work)
         evaluate, value = self._cache.ask(work)
         if evaluate:
@@ -393,7 +396,8 @@ class StageCore(Intake):
 
     def _watch(self, enter: Callable[[float, Work], object], now: float, work: Work) -> None:
         assert self._moments is not None
-        self._moments.watch(work)
+        if not work.offline:
+            self._moments.watch(work)
         enter(now, work)
 
     def _at_last(self, now: float, due: list[Work]) -> None:
@@ -437,14 +441,15 @@ class StageCore(Intake):
         if batcher.starts:
             if self.dispatch is not None:
                 for batch in batcher.starts:
-                    self.dispatch.started(now, batch)
+                    if not batch.offline:
+                        self.dispatch.started(now, batch)
             self._runs += batcher.starts
             batcher.starts.clear()
         while batcher.drops:
             drops, batcher.drops = batcher.drops, []
             for request, refusal in drops:
                 assert isinstance(request, Work)  # the core pushed it
-                if self._moments is None or not self._spare(request):
+                if request.offline or self._moments is None or not self._spare(request):
                     request.settled = True
                     self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
                 self._leave(now, request)

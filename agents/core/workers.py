@@ -49,10 +49,11 @@ LIFE: Final[dict[tuple[Phase, str], Phase]] = {
 class Batch:
     """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`.
 
-    `outputs` is the driver's: what the model made of the requests, where a dispatch may need it.
+    `outputs` is the driver's: what the model made of the requests, where a dispatch may need it. A batch that is
+    `offline` has nothing but offline queries (`agents.core.offline`).
     """
 
-    __slots__ = ("expected_end", "outputs", "requests", "started", "worker")
+    __slots__ = ("expected_end", "offline", "outputs", "requests", "started", "worker")
 
     def __init__(self, worker: int, requests: list[Request], started: float, expected_end: float) -> None:
         self.worker = worker
@@ -60,6 +61,7 @@ class Batch:
         self.started = started
         self.expected_end = expected_end
         self.outputs: Any = None
+        self.offline = False
 
     def __repr__(self) -> str:
         return f"Batch({self.worker}, {len(self.requests)} requests, {self.started} to {self.expected_end})"

@@ -308,6 +308,7 @@ class StageMetrics(Collector):
         self.limit: Callable[[], int] = int
         self.batches = 0
         self.batched = 0
+        self.offline = 0
         self.busy = 0.0
         self.emitted = 0
         self.clock_skew = 0
@@ -343,6 +344,7 @@ class StageMetrics(Collector):
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
         yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.batches)
         yield make.counter(names.BATCHED_QUERIES_TOTAL, "Queries in executed batches", self.batched)
+        yield make.counter(names.OFFLINE_QUERIES_TOTAL, "Offline queries that were run", self.offline)
         yield make.counter(names.BUSY_SECONDS_TOTAL, "Seconds of model execution, summed over instances", self.busy)
         yield make.counter(names.EMITTED_TOTAL, "Messages produced to the next topics", self.emitted)
         yield make.counter(

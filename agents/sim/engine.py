@@ -52,6 +52,7 @@ class Traveller(Request):
         self.sent = self.arrived = sent
         self.deadline = deadline
         self.parts = ()
+        self.offline = False
         self.path = path
 
     def twin(self) -> Traveller:

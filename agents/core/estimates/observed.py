@@ -96,6 +96,7 @@ class Observed:
         self._keep()
         queueing, entered = self._mean.mean(now)
         facts = self._view.facts.get(self._view.stage)
+        busy, profiled = load.busy - last.busy, load.profiled - last.profiled
         return StageState(
             stage=self._view.stage,
             replica=self._view.replica,
@@ -107,7 +108,7 @@ class Observed:
             batch=facts.batch if facts is not None else 0,
             recent_batch=completed / batches if batches else 0.0,
             duration=load.duration,
-            recent_duration=(load.busy - last.busy) / batches if batches else 0.0,
+            recent_duration=busy / batches if batches else 0.0,
             arrival_rate=arrived / span if span > 0 else 0.0,
             completion_rate=completed / span if span > 0 else 0.0,
             drop_rate=min(1.0, (load.dropped - last.dropped) / arrived) if arrived else 0.0,
@@ -115,6 +116,8 @@ class Observed:
             hbf=hbf,
             span=span,
             longest=self._longest(now),
+            utilisation=busy / (span * load.workers) if span > 0 and load.workers else 0.0,
+            slower=busy / profiled if profiled > 0 else 0.0,
         )
 
     def _lengthen(self, arrived: int, span: float) -> None:

@@ -137,6 +137,8 @@ class Variants:
         except UsageError as error:  # what it names went while it waited
             query.refused = Refusal(reasons.NO_VARIANT, str(error))
             return {}
+        if query.request.offline:
+            return self._select_offline(query, note, choice, lanes)
         first, note.choice = note.choice is None, choice
         if choice.load is not None and self._is_lacking(note.needs, choice):
             self.lacking.add(choice.load)
@@ -151,6 +153,25 @@ class Variants:
         if choice.variant not in lanes:
             return {}
         self.stats.asked[choice.variant] += 1
+        return self._chosen(query, note, choice)
+
+    def _select_offline(self, query: Query, note: _Note, choice: Choice, lanes: Sequence[str]) -> Mapping[str, float]:
+        """The same of a query that is no load: it waits for what meets its needs rather than take what does not."""
+        note.choice = choice
+        meets = choice.variant is not None and _meets(self.variants[choice.variant], note.needs)
+        if choice.load is not None and not meets:
+            self.waiting.add(choice.load)
+            return {}
+        if choice.variant is None:
+            query.refused = Refusal(reasons.NO_VARIANT, self._words(note.needs, choice))
+        elif choice.variant in lanes:
+            return self._chosen(query, note, choice)
+        else:
+            self.waiting.add(choice.variant)
+        return {}
+
+    def _chosen(self, query: Query, note: _Note, choice: Choice) -> Mapping[str, float]:
+        assert choice.variant is not None  # the caller has looked
         note.of[choice.variant] = self.variants[choice.variant]
         note.why = self._why(query.asked_at, note.needs, choice)
         note.version = self._versions.get(choice.variant)
@@ -166,8 +187,9 @@ class Variants:
         variant = note.of[name]
         needs: Needs = note.needs
         met = _meets(variant, needs) and query.asked_at <= query.request.deadline + _LATE
-        self.stats.answered += 1
-        self.stats.met += met
+        if not query.request.offline:
+            self.stats.answered += 1
+            self.stats.met += met
         flags = dict(answer.flags or {})
         flags |= {"variant": name, "architecture": variant.architecture, "accuracy": variant.accuracy}
         if note.version is not None:

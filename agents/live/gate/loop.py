@@ -295,13 +295,15 @@ class Gate:
         for release in releases:
             outcome = release.outcome
             metrics.outcomes[outcome.kind, outcome.reason] += 1
-            metrics.latency.observe(max(0.0, now - release.source.sent))
+            online = not release.source.offline
+            if online:
+                metrics.latency.observe(max(0.0, now - release.source.sent))
             if metrics.hold is not None:
                 until = now - seconds - self._gathered
                 metrics.hold.observe(max(0.0, until - max(part.payload.taken for part in release.parts)))
             if outcome.kind == PREDICTION:
-                metrics.good += release.good
-                metrics.late += not release.good
+                metrics.good += release.good and online
+                metrics.late += not release.good and online
                 metrics.flags_cut += is_cut(outcome.flags)
 
     # Partitions come and go ------------------------------------------------------------------------------------

@@ -240,4 +240,5 @@ def _delivery(message: Any, headers: Headers, carried: Carried) -> Delivery:
         headers.lost,
         message.timestamp()[1] / 1000,
         carried,
+        offline=header_codec.is_offline(headers),
     )

@@ -218,8 +218,9 @@ class StageDriver:
         now = self._clock()
         self._core.deliver(now, delivery)
         took = now - record.timestamp / 1000
-        self._metrics.intake.observe(took)
-        self._metrics.transfer.hear(now, took)
+        if not delivery.offline:
+            self._metrics.intake.observe(took)
+            self._metrics.transfer.hear(now, took)
         return True
 
     async def _retry_with_new_schemas(self, record: ConsumerRecord) -> None:

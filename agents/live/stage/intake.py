@@ -260,6 +260,7 @@ class Intake:
             record.timestamp / 1000,
             Carried(record, decoded, None),
             _class_of(decoded),
+            offline=headers.is_offline(decoded),
         )
 
     def _settle_times(self, record: ConsumerRecord, decoded: headers.Headers) -> None:
@@ -267,6 +268,8 @@ class Intake:
         times = effective(decoded.sent_us, decoded.deadline_us, appended, self._slo_us)
         self._metrics.clock_skew += times.skewed
         decoded.sent_us, decoded.deadline_us = times.sent_us, times.deadline_us
+        if headers.is_offline(decoded):
+            decoded.deadline_us = decoded.sent_us + MAX_BUDGET_US
 
     def _unplaced(self, record: ConsumerRecord, request_id: str) -> Delivery:
         """Make a delivery of a record whose headers say too little: sent when appended, due as the SLO has it."""
@@ -308,6 +311,8 @@ class Intake:
     def _hasten(delivery: Delivery, carried: Carried, latency: float | None) -> None:
         """Have a query due as soon as it asks, if that is before its deadline."""
         told = carried.headers
+        if delivery.offline:
+            return
         if latency is not None and told is not None and told.sent_us + latency * 1e6 < told.deadline_us:
             told.deadline_us = told.sent_us + int(latency * 1e6)
             delivery.deadline = told.deadline_us / 1e6

@@ -30,6 +30,9 @@ class Tally:
 
     def executed(self, now: float, batch: Batch, done: Executed) -> None:
         metrics, observed, seconds = self._metrics, self._observed, done.seconds
+        if batch.offline:
+            metrics.offline += len(batch.requests)
+            return
         metrics.batches += 1
         metrics.batched += len(batch.requests)
         metrics.busy += seconds
@@ -60,7 +63,8 @@ class Tally:
         elif loss is not None:
             metrics.outcomes[loss.kind, loss.reason] += 1
             source = emit.source
-            if loss.kind == DROPPED and isinstance(source, Request) and source is not self._refused:
+            judged = isinstance(source, Request) and not source.offline
+            if loss.kind == DROPPED and judged and source is not self._refused:
                 self._refused = source
                 metrics.budgets.refused(source.deadline - now, loss.short)
         elif emit.destination is None and not emit.lost:

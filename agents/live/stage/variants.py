@@ -121,7 +121,7 @@ class VariantLane(CrewLane):
         self.executed = self._executed
 
     def _executed(self, batch: Batch, done: Executed) -> None:
-        if len(self._runs) < _MOST_RUNS:
+        if len(self._runs) < _MOST_RUNS and not batch.offline:
             self._runs.append(Run(self._number, len(batch.requests), done.seconds))
         self._tell(batch, done)
 
