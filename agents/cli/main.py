@@ -54,6 +54,7 @@ COMMANDS = {
     "models": "Register models, list their variants, tell why one answered.",
     "failover": "Have a backup of a stateful stage take over, as planned.",
     "predict": "Send one query and print its outcome.",
+    "offline": "Answer a file of queries in the time that online ones leave.",
     "feedback": "Send one of a pipeline's learners a truth.",
     "dead": "List, show and retry the queries that could not be served.",
     "record": "Record what goes in and out of a running pipeline.",

@@ -1,16 +1,25 @@
-"""`python -m benchmarks infaas`: INFaaS' section 6.2 and 6.4 beside the paper's figures; emulated, in virtual time."""
+"""`python -m benchmarks infaas`: INFaaS' sections 6.2 and 6.4 beside the paper's figures, emulated in virtual time.
+
+Section 6.3.2, an offline job beside online queries, is served, on a Kafka of its own; only where it is asked for.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
 
+from agents.broker import EmbeddedBroker
+from agents.cli.options import cache_dir
+from benchmarks.infaas.offline import offline
 from benchmarks.infaas.serving import Serving
 from benchmarks.output import Table, median_spread, times
 from lineage.errors import UsageError
+from producers.connection import ClientSettings
 from topology.variants.controller import Controller
 from topology.variants.family import ARCHITECTURES, family, of
 from topology.variants.hosts import Fleet, HostKind
@@ -176,22 +185,30 @@ def programs(repeats: int) -> list[Table]:
 
 
 SECTIONS: Final = {"scaling": scaling, "selection": selection, "program": programs}
+_OFFLINE: Final = "offline"  # section 6.3.2: served, for minutes
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="SECTION", help=f"May be repeated: {', '.join(SECTIONS)}.")
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each load.")
-def infaas(*, only: tuple[str, ...], repeats: int) -> None:
+@click.option("--only", multiple=True, metavar="SECTION", help=f"May be repeated: {', '.join(SECTIONS)}, {_OFFLINE}.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each load, or runs.")
+@click.option("--seconds", type=click.FloatRange(5), default=100.0, show_default=True, help="Of a run of 'offline'.")
+def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
     """Show what choosing and scaling variants costs and misses, beside static variants and INFaaS' own figures.
 
     \b
     Example:
       python -m benchmarks infaas --only scaling --repeats 1
+      python -m benchmarks infaas --only offline
     """  # noqa: D301 - click's own marks
-    unknown = set(only) - SECTIONS.keys()
+    unknown = set(only) - SECTIONS.keys() - {_OFFLINE}
     if unknown:
-        raise UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
+        raise UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}, {_OFFLINE}")
     for name, section in SECTIONS.items():
         if not only or name in only:
             text = "\n".join(table.markdown() for table in section(repeats))
             click.echo(f"## {name}\n\n{text}")
+    if _OFFLINE in only:
+        with tempfile.TemporaryDirectory() as work, EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir()) as kafka:
+            found = offline(Path(work), ClientSettings(bootstrap=kafka.bootstrap), repeats, seconds)
+            text = "\n".join(table.markdown() for table in found)
+            click.echo(f"## {_OFFLINE}\n\n{text}")

@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from producers.client.asynchronous import AsyncClient
@@ -22,6 +23,7 @@ from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, Outc
 from producers.client.feedback import Feedback, Learners
 from producers.client.needs import asked
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
+from producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from lineage.tokens import Token
     from lineage.trace import TraceContext
     from producers.connection import ClientSettings
+    from producers.offline.job import Progress
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
@@ -61,6 +64,7 @@ class Client:
     ) -> None:
         settings = cluster_of(settings)
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
+        self._settings = settings
         self._room = threading.Semaphore(in_flight)
         self._exchange = Exchange(
             settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
@@ -126,6 +130,40 @@ class Client:
         """
         parameters, deadline = asked(app, latency, accuracy, model, variant)
         return self.predict(inputs, parameters, deadline=deadline, request_id=request_id, key=key)
+
+    def offline_query(
+        self,
+        inputs_file: str | Path,
+        outputs_file: str | Path,
+        *,
+        app: str | None = None,
+        accuracy: float | str | None = None,
+        model: str | None = None,
+        variant: str | None = None,
+        chunk: int = CHUNK,
+        progress: Callable[[Progress], None] = lambda _: None,
+    ) -> Progress:
+        """Answer a file of queries in the time that online ones leave; returns when each has its row.
+
+        `inputs_file` has a query's inputs a line, as JSON, or is an .npz, whose arrays are cut along their first axis.
+        `outputs_file` gets a line for each, in their order, with `row` and `outputs`, or `error`. `chunk` queries are
+        under way at a time. Called again with the same files, it goes on where it was. `progress` is called ten times a
+        second on this thread. The needs are those of `online_query`, without a latency; of a pipeline without variants
+        there are none.
+
+        Raises UsageError for needs or files that cannot be used, BrokerError where the cluster is away for long.
+        """
+        parameters, _ = asked(app, None, accuracy, model, variant)
+        job = Job(
+            self._queries.pipeline,
+            self._settings,
+            self._queries.limits,
+            self.submit,
+            parameters=parameters,
+            chunk=chunk,
+            progress=progress,
+        )
+        return job.run(Path(inputs_file), Path(outputs_file))
 
     def submit(
         self,

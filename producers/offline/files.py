@@ -1,0 +1,146 @@
+"""The files of an offline job: inputs, outputs, and beside these what it needs to go on after a crash.
+
+A row of the outputs is one line of JSON, in the order of the inputs. A line that is cut off is no row. `OUTPUTS.job`
+names the job and its inputs, says since when its outcomes may have come that are not written, and how often those
+queries have been asked; it is written anew as a whole, before anything is sent that it has to know of.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zipfile
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from lineage.errors import UsageError, WireError
+from lineage.values.json_text import read_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+Row = dict[str, Any] | WireError
+"""The inputs of a query, or what is wrong with them."""
+
+
+class Inputs:
+    """The rows of a file of JSON lines, or of an .npz, whose arrays are cut along their first axis."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError for what cannot be read."""
+        self.path = path
+        self._arrays: dict[str, np.ndarray[Any, Any]] | None = None
+        try:
+            if path.suffix == ".npz":
+                with np.load(path, allow_pickle=False) as arrays:
+                    self._arrays = dict(arrays)
+            self.count = self._counted()
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise UsageError(f"{path}: cannot be read: {error}") from error
+
+    def _counted(self) -> int:
+        if self._arrays is None:
+            with self.path.open("rb") as lines:
+                return sum(1 for _ in lines)
+        lengths = {name: len(array) if array.ndim else 0 for name, array in self._arrays.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"its arrays must have as many rows each, not {lengths}")
+        return next(iter(lengths.values()))
+
+    def rows(self, start: int) -> Iterator[tuple[int, Row]]:
+        """The rows from number `start` on, each with its number."""
+        if self._arrays is not None:
+            for number in range(start, self.count):
+                yield number, {name: array[number] for name, array in self._arrays.items()}
+            return
+        with self.path.open("rb") as lines:
+            for number, line in enumerate(lines):
+                if number >= start:
+                    yield number, _read(line, number)
+
+
+def _read(line: bytes, number: int) -> Row:
+    try:
+        return read_inputs(line)
+    except WireError as error:
+        return WireError(error.reason, f"line {number + 1}: {error}")
+
+
+class Outputs:
+    """The rows that are written, and the job that writes them. A context; nobody else writes meanwhile."""
+
+    def __init__(self, path: Path, inputs: Path, asks: Mapping[str, Any]) -> None:
+        """`asks`: the pipeline, and what is asked of it. Raises UsageError where the outputs are another job's."""
+        self.path, self._job_file = path, path.with_name(path.name + ".job")
+        self._frame = {"inputs": str(inputs.resolve()), "bytes": inputs.stat().st_size, **asks}
+        self._file = path.open("ab")
+        try:
+            self._begin()
+        except UsageError:
+            self._file.close()
+            raise
+
+    def _begin(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: another command is writing it; wait for it, or name another file"
+            ) from error
+        told = self._told()
+        self.job: str = told["job"] if told else os.urandom(8).hex()
+        self.since: float | None = told["since"] if told else None
+        """Unix seconds: outcomes that came before are written."""
+        self.attempts: dict[int, int] = {int(row): n for row, n in told["attempts"].items()} if told else {}
+        """How often queries that are not written were asked before, by row."""
+        self.chunk: int = told["chunk"] if told else 0
+        """How many queries may be under way that are not written."""
+        self.written = self._kept()
+
+    def _told(self) -> dict[str, Any] | None:
+        try:
+            told: dict[str, Any] = json.loads(self._job_file.read_text("utf-8"))
+        except FileNotFoundError:
+            if self.path.stat().st_size:
+                raise UsageError(f"{self.path} is there, and no offline job's: name another file for outputs") from None
+            return None
+        if told["of"] != self._frame:
+            other = sorted(name for name in self._frame if told["of"].get(name) != self._frame[name])
+            raise UsageError(
+                f"{self.path} is of a job with another {' and '.join(other)} ({self._job_file}): "
+                "name another file for outputs, or remove both"
+            )
+        return told
+
+    def _kept(self) -> int:
+        """How many rows are there; what was cut off is taken away."""
+        rows = kept = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    rows, kept = rows + 1, kept + len(line)
+        self._file.truncate(kept)
+        return rows
+
+    def note(self, since: float, attempts: Mapping[int, int], chunk: int) -> None:
+        """Keep what whoever goes on has to know."""
+        self.since = since
+        told = {"of": self._frame, "job": self.job, "since": since, "attempts": dict(attempts), "chunk": chunk}
+        new = self._job_file.with_name(self._job_file.name + ".new")
+        new.write_text(json.dumps(told), "utf-8")
+        new.replace(self._job_file)
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        self._file.write(b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows))
+        self._file.flush()
+        self.written += len(rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        file: IO[bytes] = self._file
+        file.close()

@@ -1,0 +1,286 @@
+"""One offline job: sends its queries in chunks, pauses for online ones, writes a row for each (INFaaS, section 3.2).
+
+A query is an ordinary one with the header `x-priority: offline`. Its id is `<job>-<row>-<attempt>`, so whoever goes on
+after a crash asks what was under way under the same ids, and hears outcomes that came meanwhile from the egress: no row
+is asked twice for a crash of the job's process. A query that found no spare time is asked again, as the next attempt;
+so is one without an outcome in `OUTCOME_SECONDS`, a few times, which may run twice then.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lineage import reasons
+from lineage.errors import WireError
+from lineage.headers import OFFLINE, PRIORITY
+from lineage.message import DROPPED, FAILED, PREDICTION
+from lineage.values.json_text import show_value
+from producers.offline.files import Inputs, Outputs
+from producers.offline.listening import Released, Words
+from producers.offline.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from lineage.limits import Limits
+    from lineage.message import Outcome, Value
+    from producers.connection import ClientSettings
+    from producers.offline.files import Row
+
+CHUNK: Final = 64
+OUTCOME_SECONDS: Final = 540.0  # less than the ten minutes within which an id is the same query
+_HEADERS: Final = {PRIORITY: OFFLINE.decode()}
+_ATTEMPTS: Final = 3  # without an outcome
+_POLL: Final = 0.1
+_NOTED: Final = 1.0  # seconds between two notes of since when outcomes may have come
+_SKEW: Final = 10.0  # seconds by which the broker's clock may be behind
+_WHY: Final = "why"  # the flag of a stage with variants that a row leaves out
+
+
+class Submit(Protocol):
+    """Sends a query, as `Client.submit` does."""
+
+    def __call__(
+        self,
+        inputs: Mapping[str, Value],
+        parameters: Mapping[str, Value],
+        /,
+        *,
+        deadline: float,
+        request_id: str,
+        headers: Mapping[str, str],
+    ) -> Future[Outcome]: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a job is."""
+
+    rows: int
+    """Of the inputs."""
+    written: int = 0
+    """Of them, those whose row is written; `before` of them when this process began."""
+    before: int = 0
+    errors: int = 0
+    """Of those that this process wrote, the rows with an error."""
+    handed_back: int = 0
+    """Queries that found no spare time, and were asked again."""
+    under_way: int = 0
+    paused: str = ""
+    """Why nothing more is sent now; empty where the job goes on."""
+    paused_seconds: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.written == self.rows
+
+
+@dataclass(slots=True)
+class _Asked:
+    row: int
+    inputs: Row
+    attempt: int
+    at: float = 0.0  # when it was sent, unix seconds
+    lost: int = 0  # attempts without an outcome
+    answer: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class _Window:
+    """The rows that are not written, from the next one on."""
+
+    asked: dict[int, _Asked] = field(default_factory=dict)
+
+    @property
+    def under_way(self) -> int:
+        return sum(one.answer is None for one in self.asked.values())
+
+    def take_written(self, start: int) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        while (one := self.asked.get(start + len(rows))) is not None and one.answer is not None:
+            rows.append(one.answer)
+            del self.asked[one.row]
+        return rows
+
+
+class Job:
+    """Runs one job to its end."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        settings: ClientSettings,
+        limits: Limits,
+        submit: Submit,
+        *,
+        parameters: Mapping[str, Value],
+        chunk: int = CHUNK,
+        progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        """`progress` hears every tenth of a second, on the caller's thread."""
+        self._pipeline, self._settings, self._limits = pipeline, settings, limits
+        self._submit = submit
+        self._parameters = parameters
+        self._chunk = chunk
+        self._tell = progress
+        self._pace = Pace()
+        self._window = _Window()
+        self._ended: queue.SimpleQueue[tuple[_Asked, int, Future[Outcome]]] = queue.SimpleQueue()
+        self._noted = self._told = 0.0
+
+    def run(self, inputs_file: Path, outputs_file: Path) -> Progress:
+        """Raises UsageError for files that cannot be used; BrokerError where the cluster is away, and one may go on."""
+        inputs = Inputs(inputs_file)
+        asks = {"pipeline": self._pipeline, "parameters": dict(self._parameters)}
+        with (
+            Outputs(outputs_file, inputs_file, asks) as outputs,
+            Words(self._settings, self._pipeline, self._limits) as words,
+        ):
+            self._outputs = outputs
+            self._chunk = max(self._chunk, outputs.chunk)  # as many may be under way still
+            self._state = Progress(inputs.count, outputs.written, outputs.written)
+            rows = inputs.rows(outputs.written)
+            if outputs.since is not None and not self._state.done:
+                self._catch_up(rows, outputs.since)
+            while not self._state.done:
+                for word in words.take():
+                    self._pace.hear(word)
+                self._step(rows)
+            self._tell(self._state)
+            return self._state
+
+    # Once a round -----------------------------------------------------------------------------------------------
+
+    def _step(self, rows: Iterator[tuple[int, Row]]) -> None:
+        state, began = self._state, time.time()
+        state.paused = self._pace.paused(began, self._window.under_way)
+        if not state.paused:
+            self._send([*self._again(), *self._next(rows)])
+        self._note(began)
+        self._take(_POLL)
+        self._outputs.write(written := self._window.take_written(self._outputs.written))
+        state.written = self._outputs.written
+        state.errors += sum("error" in row for row in written)
+        state.under_way = self._window.under_way
+        state.paused_seconds += time.time() - began if state.paused else 0.0
+        if began - self._told >= _POLL:
+            self._told = began
+            self._tell(state)
+
+    def _next(self, rows: Iterator[tuple[int, Row]]) -> list[_Asked]:
+        found = []
+        while len(self._window.asked) < self._chunk and (row := next(rows, None)) is not None:
+            one = self._window.asked[row[0]] = _Asked(*row, self._outputs.attempts.get(row[0], 0))
+            found.append(one)
+        return found
+
+    def _again(self) -> list[_Asked]:
+        """Those that were handed back."""
+        return [one for one in self._window.asked.values() if one.answer is None and not one.at]
+
+    def _send(self, queries: list[_Asked]) -> None:
+        if any(one.attempt for one in queries) or self._outputs.since is None:
+            self._note(time.time(), force=True)
+        for one in queries:
+            one.at = one.at or time.time()
+            if isinstance(one.inputs, WireError):
+                one.answer = _error(one.row, FAILED, one.inputs.reason, str(one.inputs))
+                continue
+            try:
+                future = self._submit(
+                    one.inputs,
+                    self._parameters,
+                    deadline=OUTCOME_SECONDS,
+                    request_id=f"{self._outputs.job}-{one.row}-{one.attempt}",
+                    headers=_HEADERS,
+                )
+            except WireError as error:
+                one.answer = _error(one.row, FAILED, error.reason, str(error))
+                continue
+            future.add_done_callback(partial(self._report, one, one.attempt))
+
+    def _report(self, one: _Asked, attempt: int, future: Future[Outcome]) -> None:
+        self._ended.put((one, attempt, future))
+
+    def _take(self, seconds: float) -> None:
+        """Take the outcomes that have come, waiting so long for the first one."""
+        try:
+            ended = self._ended.get(timeout=seconds)
+            while True:
+                self._hear(*ended)
+                ended = self._ended.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _hear(self, one: _Asked, attempt: int, future: Future[Outcome]) -> None:
+        if one.answer is not None or one.attempt != attempt:
+            return  # it was found on the egress
+        try:
+            self._answered(one, future.result())
+        except TimeoutError as error:  # the client's
+            one.lost += 1
+            self._once_more(one)
+            if one.lost >= _ATTEMPTS:
+                one.answer = _error(one.row, FAILED, "no-outcome", str(error))
+
+    def _answered(self, one: _Asked, outcome: Outcome) -> None:
+        if outcome.kind == DROPPED and outcome.reason == reasons.NO_SPARE_TIME:
+            self._state.handed_back += 1
+            self._once_more(one)
+        else:
+            one.answer = _row(one.row, outcome)
+
+    @staticmethod
+    def _once_more(one: _Asked) -> None:
+        one.attempt, one.at = one.attempt + 1, 0.0
+
+    def _note(self, now: float, *, force: bool = False) -> None:
+        """Keep since when outcomes may have come, now and then; before an attempt is sent, which attempt that is."""
+        if now - self._noted < _NOTED and not force:
+            return
+        self._noted = now
+        waiting = [one for one in self._window.asked.values() if one.at]
+        since = min((one.at for one in waiting), default=now)
+        attempts = {one.row: one.attempt for one in self._window.asked.values() if one.attempt}
+        self._outputs.note(since, attempts, self._chunk)
+
+    # After a crash ----------------------------------------------------------------------------------------------
+
+    def _catch_up(self, rows: Iterator[tuple[int, Row]], since: float) -> None:
+        """Ask what was under way, unless its outcome has come meanwhile."""
+        prefix = f"{self._outputs.job}-"
+        with Released(self._settings, self._pipeline, self._limits, prefix, since - _SKEW) as released:
+            asked = self._next(rows)
+            for one in asked:
+                one.at = since  # when it may have been sent
+            self._found(released)
+            self._send([one for one in asked if one.answer is None and one.at])
+            self._found(released)  # what came before it was asked, and after the egress was read
+
+    def _found(self, released: Released) -> None:
+        for request_id, outcome in released.to_the_end():
+            row, attempt = (int(part) for part in request_id.split("-")[1:])
+            one = self._window.asked.get(row)
+            if one is not None and one.answer is None and one.attempt == attempt:
+                self._answered(one, outcome)
+
+
+def _row(number: int, outcome: Outcome) -> dict[str, Any]:
+    if outcome.kind != PREDICTION:
+        return _error(number, outcome.kind, outcome.reason, outcome.text)
+    flags = {
+        stage: {name: flag for name, flag in said.items() if name != _WHY} if isinstance(said, dict) else said
+        for stage, said in outcome.flags.items()
+    }
+    row = {"row": number, "outputs": show_value(outcome.outputs)}
+    return row | {"flags": show_value(flags)} if flags else row
+
+
+def _error(number: int, kind: str, reason: str, text: str) -> dict[str, Any]:
+    return {"row": number, "error": {"kind": kind, "reason": reason, "text": text}}

@@ -1,0 +1,84 @@
+"""When an offline job pauses: by what the replicas of a pipeline say of their online queries (INFaaS, section 6.3.2).
+
+A job pauses where online queries take more than `MOST_UTILISED` of a stage's workers' time, or their batches longer
+than the profile says. As for INFaaS' marks, that is more than `SLOWER` times as long. Both are means over the last
+seconds, as one word tells of a second, or of a tenth. A stage that is slower for `DOUBTED` seconds while nothing of
+the job is under way is not slower because of it: from then on it is held against what it takes now.
+
+Pure: `now` is in unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lineage.message import PlanWord
+
+MOST_UTILISED: Final = 0.4  # section 5, (a)
+SLOWER: Final = 1.2
+DOUBTED: Final = 20.0
+LOOK: Final = 3.0  # seconds over which words count
+_LEAST: Final = 3.0  # batches that say something of how long they take
+_PERCENT: Final = 100.0
+
+
+@dataclass(slots=True)
+class _Stage:
+    words: dict[int, deque[PlanWord]] = field(default_factory=dict)  # by replica
+    usual: float = 1.0  # what its batches take by the profile, as far as that is not this job's doing
+    slow_since: float | None = None
+
+
+class Pace:
+    """Whether an offline job may send more."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, _Stage] = {}
+        self._said = ""
+
+    def hear(self, word: PlanWord) -> None:
+        stage = self._stages.setdefault(word.stage, _Stage())
+        stage.words.setdefault(word.replica, deque(maxlen=int(LOOK / 0.1))).append(word)
+
+    def paused(self, now: float, under_way: int) -> str:
+        """Why the job is to pause; empty where it may go on. `under_way`: its queries that are not answered."""
+        why = (self._of(now, name, stage, under_way) for name, stage in sorted(self._stages.items()))
+        return next((each for each in why if each), "")
+
+    def _of(self, now: float, name: str, stage: _Stage, under_way: int) -> str:
+        words = [[w for w in told if now - w.at_us / 1e6 <= LOOK] for told in stage.words.values()]
+        words = [told for told in words if told]
+        if not words:
+            return ""
+        utilised = sum(_utilised(told) for told in words) / len(words)
+        slower = _slower([word for told in words for word in told])
+        if slower <= SLOWER * stage.usual or under_way:
+            stage.slow_since = None
+        elif stage.slow_since is None:
+            stage.slow_since = now
+        elif now - stage.slow_since >= DOUBTED:
+            stage.usual, stage.slow_since = slower, None
+        if utilised > MOST_UTILISED:
+            return f"online queries take {_PERCENT * utilised:.0f} % of the time of stage {name!r}"
+        if slower > SLOWER * stage.usual:
+            return f"online batches of stage {name!r} take {slower:.1f} times what they take by the profile"
+        return ""
+
+
+def _utilised(words: list[PlanWord]) -> float:
+    span = sum(word.span for word in words)
+    return sum(word.utilisation * word.span for word in words) / span if span > 0 else 0.0
+
+
+def _slower(words: list[PlanWord]) -> float:
+    """The mean over batches; 0 where there are too few, or no profile."""
+    told = [(_batches(word), word.slower) for word in words if word.slower > 0]
+    batches = sum(count for count, _ in told)
+    return sum(count * slower for count, slower in told) / batches if batches >= _LEAST else 0.0
+
+
+def _batches(word: PlanWord) -> float:
+    return word.completion_rate * word.span / word.recent_batch if word.recent_batch > 0 else 0.0

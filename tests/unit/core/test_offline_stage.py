@@ -1,0 +1,118 @@
+"""Offline queries through a stage's core: caches, dispatch and default answers are for online ones; so is the room."""
+
+from agents.core.actions import Ok
+from agents.core.cache import PredictionCache
+from agents.core.dispatch import Dispatch
+from agents.core.offline import HELD_SECONDS
+from lineage.message import DROPPED
+from lineage.reasons import NO_SPARE_TIME
+from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
+from tests.unit.core.test_variants_route import Stage
+
+
+def test_an_offline_query_is_run_and_emitted_as_any_other():
+    core = stage_core("chain", "a")
+    core.deliver(NOW, delivery("q", 0, offline=True))
+    assert shown(finish(core, "b")) == [("result", "b", "q", ())]
+
+
+def test_one_that_is_handed_back_is_dropped_and_holds_the_commit_no_longer():
+    core = stage_core("chain", "a", instances=0, queue_limit=1)
+    core.deliver(NOW, delivery("q", 0, offline=True))
+    assert core.room
+    core.advance(NOW + HELD_SECONDS)
+    (emit,) = core.take_emits()
+    assert (emit.loss.kind, emit.loss.reason) == (DROPPED, NO_SPARE_TIME)
+    core.acked(emit)
+    assert core.commits()[0][0] == 1
+
+
+def test_as_many_as_fit_beside_the_queue_do_not_stop_the_reading():
+    core = stage_core("chain", "a", instances=0, queue_limit=2)
+    for n in range(40):  # more than may be under way of online ones
+        core.deliver(NOW, delivery(f"q{n}", n, offline=True))
+    assert core.room
+    core.deliver(NOW, delivery("x", 40))
+    core.deliver(NOW, delivery("y", 41))
+    assert not core.room
+
+
+def test_they_ask_and_fill_no_cache_so_no_online_query_waits_for_one():
+    cache = PredictionCache(10_000)
+    core = stage_core("chain", "a", cache=cache, key_of=lambda _: b"same")
+    core.deliver(NOW, delivery("first", 0))
+    (running,) = core.take_runs()
+    core.deliver(NOW, delivery("offline", 1, offline=True))
+    core.deliver(NOW, delivery("second", 2))
+    core.complete(NOW + 1, running, [Ok({"b": 1}, value=1, size=1)], 0.1)
+    assert [work.request_id for work, _ in core.take_hits()] == ["second"]
+    (batch,) = core.take_runs()
+    assert [each.request_id for each in batch.requests] == ["offline"]
+    core.complete(NOW + 2, batch, [Ok({"b": 2}, value=2, size=1)], 0.1)
+    core.deliver(NOW + 3, delivery("third", 3))
+    assert [answer for _, answer in core.take_hits()] == [1]
+
+
+def test_their_batches_have_no_copies():
+    core = stage_core("chain", "a", dispatch=Dispatch())
+    core.dispatch.attach(0, 0)
+    core.deliver(NOW, delivery("q", 0, offline=True))
+    finish(core, "b")
+    assert core.dispatch.stats.batches == 0
+    assert core.dispatch.take_extras() == []
+    core.deliver(NOW, delivery("r", 1))
+    assert len(core.dispatch.take_extras()) == 1
+
+
+def test_a_stage_with_a_default_does_not_answer_them_with_it():
+    core = stage_core("chain", "a", instances=0, default=True)
+    core.deliver(NOW, delivery("q", 0, offline=True))
+    core.advance(NOW + 5)
+    assert core.take_hits() == []
+    core.advance(NOW + HELD_SECONDS)
+    assert core.take_hits() == []
+    assert [emit.loss.reason for emit in core.take_emits()] == [NO_SPARE_TIME]
+
+
+class Beside(Stage):
+    """The stage of two variants, asked offline."""
+
+    def ask_offline(self, now=NOW, **needs):
+        identity = f"o{self.offset}"
+        self.needs[identity] = needs
+        one = delivery(identity, self.offset, "a", sent=now, deadline=now + 3600, offline=True)
+        self.core.deliver(now, one)
+        self.offset += 1
+        self.settle(now)
+        return identity
+
+
+def test_of_variants_it_is_answered_by_what_meets_its_needs_and_is_no_load():
+    stage = Beside()
+    asked = stage.ask_offline(accuracy=0.8)
+    joint = stage.answer()[asked]
+    assert joint.flags["variant"] == "large"
+    assert joint.flags["met"]
+    assert not stage.route.stats.asked
+    assert not stage.route.stats.unmet
+    assert stage.route.stats.answered == 0
+    assert stage.lanes.load().arrived == 0
+    assert stage.lanes.load().running == 0
+
+
+def test_of_variants_it_waits_for_what_has_to_be_loaded_rather_than_take_a_worse_one():
+    stage = Beside(workers=("small",))
+    asked = stage.ask_offline(accuracy=0.8)
+    assert not stage.runs
+    assert stage.route.waiting == {"large"}  # so the controller loads it
+    stage.attach("large", now=NOW + 3)
+    assert stage.answer(NOW + 3)[asked].flags["variant"] == "large"
+
+
+def test_of_variants_it_is_handed_back_where_nobody_loads_it():
+    stage = Beside(workers=("small",))
+    asked = stage.ask_offline(accuracy=0.8)
+    stage.core.advance(NOW + HELD_SECONDS + 0.1)
+    stage.settle(NOW + HELD_SECONDS + 0.1)
+    assert dict(stage.told)[asked].reason == NO_SPARE_TIME
+    assert stage.lanes.load().dropped == 0

@@ -1,0 +1,77 @@
+"""The files of an offline job: what is read, what is kept over a crash, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lineage.errors import UsageError, WireError
+from producers.offline.files import Inputs, Outputs
+
+ASKS = {"pipeline": "p", "parameters": {}}
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"x": 1}\nnonsense\n{"x": 3}\n')
+    return path
+
+
+def test_rows_of_lines_from_any_on_and_those_that_are_none(inputs):
+    read = Inputs(inputs)
+    assert read.count == 3
+    rows = dict(read.rows(1))
+    assert isinstance(rows[1], WireError)
+    assert "line 2" in str(rows[1])
+    assert rows[2] == {"x": 3}
+
+
+def test_rows_of_arrays(tmp_path):
+    path = tmp_path / "in.npz"
+    np.savez(path, pixels=np.arange(6.0).reshape(3, 2))
+    read = Inputs(path)
+    assert read.count == 3
+    assert [row["pixels"].tolist() for _, row in read.rows(1)] == [[2.0, 3.0], [4.0, 5.0]]
+
+
+def test_arrays_of_different_lengths_and_what_is_no_archive_are_refused(tmp_path):
+    path = tmp_path / "in.npz"
+    np.savez(path, a=np.zeros(3), b=np.zeros(2))
+    with pytest.raises(UsageError, match="as many rows"):
+        Inputs(path)
+    path.write_bytes(b"PK nonsense")
+    with pytest.raises(UsageError, match="cannot be read"):
+        Inputs(path)
+
+
+def test_it_goes_on_behind_the_last_whole_row(inputs, tmp_path):
+    out = tmp_path / "out.jsonl"
+    with Outputs(out, inputs, ASKS) as first:
+        assert first.since is None
+        first.note(5.0, {1: 2}, 64)
+        first.write([{"row": 0, "outputs": {}}])
+    with out.open("ab") as file:
+        file.write(b'{"row": 1, "outp')
+    with Outputs(out, inputs, ASKS) as again:
+        assert (again.job, again.written, again.since, again.attempts) == (first.job, 1, 5.0, {1: 2})
+        again.write([{"row": 1, "outputs": {}}])
+    assert [json.loads(line)["row"] for line in out.read_text().splitlines()] == [0, 1]
+
+
+def test_another_job_s_file_somebody_s_file_and_one_that_is_being_written_are_refused(inputs, tmp_path):
+    out = tmp_path / "out.jsonl"
+    with Outputs(out, inputs, ASKS) as first:
+        first.note(5.0, {}, 64)
+        with pytest.raises(UsageError, match="another command"):
+            Outputs(out, inputs, ASKS)
+    with pytest.raises(UsageError, match="another parameters"):
+        Outputs(out, inputs, ASKS | {"parameters": {"app": "a"}})
+    inputs.write_text("more and other inputs\n")
+    with pytest.raises(UsageError, match="another bytes"):
+        Outputs(out, inputs, ASKS)
+    mine = tmp_path / "mine"
+    mine.write_text("precious\n")
+    with pytest.raises(UsageError, match="no offline job's"):
+        Outputs(mine, inputs, ASKS)
+    assert mine.read_text() == "precious\n"
