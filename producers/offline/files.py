@@ -107,6 +107,8 @@ class Outputs:
             if self.path.stat().st_size:
                 raise UsageError(f"{self.path} is there, and no offline job's: name another file for outputs") from None
             return None
+        except ValueError as error:
+            raise UsageError(f"{self._job_file} cannot be read: {error}; name another file for outputs") from error
         if told["of"] != self._frame:
             other = sorted(name for name in self._frame if told["of"].get(name) != self._frame[name])
             raise UsageError(

@@ -37,6 +37,7 @@ CHUNK: Final = 64
 OUTCOME_SECONDS: Final = 540.0  # less than the ten minutes within which an id is the same query
 _HEADERS: Final = {PRIORITY: OFFLINE.decode()}
 _ATTEMPTS: Final = 3  # without an outcome
+_AGAIN: Final = 1.0  # seconds after which one that was handed back is asked again
 _POLL: Final = 0.1
 _NOTED: Final = 1.0  # seconds between two notes of since when outcomes may have come
 _SKEW: Final = 10.0  # seconds by which the broker's clock may be behind
@@ -86,7 +87,8 @@ class _Asked:
     row: int
     inputs: Row
     attempt: int
-    at: float = 0.0  # when it was sent, unix seconds
+    at: float = 0.0  # when it was sent, unix seconds; 0: it is to be sent
+    not_before: float = 0.0  # when it is asked again
     lost: int = 0  # attempts without an outcome
     answer: dict[str, Any] | None = None
 
@@ -99,7 +101,7 @@ class _Window:
 
     @property
     def under_way(self) -> int:
-        return sum(one.answer is None for one in self.asked.values())
+        return sum(one.answer is None and one.at > 0 for one in self.asked.values())
 
     def take_written(self, start: int) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -182,7 +184,8 @@ class Job:
 
     def _again(self) -> list[_Asked]:
         """Those that were handed back."""
-        return [one for one in self._window.asked.values() if one.answer is None and not one.at]
+        now, asked = time.time(), self._window.asked.values()
+        return [one for one in asked if one.answer is None and not one.at and one.not_before <= now]
 
     def _send(self, queries: list[_Asked]) -> None:
         if any(one.attempt for one in queries) or self._outputs.since is None:
@@ -238,7 +241,7 @@ class Job:
 
     @staticmethod
     def _once_more(one: _Asked) -> None:
-        one.attempt, one.at = one.attempt + 1, 0.0
+        one.attempt, one.at, one.not_before = one.attempt + 1, 0.0, time.time() + _AGAIN
 
     def _note(self, now: float, *, force: bool = False) -> None:
         """Keep since when outcomes may have come, now and then; before an attempt is sent, which attempt that is."""
