@@ -208,7 +208,10 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
             text = "\n".join(table.markdown() for table in section(repeats))
             click.echo(f"## {name}\n\n{text}")
     if _OFFLINE in only:
-        with tempfile.TemporaryDirectory() as work, EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir()) as kafka:
+        with (
+            tempfile.TemporaryDirectory() as work,
+            EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir()) as kafka,
+        ):
             found = offline(Path(work), ClientSettings(bootstrap=kafka.bootstrap), repeats, seconds)
             text = "\n".join(table.markdown() for table in found)
             click.echo(f"## {_OFFLINE}\n\n{text}")

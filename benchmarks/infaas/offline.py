@@ -11,6 +11,7 @@ import os
 import statistics
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -88,13 +89,10 @@ class _Beside(threading.Thread):
         self.pauses = 0
 
     def run(self) -> None:
-        with Client(self._pipeline, self._settings, timeout=PATIENCE) as client:
-            try:
-                client.offline_query(
-                    self._folder.parent / "inputs.jsonl", self._folder / "outputs.jsonl", progress=self._hear
-                )
-            except _EnoughError:
-                pass
+        with Client(self._pipeline, self._settings, timeout=PATIENCE) as client, suppress(_EnoughError):
+            client.offline_query(
+                self._folder.parent / "inputs.jsonl", self._folder / "outputs.jsonl", progress=self._hear
+            )
 
     def _hear(self, at: Progress) -> None:
         self.pauses += bool(at.paused) and not self._paused
@@ -127,32 +125,36 @@ def offline(folder: Path, settings: ClientSettings, repeats: int, seconds: float
     beside: list[list[Sent]] = []
     jobs: list[Progress] = []
     pauses = []
-    with served(ServiceSettings(pipeline, settings, folder / "run", environment=environment), say=lambda _text: None):
-        with Client(pipeline, settings, grace=PATIENCE) as client:
-            _online(client, pixels, took, 5.0)  # not counted
-            for number in range(repeats):
-                for turn in (0, 1) if number % 2 == 0 else (1, 0):
-                    if not turn:
-                        alone.append(_online(client, pixels, took, seconds))
-                        continue
-                    (run := folder / f"{number}").mkdir()
-                    job = _Beside(pipeline, settings, run)
-                    job.start()
-                    beside.append(_online(client, pixels, took, seconds))
-                    jobs.append(job.end())
-                    pauses.append(job.pauses)
+    service = ServiceSettings(pipeline, settings, folder / "run", environment=environment)
+    with served(service, say=lambda _text: None), Client(pipeline, settings, grace=PATIENCE) as client:
+        _online(client, pixels, took, 5.0)  # not counted
+        for number in range(repeats):
+            for turn in (0, 1) if number % 2 == 0 else (1, 0):
+                if not turn:
+                    alone.append(_online(client, pixels, took, seconds))
+                    continue
+                (run := folder / f"{number}").mkdir()
+                job = _Beside(pipeline, settings, run)
+                job.start()
+                beside.append(_online(client, pixels, took, seconds))
+                jobs.append(job.end())
+                pauses.append(job.pauses)
     rows = [_row("alone", alone), _row("with the job beside", beside)]
     done = median_spread([job.written / seconds for job in jobs], "{:.2f}")
     idle = median_spread([job.paused_seconds for job in jobs], "{:.0f}")
-    notes = (
-        f"A forest of {TREES} trees, {1e3 * took:.0f} ms a query in this process; one worker; online load of "
-        f"{', '.join(f'{share:.0%}' for share in SHARES)} of its time, {seconds / len(SHARES):g} s each, in turns with "
-        f"and without the job; {repeats} repeats, median (least to most).",
-        f"Offline rows a second: {done}; paused for {idle} s of {seconds:g} s, {median_spread(pauses, '{:.0f}')} times; "
-        f"handed back {sum(job.handed_back for job in jobs)}, errors {sum(job.errors for job in jobs)}. "
-        "The paper: 52 images in 100 s, two instances of ResNet50, 3 to 8 queries a second, paused for 40 s.",
+    shares = ", ".join(f"{share:.0%}" for share in SHARES)
+    how = (
+        f"A forest of {TREES} trees, {1e3 * took:.0f} ms a query in this process; one worker; online load of {shares} "
+        f"of its time, {seconds / len(SHARES):g} s each, in turns with and without the job; {repeats} repeats, median "
+        "(least to most)."
     )
-    return [Table("Online queries with and without an offline job", ("online", "p50, ms", "p99, ms", "queries"), rows, notes)]
+    came = (
+        f"Offline rows a second: {done}; paused for {idle} s of {seconds:g} s, {median_spread(pauses, '{:.0f}')} "
+        f"times; handed back {sum(job.handed_back for job in jobs)}, errors {sum(job.errors for job in jobs)}. The "
+        "paper: 52 images in 100 s, two instances of ResNet50, 3 to 8 queries a second, paused for 40 s."
+    )
+    columns = ("online", "p50, ms", "p99, ms", "queries")
+    return [Table("Online queries with and without an offline job", columns, rows, (how, came))]
 
 
 def _measured() -> float:
@@ -179,9 +181,7 @@ def _online(client: Client, pixels: Any, took: float, seconds: float) -> list[Se
 
 
 def _row(name: str, runs: list[list[Sent]]) -> tuple[str, ...]:
-    middle, late = (
-        [1e3 * float(np.percentile([each.took for each in sent], at)) for sent in runs] for at in (50, 99)
-    )
+    middle, late = ([1e3 * float(np.percentile([each.took for each in sent], at)) for sent in runs] for at in (50, 99))
     return (
         name,
         median_spread(middle, "{:.1f}"),

@@ -105,9 +105,7 @@ def test_no_offline_batch_starts_while_an_online_query_waits(policy, arrivals, m
 @pytest.mark.parametrize("policy", POLICIES)
 @given(gaps=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 7)), min_size=1, max_size=12), adaptive=st.booleans())
 def test_what_policies_and_scalers_hear_is_the_same_with_and_without_them(policy, gaps, adaptive):
-    alone, beside = (
-        Lane(policy, limit=limits("aimd", 0.2, 8) if adaptive else None) for _ in range(2)
-    )
+    alone, beside = (Lane(policy, limit=limits("aimd", 0.2, 8) if adaptive else None) for _ in range(2))
     now = NOW
     for online, offline in gaps:
         for lane in (alone, beside):
