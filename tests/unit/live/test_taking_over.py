@@ -38,7 +38,7 @@ class Core:
         self.told.append(("remember", delivery))
 
     def deliver(self, _now, delivery):
-        self.told.append(("deliver", delivery))
+        self.told.append(("deliver", (delivery.partition, delivery.offset)))
 
     def revoke(self, _now, partition):
         self.told.append(("revoke", partition))
@@ -68,7 +68,9 @@ def driver(core, logs):
     return StageDriver(
         core,
         clock=lambda: 1.0,
-        intake=SimpleNamespace(delivery=lambda record: (record.partition, record.offset)),
+        intake=SimpleNamespace(
+            delivery=lambda record: SimpleNamespace(partition=record.partition, offset=record.offset, offline=False)
+        ),
         emission=None,
         memory=Memory(core),
         metrics=SimpleNamespace(
