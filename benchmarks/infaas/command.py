@@ -1,4 +1,4 @@
-"""`python -m benchmarks infaas`: INFaaS' sections 6.2 and 6.4 beside the paper's figures, emulated in virtual time.
+"""`python -m benchmarks infaas`: INFaaS' sections 6.1 to 6.4 beside the paper's figures, emulated in virtual time.
 
 Section 6.3.2, an offline job beside online queries, is served, on a Kafka of its own; only where it is asked for.
 """
@@ -8,135 +8,26 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 import numpy as np
 
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
+from benchmarks.infaas.contest import contest, sharing
 from benchmarks.infaas.offline import offline
-from benchmarks.infaas.serving import Serving
-from benchmarks.output import Table, median_spread, times
+from benchmarks.output import Table
 from lineage.errors import UsageError
 from producers.connection import ClientSettings
-from topology.variants.controller import Controller
 from topology.variants.family import ARCHITECTURES, family, of
-from topology.variants.hosts import Fleet, HostKind
 from topology.variants.needs import Needs
 from topology.variants.program import solve
 from topology.variants.scaling import Weights, candidates_of, scale_up
 from topology.variants.selection import Selection, Status
-from topology.variants.states import SLACK
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benchmarks.infaas.serving import Outcome
-    from topology.variants.variant import Variant
-
-SLO: Final = 0.3  # seconds; the paper names none for 6.2, and uses this in Table 3
-SECONDS, WARM = 210.0, 30.0
 MODEL: Final = "ResNet50"
-NEEDS: Final = Needs("classification", SLO, model=MODEL)
-CPU, NEURON, TRT1, TRT8 = of(MODEL)[:4]
-# 6.2: "one worker"; it has all three kinds.
-HOST: Final = HostKind.model_validate(
-    {
-        "most": 1,
-        "has": {
-            "cpu": {"units": 8, "memory": "61GiB"},
-            "inferentia": {"units": 4, "memory": "16GiB"},
-            "v100": {"units": 1, "memory": "16GiB"},
-        },
-    }
-)
-LOADS: Final[dict[str, Callable[[float], float]]] = {
-    "flat, 4/s": lambda _now: 4.0,
-    "fluctuating, 4 to 80/s": lambda now: 80.0 if 60 <= now < 90 or 150 <= now < 180 else 4.0,
-    "high, 650 to 700/s": lambda now: 650 + 50 * now / SECONDS,
-}
-# By load and system, what the paper says of it.
-PAPER: Final = {
-    ("flat, 4/s", "clipper+ gpu"): "21.6x",
-    ("flat, 4/s", "sm+ gpu"): "21.3x",
-    ("fluctuating, 4 to 80/s", "clipper+ gpu"): "3x",
-    ("fluctuating, 4 to 80/s", "sm+ gpu"): "3x",
-    ("fluctuating, 4 to 80/s", "clipper+ cpu"): "10/s served",
-    ("fluctuating, 4 to 80/s", "sm+ cpu"): "10/s served",
-    ("fluctuating, 4 to 80/s", "clipper+ inferentia"): "1.9x",
-    ("high, 650 to 700/s", "clipper+ gpu"): "1x, all served",
-    ("high, 650 to 700/s", "sm+ gpu"): "1.05x, 15 % fewer served",
-    ("high, 650 to 700/s", "clipper+ cpu"): "10/s served",
-    ("high, 650 to 700/s", "sm+ cpu"): "10/s served",
-}
-
-
-def _scaled(
-    variants: tuple[Variant, ...], *, vertical: bool = True, slack: float = SLACK, settle: float = 0.0
-) -> Serving:
-    begin, fleet = variants[0], Fleet({"one": HOST}, {"one": 1})
-    controller = Controller(variants, fleet, 2, vertical=vertical, weights=Weights(slack), settle=settle)
-    return Serving(variants, {begin.name: 1}, NEEDS, controller)
-
-
-def _static(variant: Variant, count: int) -> Serving:
-    return Serving((variant,), {variant.name: count}, NEEDS, None)
-
-
-SYSTEMS: Final[dict[str, Callable[[], Serving]]] = {
-    "infaas": lambda: _scaled(of(MODEL)),
-    "infaas, down after 30 s": lambda: _scaled(of(MODEL), settle=30.0),
-    "infaas, down after 30 s, slack 1.5": lambda: _scaled(of(MODEL), settle=30.0, slack=1.5),
-    "infaas without inferentia": lambda: _scaled(tuple(each for each in of(MODEL) if each.hardware != "inferentia")),
-    "clipper+ cpu": lambda: _static(CPU, 2),
-    "clipper+ inferentia": lambda: _static(NEURON, 1),
-    "clipper+ gpu": lambda: _static(TRT8, 1),
-    "sm+ cpu": lambda: _scaled((CPU,), vertical=False),
-    "sm+ inferentia": lambda: _scaled((NEURON,), vertical=False),
-    "sm+ gpu": lambda: _scaled((TRT1,), vertical=False),
-}
-
-
-def arrivals(rate: Callable[[float], float], seed: int) -> list[float]:
-    """Poisson arrivals at a rate that changes every second."""
-    random = np.random.default_rng(seed)
-    found = []
-    for second in range(int(SECONDS)):
-        count = random.poisson(rate(float(second)))
-        found += sorted((second + random.random(count)).tolist())
-    return found
-
-
-def scaling(repeats: int) -> list[Table]:
-    """6.2: cost and misses under three loads."""
-    tables = []
-    for load, rate in LOADS.items():
-        traces = [arrivals(rate, seed) for seed in range(repeats)]
-        found = {name: [make().serve(each, SECONDS, WARM) for each in traces] for name, make in SYSTEMS.items()}
-        rows = [_row(load, name, outcomes, found["infaas"]) for name, outcomes in found.items()]
-        columns = ("system", "cost", "by infaas'", "paper", "misses, %", "answered/s", "most workers", "orders")
-        note = (
-            f"Emulated, virtual time, naive; ResNet50, SLO {SLO} s, {SECONDS - WARM:g} s after {WARM:g} s; "
-            f"traces: {repeats}, median (least to most). Workers and orders of the last."
-        )
-        tables.append(Table(load, columns, rows, (note,)))
-    return tables
-
-
-def _row(load: str, name: str, outcomes: list[Outcome], ours: list[Outcome]) -> tuple[str, ...]:
-    ratio = float(np.median([each.cost / base.cost for each, base in zip(outcomes, ours, strict=True)]))
-    last = outcomes[-1]
-    return (
-        name,
-        median_spread([each.cost for each in outcomes], "{:.0f}"),
-        times(ratio),
-        PAPER.get((load, name), ""),
-        median_spread([100 * each.misses for each in outcomes], "{:.2f}"),
-        median_spread([each.answered / each.seconds for each in outcomes], "{:.1f}"),
-        ", ".join(f"{count} {each.removeprefix('resnet50-')}" for each, count in last.most.items() if count),
-        str(last.orders),
-    )
+NEEDS: Final = Needs("classification", 0.3, model=MODEL)
 
 
 def selection(repeats: int) -> list[Table]:
@@ -184,7 +75,7 @@ def programs(repeats: int) -> list[Table]:
     return [Table("Scaling 100 architectures", ("by", "seconds"), rows, notes)]
 
 
-SECTIONS: Final = {"scaling": scaling, "selection": selection, "program": programs}
+SECTIONS: Final = {"contest": contest, "sharing": sharing, "selection": selection, "program": programs}
 _OFFLINE: Final = "offline"  # section 6.3.2: served, for minutes
 
 
@@ -197,7 +88,7 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
 
     \b
     Example:
-      python -m benchmarks infaas --only scaling --repeats 1
+      python -m benchmarks infaas --only sharing --repeats 1
       python -m benchmarks infaas --only offline
     """  # noqa: D301 - click's own marks
     unknown = set(only) - SECTIONS.keys() - {_OFFLINE}

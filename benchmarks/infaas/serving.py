@@ -1,18 +1,24 @@
-"""One application served in virtual time: `Selection` and `Controller` as they are, workers that are timers.
+"""Applications served in virtual time: `Selection`, `Controller` and `Fleet` as they are, workers that are timers.
 
 A lane is a queue in order of arrival; a worker that is free takes what waits, up to its batch, and drops nothing
 (`naive`). Reports come every 2 s, decisions every second (INFaaS, section 5). What is ordered stands at once, and
-serves when its load time is over. Every figure is emulated.
+serves when its load time is over. Workers on a GPU share it: a batch of n keeps n / (n + 2.5) of it busy, which is what
+the emulated family's a + b n leaves to others; one that starts when all together need more takes so much longer.
+Every figure is emulated.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
+from statistics import median, median_low
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from topology.variants.controller import Report
+from topology.variants.family import of
 from topology.variants.selection import How, Selection, Status
 from topology.variants.states import Told
 
@@ -20,11 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from topology.variants.controller import Controller
+    from topology.variants.hosts import Fleet
     from topology.variants.needs import Needs
     from topology.variants.variant import Variant
 
+    Trace = Sequence[tuple[float, str]]  # when a query comes, and the model that it asks for
+
 REPORT: Final = 2  # seconds
+GPU: Final = "v100"
+_ALONE, _EIGHT = (of("ResNet50")[3].duration(size) for size in (1, 8))
+_IDLE: Final = _ALONE / ((_EIGHT - _ALONE) / 7) - 1  # queries' worth of a GPU that a batch leaves to others: 2.5
 _TICK, _READY, _FREE = range(3)  # of one moment, in this order
+
+
+def share(variant: Variant, count: int) -> float:
+    """What a batch keeps busy of hardware that workers share."""
+    return count / (count + _IDLE) if variant.hardware == GPU else 0.0
 
 
 @dataclass(slots=True)
@@ -36,7 +53,7 @@ class _Lane:
     busy: dict[int, float] = field(default_factory=dict)  # when each is free again
     leaving: set[int] = field(default_factory=set)  # after their batch
     came: int = 0  # since the last report
-    sizes: list[int] = field(default_factory=list)
+    runs: list[tuple[int, float]] = field(default_factory=list)  # queries and seconds
 
     @property
     def ready(self) -> int:
@@ -46,6 +63,11 @@ class _Lane:
     def paid(self) -> int:
         return len(self.loading) + len(self.idle) + len(self.busy)
 
+    @property
+    def wanted(self) -> list[int]:
+        """Those that stay, who can go at once first."""
+        return [*self.loading, *self.idle, *(each for each in self.busy if each not in self.leaving)]
+
     def wait(self, now: float) -> float:
         """Seconds that a query would wait here: for the first worker that is free again, and for those before it."""
         if self.idle or not self.ready:
@@ -53,90 +75,112 @@ class _Lane:
         free = min(end for worker, end in self.busy.items() if worker not in self.leaving)
         return free - now + len(self.queue) / (self.ready * self.variant.rate)
 
+    def told(self, now: float) -> Told:
+        size, p50 = 1, None
+        if self.runs:
+            size = median_low([count for count, _ in self.runs])
+            slower = median(seconds / self.variant.duration(count) for count, seconds in self.runs)
+            p50 = slower * self.variant.duration(size)
+        found = Told(self.ready, self.paid, 0, self.came / REPORT, p50, size, self.wait(now))
+        self.came, self.runs = 0, []
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a load, after the warm-up."""
+    """What came of a load, after the warm-up. Costs and bytes are sums over seconds."""
 
+    done: Sequence[tuple[float, float, str]]  # arrival, latency, model
     queries: int
-    in_time: int
     answered: int
-    cost: float
+    """In this time, those that came before too."""
+    in_time: int
     seconds: float
     most: Mapping[str, int]  # by variant, the most workers
     orders: int
+    bill: Mapping[str, float]
 
     @property
     def misses(self) -> float:
         return 1 - self.in_time / self.queries
+
+    def p99(self, model: str) -> float:
+        return float(np.percentile([latency for _, latency, of in self.done if of == model], 99))
 
 
 class Serving:
     """Serves arrivals with what a controller orders, or with fixed workers where there is none."""
 
     def __init__(
-        self, variants: Sequence[Variant], begin: Mapping[str, int], needs: Needs, controller: Controller | None
+        self,
+        variants: Sequence[Variant],
+        begin: Mapping[str, int],
+        needs: Mapping[str, Needs],
+        fleet: Fleet,
+        controller: Controller | None = None,
     ) -> None:
+        """`needs`: of a query, by the model that it asks for; `begin`: workers that are there, put where they fit."""
         self.lanes = {each.name: _Lane(each) for each in variants}
+        self.by_model: dict[str, list[_Lane]] = {}
+        for lane in self.lanes.values():
+            self.by_model.setdefault(lane.variant.architecture, []).append(lane)
         self.selection = Selection(variants)
-        self.controller, self.needs = controller, needs
-        self.homeless: deque[float] = deque()
-        self.unmet: dict[str, int] = {}
+        self.controller, self.needs, self.fleet = controller, needs, fleet
+        self.homeless: defaultdict[str, list[float]] = defaultdict(list)  # by model
+        self.unmet: Counter[str] = Counter()
         self.events: list[tuple[float, int, int, str, tuple[float, ...]]] = []
-        self.numbers = 0
-        self.done: list[tuple[float, float]] = []  # (arrival, latency)
+        self.where: dict[int, str] = {}
+        self.shares: defaultdict[str, float] = defaultdict(float)  # by host
+        self.done: list[tuple[float, float, str]] = []
         self.most: dict[str, int] = {}
         self.orders = 0
+        self.bill: defaultdict[str, float] = defaultdict(float)
         for name, count in begin.items():
             lane = self.lanes[name]
+            if controller is None:
+                fleet.place(0.0, lane.variant, count)
+            else:
+                controller.stands(0.0, name, count, 1)
             for _ in range(count):
-                self.numbers += 1
-                lane.idle.append(self.numbers)
+                lane.idle.append(self.hire(lane))
             self.most[name] = count
             self.selection.update(name, Status(serves=True))
-            if controller is not None:
-                controller.stands(0.0, name, count, 1)
-                controller.report(0.0, Report({name: Told(ready=count, alive=count)}))
+        if controller is not None:
+            controller.report(0.0, Report({name: Told(count, count) for name, count in begin.items()}))
 
-    def serve(self, arrivals: Sequence[float], seconds: float, warm: float) -> Outcome:
-        """Serve `seconds` of arrivals; what came and what it cost before `warm` does not count."""
-        for second in range(1, int(seconds) + 1):
-            heapq.heappush(self.events, (float(second), _TICK, second, "", ()))
-        cost, last, place = 0.0, 0.0, 0
+    def serve(self, trace: Trace, seconds: float, warm: float) -> Outcome:
+        """Serve `seconds` of a trace; what came and what it cost before `warm` does not count."""
+        self.events += [(float(second), _TICK, second, "", ()) for second in range(1, int(seconds) + 1)]
+        place = 0
         while True:
             due = self.events[0][0] if self.events else seconds + 1
-            now = min(due, arrivals[place] if place < len(arrivals) else seconds + 1)
+            now = min(due, trace[place][0] if place < len(trace) else seconds + 1)
             if now > seconds:
                 break
-            price = sum(lane.paid * lane.variant.price for lane in self.lanes.values())
-            cost += price * max(0.0, now - max(last, warm))
-            last = now
-            if place < len(arrivals) and arrivals[place] <= due:
-                self.route(now, arrivals[place])
+            if place < len(trace) and trace[place][0] <= due:
+                self.route(now, *trace[place])
                 place += 1
                 continue
             _, kind, number, name, batch = heapq.heappop(self.events)
             if kind == _TICK:
-                self.tick(now, number)
+                self.tick(now, number, counts=now > warm)
             else:
                 self.worker(now, number, self.lanes[name], batch, new=kind == _READY)
-        counted = [latency for arrival, latency in self.done if arrival >= warm]
-        slo = self.needs.latency or 0.0
-        return Outcome(
-            sum(arrival >= warm for arrival in arrivals), sum(each <= slo for each in counted), len(counted), cost,
-            seconds - warm, self.most, self.orders,
-        )  # fmt: skip
+        done = [each for each in self.done if each[0] >= warm]
+        in_time = sum(latency <= (self.needs[model].latency or 0.0) + 1e-9 for _, latency, model in done)
+        queries = sum(arrival >= warm for arrival, _ in trace)
+        answered = sum(arrival + latency >= warm for arrival, latency, _ in self.done)
+        return Outcome(done, queries, answered, in_time, seconds - warm, self.most, self.orders, self.bill)
 
-    def route(self, now: float, arrival: float) -> None:
-        slo = self.needs.latency or 0.0
-        for lane in self.lanes.values():
+    def route(self, now: float, arrival: float, model: str) -> None:
+        needs = self.needs[model]
+        for lane in self.by_model[model]:
             if lane.ready:
                 self.selection.wait(lane.variant.name, lane.wait(now))
-        choice = self.selection.choose(self.needs, max(1e-9, arrival + slo - now))
+        choice = self.selection.choose(needs, max(1e-9, arrival + (needs.latency or 0.0) - now))
         if choice.variant is None or choice.how is How.LOADING or not self.lanes[choice.variant].ready:
-            wanted = choice.load or choice.variant or next(iter(self.lanes))
-            self.unmet[wanted] = self.unmet.get(wanted, 0) + 1
-            self.homeless.append(arrival)
+            self.unmet[choice.load or choice.variant or self.by_model[model][0].variant.name] += 1
+            self.homeless[model].append(arrival)
             return
         lane = self.lanes[choice.variant]
         lane.queue.append(arrival)
@@ -145,11 +189,16 @@ class Serving:
 
     def start(self, now: float, lane: _Lane) -> None:
         while lane.idle and lane.queue:
-            worker = lane.idle.pop()
+            worker = min(lane.idle, key=lambda each: self.shares[self.where[each]])
+            lane.idle.remove(worker)
             batch = tuple(lane.queue.popleft() for _ in range(min(len(lane.queue), lane.variant.batch)))
-            lane.sizes.append(len(batch))
-            lane.busy[worker] = end = now + lane.variant.duration(len(batch))
-            heapq.heappush(self.events, (end, _FREE, worker, lane.variant.name, batch))
+            mine, host = share(lane.variant, len(batch)), self.where[worker]
+            self.shares[host] += mine
+            seconds = lane.variant.duration(len(batch)) * (max(1.0, self.shares[host]) if mine else 1.0)
+            self.bill["gpu busy"] += mine * lane.variant.duration(len(batch))
+            lane.runs.append((len(batch), seconds))
+            lane.busy[worker] = now + seconds
+            heapq.heappush(self.events, (now + seconds, _FREE, worker, lane.variant.name, batch))
 
     def worker(self, now: float, worker: int, lane: _Lane, batch: tuple[float, ...], *, new: bool) -> None:
         """A worker is ready, or free again."""
@@ -157,60 +206,78 @@ class Serving:
             return  # not wanted any more
         lane.loading.discard(worker)
         lane.busy.pop(worker, None)
-        self.done += [(arrival, now - arrival + lane.variant.overhead) for arrival in batch]
+        if not new:
+            self.shares[self.where[worker]] -= share(lane.variant, len(batch))
+        model = lane.variant.architecture
+        self.done += [(arrival, now - arrival + lane.variant.overhead, model) for arrival in batch]
         if worker in lane.leaving:
             lane.leaving.discard(worker)
             return
         lane.idle.append(worker)
         if new:
             self.selection.update(lane.variant.name, Status(serves=True))
-            waiting, self.homeless = self.homeless, deque()
-            for arrival in waiting:
-                self.route(now, arrival)
+            for arrival in self.homeless.pop(model, []):
+                self.route(now, arrival, model)
         self.start(now, lane)
 
-    def tick(self, now: float, second: int) -> None:
-        if self.controller is None:
+    def tick(self, now: float, second: int, *, counts: bool) -> None:
+        if self.controller is not None:
+            if second % REPORT == 0:
+                self.report(now)
+            for order in self.controller.orders(now):
+                self.orders += 1
+                self.controller.stands(now, order.variant, order.workers, order.epoch)
+                self.resize(now, self.lanes[order.variant], order.workers)
+            self.controller.host_orders(now)  # the fleet has them from now on
+        if not counts:
+            self.bill.clear()
             return
-        if second % REPORT == 0:
-            self.report(now)
-        for order in self.controller.orders(now):
-            self.orders += 1
-            self.controller.stands(now, order.variant, order.workers, order.epoch)
-            self.resize(now, self.lanes[order.variant], order.workers)
+        for lane in self.lanes.values():
+            self.bill["variants"] += lane.paid * lane.variant.price
+            self.bill["gpu memory"] += lane.paid * lane.variant.memory if lane.variant.hardware == GPU else 0
+        for kind in self.fleet.hosts.values():
+            host = self.fleet.kinds[kind]
+            self.bill["hosts"] += host.price / 3600
+            if GPU in host.has:
+                self.bill["gpu memory there"] += host.has[GPU].memory or 0
+                self.bill["gpus"] += 1
 
     def report(self, now: float) -> None:
         assert self.controller is not None
-        told = {}
-        for name, lane in self.lanes.items():
-            size = sorted(lane.sizes)[len(lane.sizes) // 2] if lane.sizes else 1
-            p50 = lane.variant.duration(size) if lane.sizes else None
-            told[name] = Told(lane.ready, lane.paid, 0, lane.came / REPORT, p50, size, lane.wait(now))
-            lane.came, lane.sizes = 0, []
+        told = {name: lane.told(now) for name, lane in self.lanes.items()}
         unmet = {name: count / REPORT for name, count in self.unmet.items()}
-        self.unmet = {}
-        any_variant = next(iter(self.lanes.values())).variant
-        slos = {(any_variant.app, any_variant.architecture): self.needs.latency or 0.0}
+        self.unmet.clear()
+        slos = {(each.app, model): each.latency or 0.0 for model, each in self.needs.items()}
         self.controller.report(now, Report(told, unmet, slos))
         for name, status in self.controller.statuses(now).items():
             self.selection.update(name, status)
 
+    def hire(self, lane: _Lane) -> int:
+        """A worker where the fleet has more of the variant than there are."""
+        worker, there = len(self.where), Counter(self.where[each] for each in lane.wanted)
+        self.where[worker] = next(
+            host for host in self.fleet.hosts if self.fleet.on(host).get(lane.variant.name, 0) > there[host]
+        )
+        return worker
+
     def resize(self, now: float, lane: _Lane, count: int) -> None:
-        while lane.ready + len(lane.loading) < count:
-            self.numbers += 1
-            lane.loading.add(self.numbers)
-            event = (now + lane.variant.load, _READY, self.numbers, lane.variant.name, ())
-            heapq.heappush(self.events, event)
+        while len(lane.wanted) < count:
+            worker = self.hire(lane)
+            lane.loading.add(worker)
+            heapq.heappush(self.events, (now + lane.variant.load, _READY, worker, lane.variant.name, ()))
         self.most[lane.variant.name] = max(self.most.get(lane.variant.name, 0), count)
-        while lane.ready + len(lane.loading) > count:
-            if lane.loading:
-                lane.loading.pop()
-            elif lane.idle:
-                lane.idle.pop()
+        meant = {host: self.fleet.on(host).get(lane.variant.name, 0) for host in self.fleet.hosts}
+        while len(lane.wanted) > count:
+            there = Counter(self.where[each] for each in lane.wanted)
+            worker = next(each for each in lane.wanted if there[self.where[each]] > meant.get(self.where[each], 0))
+            if worker in lane.loading:
+                lane.loading.discard(worker)
+            elif worker in lane.idle:
+                lane.idle.remove(worker)
             else:
-                lane.leaving.add(next(worker for worker in lane.busy if worker not in lane.leaving))
+                lane.leaving.add(worker)
         if not lane.ready:
             self.selection.update(lane.variant.name, Status())
             waiting, lane.queue = lane.queue, deque()
             for arrival in waiting:
-                self.route(now, arrival)
+                self.route(now, arrival, lane.variant.architecture)

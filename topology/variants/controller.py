@@ -15,8 +15,9 @@ The variants of one application and architecture are a group with one load and o
   again.
 * A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
   (`lacking`), and stays while it is asked. The paper's heuristic goes by rates alone, and would not.
-* The load is counted by what came and by what found nothing active (`unmet`). A group without either for `idle` seconds
-  loses its last worker, too; None: it keeps one.
+* The load is counted by what came and by what found nothing active (`unmet`). What waits in lanes counts beside it, and
+  a worker counts with what it does in time (`topology.variants.scaling`); `PUBLISHED` weights leave both out. A group
+  without load for `idle` seconds loses its last worker, too; None: it keeps one.
 
 Times are seconds of a clock that does not go back.
 """
@@ -29,7 +30,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from topology.variants.program import NoConfigurationError, solve
-from topology.variants.scaling import Action, Candidate, Patience, Up, Weights, keeps, scale_down, scale_up
+from topology.variants.scaling import (
+    Action,
+    Candidate,
+    Patience,
+    Up,
+    Weights,
+    backlog,
+    in_time,
+    keeps,
+    scale_down,
+    scale_up,
+)
 from topology.variants.selection import Status
 from topology.variants.states import Event, Life, State, Told
 
@@ -88,6 +100,7 @@ class Report(NamedTuple):
 class _Group:
     variants: list[Variant]
     load: float = 0.0
+    backlog: float = 0.0  # queries a second, to be worked off beside the load
     slo: float | None = None
     asked: float = -math.inf  # when a query came last
     patience: Patience = field(default_factory=Patience)
@@ -156,6 +169,9 @@ class Controller:
         for key, group in self._groups.items():
             names = [each.name for each in group.variants]
             group.load = sum(self.lives[name].told.load + report.unmet.get(name, 0.0) for name in names)
+            lives = [self.lives[name] for name in names]
+            rates = ((life.told.ready * life.rate, life.told.wait) for life in lives)
+            group.backlog = sum(backlog(rate, wait, self._weights) for rate, wait in rates)
             group.slo = report.slos.get(key, group.slo)
             if group.load > 0:
                 group.asked = now
@@ -248,18 +264,20 @@ class Controller:
             self._want(now, name, 0, f"it failed; it is tried again in {life.retry - now:.3g} s")
 
     def _scale(self, now: float, group: _Group) -> None:
-        candidates = [self._candidate(now, each) for each in group.variants]
-        load, asked = group.load, group.asked > -math.inf
+        candidates = [self._candidate(now, each, group.slo) for each in group.variants]
+        asked = group.asked > -math.inf
         if not asked and not any(each.ordered for each in candidates):
             return
-        if self._idle is not None and load == 0 and now - group.asked >= self._idle:
+        if self._idle is not None and group.load == 0 and now - group.asked >= self._idle:
             for each in candidates:
                 if each.ordered:
                     self._want(now, each.name, 0, f"nobody asked for {self._idle:g} s")
             return
-        if not any(keeps(each, group.slo) for each in candidates):
-            group.slo = min(each.latency for each in candidates)  # the closest that there is
-        up = self._up(now, candidates, group)
+        load, slo = group.load + group.backlog, group.slo
+        if not any(keeps(each, slo) for each in candidates):
+            slo = min(each.latency for each in candidates)  # the closest that there is; it is late, whatever waits
+            candidates = [self._candidate(now, each, None) for each in group.variants]
+        up = self._up(now, candidates, load, slo)
         if up.short is not None:
             self._nowhere[up.short.name] = up.short
         if up.action is not None:
@@ -268,7 +286,7 @@ class Controller:
             return
         if self._load_lacking(now, candidates):
             return
-        down = self._down(now, candidates, group)
+        down = self._down(now, candidates, load, slo)
         if down is not None and self._ends_kept(now, down):
             down = None
         victim = None if down is None else down.victim
@@ -295,28 +313,29 @@ class Controller:
             if name is not None
         )
 
-    def _candidate(self, now: float, variant: Variant) -> Candidate:
+    def _candidate(self, now: float, variant: Variant, slo: float | None) -> Candidate:
         life = self.lives[variant.name]
         usable = now >= life.retry and (self._vertical or self._wanted[variant.name] > 0)
         wanted = self._wanted[variant.name]
         ready = min(life.told.ready, wanted) if life.state is State.ACTIVE else 0
-        return Candidate(variant, life.rate, life.latency, wanted, ready, usable)
+        rate = in_time(variant, slo, self._weights, life.slower)
+        return Candidate(variant, rate, life.latency, wanted, ready, usable)
 
-    def _up(self, now: float, candidates: list[Candidate], group: _Group) -> Up:
-        up = scale_up(candidates, group.load, group.slo, self._weights, lambda each: self.fleet.fits(now, each))
+    def _up(self, now: float, candidates: list[Candidate], load: float, slo: float | None) -> Up:
+        up = scale_up(candidates, load, slo, self._weights, lambda each: self.fleet.fits(now, each))
         if self._method == "greedy" or (up.action is None and up.short is None):
             return up
-        action = self._solved(now, candidates, group)
+        action = self._solved(now, candidates, load, slo)
         if action is None:
             return up
         return Up(action._replace(deltas={name: delta for name, delta in action.deltas.items() if delta > 0}))
 
-    def _down(self, now: float, candidates: list[Candidate], group: _Group) -> Action | None:
+    def _down(self, now: float, candidates: list[Candidate], load: float, slo: float | None) -> Action | None:
         if self._method == "greedy":
-            return scale_down(candidates, group.load, group.slo, self._weights, lambda each: self.fleet.fits(now, each))
+            return scale_down(candidates, load, slo, self._weights, lambda each: self.fleet.fits(now, each))
         if any(each.ordered > each.ready for each in candidates):
             return None
-        action = self._solved(now, candidates, group)
+        action = self._solved(now, candidates, load, slo)
         ended = [] if action is None else [name for name, delta in action.deltas.items() if delta < 0]
         if action is None or action.cost >= 0 or not ended:
             return None
@@ -324,10 +343,10 @@ class Controller:
         victim = max(ended, key=lambda name: (self.lives[name].variant.load, name))
         return action._replace(deltas=added or action.deltas, victim=victim)
 
-    def _solved(self, now: float, candidates: list[Candidate], group: _Group) -> Action | None:
+    def _solved(self, now: float, candidates: list[Candidate], load: float, slo: float | None) -> Action | None:
         room = self.fleet.room_beside(now, {each.name for each in candidates})
         try:
-            return solve(candidates, group.load, group.slo, self._weights, room)
+            return solve(candidates, load, slo, self._weights, room)
         except NoConfigurationError:
             return None
 

@@ -1,48 +1,123 @@
-"""The contest of variants: every query is answered once, workers are paid for, and what is ordered is there."""
+"""The contest of variants: every query is answered once, workers are paid for, what is ordered is there."""
+
+from collections import Counter
 
 import pytest
 
-from benchmarks.infaas.command import CPU, LOADS, NEEDS, NEURON, SYSTEMS, arrivals
-from benchmarks.infaas.serving import Serving
+from benchmarks.infaas.contest import (
+    CPU,
+    LOADS,
+    MODEL,
+    NEURON,
+    ONE,
+    SHARES,
+    TRT1,
+    TRT8,
+    arrivals,
+    between,
+    fixed,
+    many_models,
+    one_model,
+    two_models,
+)
+from topology.variants.family import HOSTS
+from topology.variants.hosts import Fleet
+from topology.variants.needs import Needs
+
+NEEDS = {MODEL: Needs("classification", 0.3, model=MODEL)}
+SYSTEMS = one_model(0.3)
+
+
+def of_one(times):
+    return [(time, MODEL) for time in times]
+
+
+def static(variant, count):
+    return fixed({variant: count}, NEEDS, Fleet({"one": ONE}, {"one": 1}))
 
 
 def test_workers_that_stay_are_paid_for_all_of_the_time_and_answer_every_query_once():
-    serving = Serving((CPU,), {CPU.name: 2}, NEEDS, None)
-    evenly = [n / 8 for n in range(8 * 20)]
+    serving = static(CPU, 2)
+    evenly = of_one(n / 8 for n in range(8 * 20))
     found = serving.serve(evenly, 30.0, 10.0)
-    assert (found.queries, found.answered, found.in_time) == (80, 80, 80)
-    assert found.cost == pytest.approx(20 * 2 * CPU.price, rel=0.02)
-    assert sorted(arrival for arrival, _ in serving.done) == evenly
-    assert min(latency for _, latency in serving.done) == pytest.approx(CPU.latency)
+    assert (found.queries, len(found.done), found.in_time) == (80, 80, 80)
+    assert found.answered == 81  # one was under way when it began
+    assert found.bill["variants"] == pytest.approx(20 * 2 * CPU.price)
+    assert sorted((arrival, model) for arrival, _, model in serving.done) == evenly
+    assert min(latency for _, latency, _ in serving.done) == pytest.approx(CPU.latency)
 
 
 def test_more_than_the_workers_can_do_is_late():
-    found = Serving((CPU,), {CPU.name: 2}, NEEDS, None).serve([n / 50 for n in range(1500)], 30.0, 5.0)
+    found = static(CPU, 2).serve(of_one(n / 50 for n in range(1500)), 30.0, 5.0)
     assert found.misses == 1
     assert found.answered < 400
 
 
-@pytest.mark.parametrize("name", ["infaas", "infaas without inferentia", "sm+ cpu"])
-def test_what_is_scaled_answers_every_query_once(name):
-    serving = SYSTEMS[name]()
-    trace = [n / 30 for n in range(30 * 15)] + [15 + n / 4 for n in range(4 * 15)]
-    found = serving.serve(trace, 200.0, 0.0)
-    assert sorted(arrival for arrival, _ in serving.done) == trace
-    assert found.answered == len(trace)
+@pytest.mark.parametrize("name", sorted(SYSTEMS.keys() - {"best static in hindsight"}))
+def test_every_query_is_answered_once_and_nobody_is_left_over(name):
+    trace = of_one([n / 30 for n in range(30 * 15)] + [15 + n / 4 for n in range(4 * 15)])
+    serving = SYSTEMS[name](trace)
+    serving.serve(trace, 200.0, 0.0)
+    assert sorted((arrival, model) for arrival, _, model in serving.done) == trace
     for lane in serving.lanes.values():
         assert not lane.queue
         assert lane.ready == lane.paid
-    assert {each: lane.ready for each, lane in serving.lanes.items() if lane.ready}
+    placed = Counter(serving.where[each] for lane in serving.lanes.values() for each in lane.idle)
+    assert placed == {host: sum(serving.fleet.on(host).values()) for host in serving.fleet.hosts}
+    assert all(each == pytest.approx(0.0, abs=1e-9) for each in serving.shares.values())
 
 
-def test_a_rise_of_the_load_is_upgraded_and_comes_down_again():
-    serving = SYSTEMS["infaas"]()
-    rising = [5 + n / 80 for n in range(80 * 20)] + [25 + n / 2 for n in range(2 * 25)]
+def test_as_published_a_rise_of_the_load_is_upgraded_and_comes_down_again():
+    rising = of_one([5 + n / 80 for n in range(80 * 20)] + [25 + n / 2 for n in range(2 * 25)])
+    serving = SYSTEMS["infaas, as published"](rising)
     found = serving.serve(rising, 60.0, 0.0)
     assert found.most[NEURON.name] >= 1
     assert {lane.variant.hardware for lane in serving.lanes.values() if lane.ready} == {"cpu"}
 
 
+def test_what_knows_of_waits_misses_less_than_as_published():
+    trace = arrivals([4.0] * 120, {MODEL: 1.0}, 0)
+    published, ours = (SYSTEMS[name](trace).serve(trace, 120.0, 30.0) for name in ("infaas, as published", "infaas"))
+    assert ours.misses < 0.05 < published.misses
+
+
+def test_the_best_static_in_hindsight_is_the_cheapest_that_serves_the_trace():
+    trace = arrivals([4.0] * 60, {MODEL: 1.0}, 0)
+    assert set(SYSTEMS["best static in hindsight"](trace).lanes) == {NEURON.name}
+
+
+def test_workers_on_one_gpu_slow_each_other_when_it_is_full_and_not_on_two():
+    flood = of_one(n / 2000 for n in range(2000 * 4))
+
+    def answered(serving):
+        return serving.serve(flood, 4.0, 1.0).answered
+
+    one = answered(static(TRT8, 1))
+    assert answered(static(TRT8, 2)) / one == pytest.approx(1.05 / 0.8, rel=0.05)  # 1,050/s are all that a GPU does
+    alone = TRT8.model_copy(update={"units": 1.0})
+    two = fixed({alone: 2}, NEEDS, Fleet({"p3": HOSTS["p3"]}, {"p3": 2}))
+    assert answered(two) / one == pytest.approx(2.0, rel=0.05)
+    assert answered(static(TRT1, 2)) / answered(static(TRT1, 1)) == pytest.approx(2.0, rel=0.05)
+
+
+def test_all_systems_serve_all_models_and_pay_for_their_hosts():
+    rates = [each / 20 for each in between("tweet-like", 60, 10, 1000, 0)]
+    trace = arrivals(rates, SHARES, 0)
+    for name, make in many_models(60).items():
+        found = make(trace).serve(trace, 60.0, 30.0)
+        assert len(found.done) > 0.5 * found.queries, name
+        assert found.bill["hosts"] > 0
+        if name in {"clipper+", "sm+"}:
+            assert found.bill["hosts"] == pytest.approx(30 * (5 * 0.384 + 7 * 3.06) / 3600)
+
+
+def test_two_models_share_a_gpu_until_another_is_started():
+    trace = arrivals([50.0] * 60, {"Inception-ResNetV2": 0.8, "MobileNetV1": 0.2}, 0)
+    hosts = {name: make(trace).serve(trace, 60.0, 30.0).bill["hosts"] for name, make in two_models().items()}
+    assert hosts["infaas"] <= hosts["clipper+"] == pytest.approx(30 * 2 * 3.06 / 3600)
+
+
 def test_loads_are_as_they_are_called():
-    counts = {name: len(arrivals(rate, 0)) / 210 for name, rate in LOADS.items()}
-    assert list(counts.values()) == [pytest.approx(each, rel=0.1) for each in (4, 25.7, 675)]
+    counts = [sum(rate(float(second)) for second in range(210)) / 210 for rate in LOADS.values()]
+    assert counts == [pytest.approx(each, rel=0.1) for each in (4, 25.7, 675)]
+    assert sum(sorted(SHARES.values())[-4:]) == pytest.approx(0.8, abs=0.005)

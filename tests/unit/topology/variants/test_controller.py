@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from topology.variants.controller import Controller, Order, Report, Standing
 from topology.variants.family import HOSTS, of
 from topology.variants.hosts import Fleet
-from topology.variants.scaling import Weights
+from topology.variants.scaling import PUBLISHED, Weights
 from topology.variants.states import State, Told
 
 RESNET = of("ResNet50")
@@ -20,11 +20,12 @@ class Stage:
     """Fronts that start and end workers as the table says, and share a load out by what serves."""
 
     def __init__(self, variants=RESNET, **how):
-        self.variants, self.how = variants, how
+        self.variants, self.how = variants, {"weights": PUBLISHED} | how
         self.now, self.slo, self.load = 0.0, 0.3, 0.0
         self.table = Standing()
         self.workers = {}  # by variant, when each is ready
         self.dead, self.broken, self.slow = {}, set(), {}
+        self.wait = 0.0  # in each lane that serves
         self.lacking = ()  # variants that queries name
         self.hosts = {"m5": 1, "inf1": 1, "p3": 1}
         self.log = []
@@ -86,7 +87,7 @@ class Stage:
             n = self.ready.get(name, 0)
             share = self.load * BY_NAME[name].rate * n / self.rate if n else 0.0
             p50 = BY_NAME[name].duration(1) * self.slow.get(name, 1.0)
-            told[name] = Told(n, len(at), self.dead.pop(name, 0), share, p50, 1, 0.0)
+            told[name] = Told(n, len(at), self.dead.pop(name, 0), share, p50, 1, self.wait if n else 0.0)
         unmet = {self.variants[0].name: self.load} if not self.ready and self.load else {}
         self.controller.report(self.now, Report(told, unmet, {GROUP: self.slo}, self.lacking))
         for order in self.controller.orders(self.now):
@@ -300,8 +301,36 @@ def test_without_vertical_scaling_the_variant_that_runs_is_replicated():
     assert stage.ready == {CPU.name: 13}
 
 
+def test_a_worker_counts_with_what_it_does_in_time_and_is_busy_with_few():
+    stage = Stage([CPU, NEURON, TRT8], weights=Weights())
+    stage.go(20, 4)
+    assert stage.ready == {NEURON.name: 1}  # one on a CPU would be busy four fifths of the time, and 300 ms leave 100
+    stage.slo = 2.0
+    stage.go(20)
+    assert stage.ready == {CPU.name: 1}
+
+
+def test_a_latency_that_nothing_keeps_orders_no_worker_more_than_the_load_takes():
+    stage = Stage([CPU], weights=Weights())
+    stage.slo = 0.001
+    stage.go(60, 8)
+    assert stage.ready == {CPU.name: 2}
+
+
+def test_what_waits_is_worked_off_beside_what_comes_and_then_the_surplus_goes():
+    stage = Stage([NEURON], weights=Weights())
+    stage.go(10, 80)
+    assert stage.ready == {NEURON.name: 1}
+    stage.wait = 3.0
+    stage.go(5)
+    assert stage.ready == {NEURON.name: 2}
+    stage.wait = 0.0
+    stage.go(10)
+    assert stage.ready == {NEURON.name: 1}
+
+
 def test_by_the_integer_program_the_stage_goes_up_and_down_too():
-    stage = Stage([CPU, NEURON, TRT8], method="program", weights=Weights(1.0, 0.0))
+    stage = Stage([CPU, NEURON, TRT8], method="program", weights=PUBLISHED._replace(slack=1.0, unpredictability=0.0))
     stage.go(20, 220)
     assert stage.ready == {NEURON.name: 3}
     stage.go(20, 4)

@@ -2,6 +2,7 @@
 
 import builtins
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,18 @@ from topology.variants import program
 from topology.variants.family import family, of
 from topology.variants.hosts import Room
 from topology.variants.program import NoConfigurationError, solve
-from topology.variants.scaling import Candidate, Patience, Weights, candidates_of, needed, scale_down, scale_up
+from topology.variants.scaling import (
+    PUBLISHED,
+    Candidate,
+    Patience,
+    Weights,
+    backlog,
+    candidates_of,
+    in_time,
+    needed,
+    scale_down,
+    scale_up,
+)
 
 RESNET = of("ResNet50")
 A, B, C = RESNET[0], RESNET[1], RESNET[3]  # Table 2
@@ -187,3 +199,29 @@ def test_a_fast_variant_that_nobody_asks_keeps_one_worker():
     loaded = scale_up(candidates_of([fast]), 0.0, None, Weights(), anything).action
     assert loaded.deltas == {"fast": 1}
     assert scale_down(candidates_of([fast], {"fast": 1}), 0.0, None, Weights(), anything) is None
+
+
+def test_in_time_is_the_peak_as_published_and_less_the_less_an_slo_leaves():
+    assert in_time(A, 0.3, PUBLISHED) == in_time(A, None, Weights()) == A.rate
+    found = [in_time(A, slo, Weights()) / A.rate for slo in (0.1, 0.2, 0.3, 1.0, 1e6)]
+    assert found == sorted(found)
+    assert found[:2] == [0.05, 0.05]  # nothing may wait, so one in twenty finds it busy
+    assert found[-1] == pytest.approx(1.0, abs=1e-4)
+    assert in_time(A, 0.6, Weights(), slower=2.0) == pytest.approx(in_time(A, 0.3, Weights()) / 2)
+
+
+@pytest.mark.parametrize("slo", [0.25, 0.3, 0.5, 1.0, 3.0])
+def test_one_in_twenty_waits_too_long_at_most_with_as_much_as_is_served_in_time(slo):
+    random = np.random.default_rng(7)
+    arrivals = np.cumsum(random.exponential(1 / in_time(A, slo, Weights()), 20_000))
+    free, late = 0.0, 0
+    for at in arrivals.tolist():
+        began = max(at, free)
+        free = began + A.duration(1)
+        late += free - at > slo
+    assert 0.002 < late / len(arrivals) < 0.055
+
+
+def test_a_backlog_counts_up_to_all_that_its_own_workers_do_and_not_as_published():
+    assert [backlog(5.0, wait, Weights(drain=10.0)) for wait in (0.0, 4.0, 100.0)] == [0.0, 2.0, 5.0]
+    assert backlog(5.0, 4.0, PUBLISHED) == 0.0
