@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from benchmarks.infaas.serving import Outcome, Trace
     from topology.variants.variant import Variant
 
+    Group = Sequence[Variant]
     Made = Callable[[Trace], Serving]
     Systems = Mapping[str, Made]
 
-OURS: Final = Weights()
 SETTLE: Final = 10.0  # as of a served stage, by default
 WARM: Final = 30.0
 ALLOWED: Final = 0.01  # misses of the best static
@@ -53,9 +53,17 @@ ZIPF: Final = 1.62  # the exponent by which four of 22 have 80 % of the load
 _RANKED: Final = {name: rank**-ZIPF for rank, name in enumerate(POPULAR + COLD, 1)}
 SHARES: Final = {name: weight / sum(_RANKED.values()) for name, weight in _RANKED.items()}
 POPULAR_SLO: Final = 0.05
+CPUS: Final = {name: min((v for v in of(name) if v.hardware == "cpu"), key=lambda v: v.latency) for name in SHARES}
+MANY: Final = {
+    name: Needs(each.app, POPULAR_SLO if name in POPULAR else 1.5 * each.latency, model=name)
+    for name, each in CPUS.items()
+}
+WORKER_OF_HOST: Final = {"cpu": HOSTS["m5"].price / 2, "inferentia": HOSTS["inf1"].price / 4}  # by cores
 LONG: Final = {"tweet-like": 770, "wiki-like": 330}  # seconds, of about the paper's 113,420 queries
-
-
+# 6.3.1
+PAIR: Final = {"Inception-ResNetV2": 0.8, "MobileNetV1": 0.2}
+PAIR_SLO: Final = 0.1  # ours: the paper names none here
+PAIR_LONG: Final = 650  # seconds, of about the paper's 75,000 queries
 # By load and system, what the paper says of it beside INFaaS.
 _CPU: Final = {"clipper+ cpu": "10/s served", "sm+ cpu": "10/s served"}
 SAID: Final[dict[str, dict[str, str]]] = {
@@ -80,10 +88,9 @@ def arrivals(rates: Sequence[float], shares: Mapping[str, float], seed: int) -> 
     random, found = np.random.default_rng(seed), []
     for second, rate in enumerate(rates):
         times = np.sort(second + random.random(random.poisson(rate)))
-        found += list(
-            zip(times.tolist(), random.choice(list(shares), len(times), p=list(shares.values())), strict=True)
-        )
-    return [(time, str(model)) for time, model in found]
+        models = random.choice(list(shares), len(times), p=list(shares.values())).tolist()
+        found += list(zip(times.tolist(), models, strict=True))
+    return found
 
 
 def between(shape: str, seconds: int, low: float, high: float, seed: int) -> list[float]:
@@ -92,120 +99,115 @@ def between(shape: str, seconds: int, low: float, high: float, seed: int) -> lis
     return list(low + (rates - rates.min()) / (rates.max() - rates.min()) * (high - low))
 
 
-def scaled(
-    variants: Sequence[Variant], begin: Mapping[str, int], needs: Mapping[str, Needs], fleet: Fleet, *,
-    vertical: bool = True, weights: Weights = OURS, settle: float = SETTLE,
-) -> Serving:  # fmt: skip
-    controller = Controller(variants, fleet, 2, vertical=vertical, weights=weights, settle=settle)
-    return Serving(variants, begin, needs, fleet, controller)
+class Setting(NamedTuple):
+    """What is asked, on which hosts."""
+
+    needs: Mapping[str, Needs]
+    kinds: Mapping[str, HostKind]
+    hosts: Mapping[str, int]
+
+    def scaled(
+        self,
+        variants: Sequence[Variant],
+        begin: Sequence[Variant] = (),
+        *,
+        vertical: bool = True,
+        published: bool = False,
+    ) -> Made:
+        """INFaaS' controller, which begins with a worker of each of `begin`, or of the first."""
+        weights, settle = (PUBLISHED, 0.0) if published else (Weights(), SETTLE)
+
+        def make(_trace: Trace) -> Serving:
+            fleet = Fleet(self.kinds, self.hosts)
+            controller = Controller(variants, fleet, 2, vertical=vertical, weights=weights, settle=settle)
+            return Serving(variants, {each.name: 1 for each in begin or variants[:1]}, self.needs, fleet, controller)
+
+        return make
+
+    def replicated(self, variants: Group) -> Made:
+        """`sm+`."""
+        return self.scaled(variants, variants, vertical=False, published=True)
+
+    def fixed(self, counts: Mapping[Variant, int]) -> Serving:
+        begin = {each.name: count for each, count in counts.items()}
+        return Serving(tuple(counts), begin, self.needs, Fleet(self.kinds, self.hosts))
 
 
-def fixed(counts: Mapping[Variant, int], needs: Mapping[str, Needs], fleet: Fleet) -> Serving:
-    return Serving(tuple(counts), {each.name: count for each, count in counts.items()}, needs, fleet)
-
-
-def alone(variants: Sequence[Variant]) -> list[Variant]:
+def alone(variants: Group) -> list[Variant]:
     """The variants, but with a GPU of their own for each worker."""
     return [each.model_copy(update={"units": 1.0}) if each.hardware == GPU else each for each in variants]
 
 
-# 6.2 -----------------------------------------------------------------------------------------------------------------
-
-
 def one_model(slo: float) -> Systems:
-    needs = {MODEL: Needs("classification", slo, model=MODEL)}
-
-    def by(variants: Sequence[Variant], **how: Any) -> Made:
-        begin = {variants[0].name: 1}
-        return lambda _trace: scaled(variants, begin, needs, Fleet({"one": ONE}, {"one": 1}), **how)
-
-    def stays(variant: Variant, count: int) -> Made:
-        return lambda _trace: fixed({variant: count}, needs, Fleet({"one": ONE}, {"one": 1}))
+    """6.2."""
+    one, variants = Setting({MODEL: Needs("classification", slo, model=MODEL)}, {"one": ONE}, {"one": 1}), of(MODEL)
 
     def hindsight(trace: Trace) -> Serving:
-        rate = sum(at >= WARM for at, _ in trace) / (SECONDS - WARM)
-        room = Fleet({"one": ONE}, {"one": 1})
-        ways = [(count * each.price, count, each) for each in of(MODEL) for count in range(1, room.fits(0.0, each) + 1)]
+        rate, room = sum(at >= WARM for at, _ in trace) / (SECONDS - WARM), Fleet(one.kinds, one.hosts)
+        ways = [(count * each.price, count, each) for each in variants for count in range(1, room.fits(0.0, each) + 1)]
         for _, count, each in sorted((way for way in ways if way[1] * way[2].rate > rate), key=lambda way: way[:2]):
-            if each.latency <= slo and stays(each, count)(trace).serve(trace, SECONDS, WARM).misses <= ALLOWED:
-                return stays(each, count)(trace)
+            if each.latency <= slo and one.fixed({each: count}).serve(trace, SECONDS, WARM).misses <= ALLOWED:
+                return one.fixed({each: count})
         raise ValueError("nothing static serves this load")
 
     return {
-        "infaas, as published": by(of(MODEL), weights=PUBLISHED, settle=0.0),
-        "infaas": by(of(MODEL)),
-        "infaas without inferentia": by([each for each in of(MODEL) if each.hardware != "inferentia"]),
-        "infaas without vertical scaling": by(of(MODEL), vertical=False),
+        "infaas, as published": one.scaled(variants, published=True),
+        "infaas": one.scaled(variants),
+        "infaas without inferentia": one.scaled([each for each in variants if each.hardware != "inferentia"]),
+        "infaas without vertical scaling": one.scaled(variants, vertical=False),
         "best static in hindsight": hindsight,
-        "clipper+ cpu": stays(CPU, 2),
-        "clipper+ inferentia": stays(NEURON, 1),
-        "clipper+ gpu": stays(TRT8, 1),
-        "sm+ cpu": by((CPU,), vertical=False, weights=PUBLISHED, settle=0.0),
-        "sm+ inferentia": by((NEURON,), vertical=False, weights=PUBLISHED, settle=0.0),
-        "sm+ gpu": by((TRT1,), vertical=False, weights=PUBLISHED, settle=0.0),
+        "clipper+ cpu": lambda _trace: one.fixed({CPU: 2}),
+        "clipper+ inferentia": lambda _trace: one.fixed({NEURON: 1}),
+        "clipper+ gpu": lambda _trace: one.fixed({TRT8: 1}),
+        "sm+ cpu": one.replicated([CPU]),
+        "sm+ inferentia": one.replicated([NEURON]),
+        "sm+ gpu": one.replicated([TRT1]),
     }
 
 
-# 6.1 -----------------------------------------------------------------------------------------------------------------
-
-CPUS: Final = {name: min((v for v in of(name) if v.hardware == "cpu"), key=lambda v: v.latency) for name in SHARES}
-MANY: Final = {
-    name: Needs(each.app, POPULAR_SLO if name in POPULAR else 1.5 * each.latency, model=name)
-    for name, each in CPUS.items()
-}
-WORKER_OF_HOST: Final = {"cpu": HOSTS["m5"].price / 2, "inferentia": HOSTS["inf1"].price / 4}  # by cores
-START: Final = {"m5": 5, "p3": 5, "inf1": 2}
-BASELINE: Final = {"m5": 5, "p3": 7}
-
-
-def _on_gpu(model: str, batch: int) -> Variant:
-    return next(each for each in alone(of(model)) if each.hardware == GPU and each.batch == batch)
-
-
 def many_models(seconds: float) -> Systems:
+    """6.1."""
+    ours = Setting(MANY, HOSTS, {"m5": 5, "p3": 5, "inf1": 2})
+    hosts = {"m5": 5, "p3": 7}
+    theirs = Setting(MANY, {kind: HOSTS[kind].model_copy(update={"most": most}) for kind, most in hosts.items()}, hosts)
     cheapest = [
-        min((v for v in of(name) if v.latency <= (needs.latency or 0.0)), key=lambda v: (v.price, v.latency))
+        min((each for each in of(name) if each.latency <= needs.latency), key=lambda each: (each.price, each.latency))
         for name, needs in MANY.items()
+        if needs.latency is not None
     ]
 
-    def by(variants: Sequence[Variant], hosts: Mapping[str, int], begin: Sequence[Variant], **how: Any) -> Made:
-        capped = hosts == BASELINE
-        kinds = {
-            name: kind.model_copy(update={"most": hosts.get(name, 0)} if capped else {}) for name, kind in HOSTS.items()
-        }
-        return lambda _trace: scaled(variants, {each.name: 1 for each in begin}, MANY, Fleet(kinds, hosts), **how)
+    def usual(batch: int) -> list[Variant]:
+        gpus = [each for name in POPULAR for each in alone(of(name)) if (each.hardware, each.batch) == (GPU, batch)]
+        by_model = {each.architecture: each for each in reversed(gpus)}  # the first, which is the fastest
+        return [by_model.get(name, CPUS[name]) for name in MANY]
 
     def clipper(trace: Trace) -> Serving:
         """One of each, then one more where the load is largest by what is there, while there is room."""
-        asked = Counter(model for _, model in trace)
-        counts = {(_on_gpu(model, 8) if model in POPULAR else CPUS[model]): 1 for model in MANY}
-        room = {"v100": 7 - len(POPULAR), "cpu": 24 - len(COLD)}  # two workers on the cores of a host
-        while any(room.values()):
-            open_to = [each for each in counts if room[each.hardware]]
+        asked, counts = Counter(model for _, model in trace), dict.fromkeys(usual(8), 1)
+        room = {GPU: 7 - len(POPULAR), "cpu": 24 - len(COLD)}  # two workers on the cores of a host
+        while open_to := [each for each in counts if room[each.hardware]]:
             worst = max(open_to, key=lambda each: asked[each.architecture] / (counts[each] * each.rate))
             counts[worst] += 1
             room[worst.hardware] -= 1
-        return fixed(counts, MANY, Fleet(HOSTS, BASELINE))
+        return theirs.fixed(counts)
 
     def hindsight(trace: Trace) -> Serving:
-        counts = dict(_for_the_peak(model, trace, seconds) for model in MANY)
-        hosts = Counter[str]()
+        counts, hosts = dict(_for_the_peak(model, trace, seconds) for model in MANY), Counter[str]()
         while True:  # as many hosts as it takes
             fleet = Fleet(HOSTS, hosts)
             short = next((each for each, count in counts.items() if fleet.place(0.0, each, count) < count), None)
             if short is None:
-                return fixed(counts, MANY, Fleet(HOSTS, hosts))
-            hosts[{"cpu": "m5", "inferentia": "inf1", "v100": "p3"}[short.hardware]] += 1
+                return Setting(MANY, HOSTS, hosts).fixed(counts)
+            hosts[{"cpu": "m5", "inferentia": "inf1", GPU: "p3"}[short.hardware]] += 1
 
-    begin = [_on_gpu(model, 1) if model in POPULAR else CPUS[model] for model in MANY]
     return {
-        "infaas, as published": by(family(), START, cheapest, weights=PUBLISHED, settle=0.0),
-        "infaas": by(family(), START, cheapest),
-        "infaas without vertical scaling": by(family(), START, cheapest, vertical=False),
-        "infaas without sharing": by(alone(family()), START, cheapest),
+        "infaas, as published": ours.scaled(family(), cheapest, published=True),
+        "infaas": ours.scaled(family(), cheapest),
+        "infaas without vertical scaling": ours.scaled(family(), cheapest, vertical=False),
+        "infaas without sharing": ours.scaled(alone(family()), cheapest),
         "best static in hindsight": hindsight,
         "clipper+": clipper,
-        "sm+": by(begin, BASELINE, begin, vertical=False, weights=PUBLISHED, settle=0.0),
+        "sm+": theirs.replicated(usual(1)),
     }
 
 
@@ -216,7 +218,7 @@ def _for_the_peak(model: str, trace: Trace, seconds: float) -> tuple[Variant, in
     for each in of(model):
         if each.latency > (MANY[model].latency or 0.0):
             continue
-        count = math.ceil(needed(float(peak), OURS) / in_time(each, MANY[model].latency, OURS))
+        count = math.ceil(needed(float(peak), Weights()) / in_time(each, MANY[model].latency, Weights()))
         part = min(1.0, float(peak) / count / each.rate) * share(each, each.batch)  # of a GPU, for each worker
         price = count * WORKER_OF_HOST.get(each.hardware, HOSTS["p3"].price * part)
         ways.append((price, count, each.model_copy(update={"units": part}) if each.hardware == GPU else each))
@@ -224,31 +226,16 @@ def _for_the_peak(model: str, trace: Trace, seconds: float) -> tuple[Variant, in
     return best, count
 
 
-# 6.3.1 ---------------------------------------------------------------------------------------------------------------
-
-PAIR: Final = {"Inception-ResNetV2": 0.8, "MobileNetV1": 0.2}
-PAIR_SLO: Final = 0.1  # ours: the paper names none here
-PAIR_LONG: Final = 650  # seconds, of about the paper's 75,000 queries
-
-
 def two_models() -> Systems:
-    kinds, needs = (
-        {"p3": HOSTS["p3"].model_copy(update={"most": 2})},
-        {model: Needs("classification", PAIR_SLO, model=model) for model in PAIR},
-    )
-    batch_1 = [next(each for each in of(model) if each.hardware == GPU) for model in PAIR]
-
-    def by(variants: Sequence[Variant], hosts: int, **how: Any) -> Made:
-        return lambda _trace: scaled(variants, {v.name: 1 for v in variants}, needs, Fleet(kinds, {"p3": hosts}), **how)
-
+    """6.3.1: TensorRT, batches of 1."""
+    needs = {model: Needs("classification", PAIR_SLO, model=model) for model in PAIR}
+    one = Setting(needs, {"p3": HOSTS["p3"].model_copy(update={"most": 2})}, {"p3": 1})
+    variants = [next(each for each in of(model) if each.hardware == GPU) for model in PAIR]
     return {
-        "infaas, as published": by(batch_1, 1, weights=PUBLISHED, settle=0.0),
-        "infaas": by(batch_1, 1),
-        "clipper+": lambda _trace: fixed(dict.fromkeys(alone(batch_1), 1), needs, Fleet(kinds, {"p3": 2})),
+        "infaas, as published": one.scaled(variants, variants, published=True),
+        "infaas": one.scaled(variants, variants),
+        "clipper+": lambda _trace: one._replace(hosts={"p3": 2}).fixed(dict.fromkeys(alone(variants), 1)),
     }
-
-
-# Tables --------------------------------------------------------------------------------------------------------------
 
 
 def contest(repeats: int) -> list[Table]:

@@ -13,15 +13,14 @@ from benchmarks.infaas.contest import (
     SHARES,
     TRT1,
     TRT8,
+    Setting,
     arrivals,
     between,
-    fixed,
     many_models,
     one_model,
     two_models,
 )
 from topology.variants.family import HOSTS
-from topology.variants.hosts import Fleet
 from topology.variants.needs import Needs
 
 NEEDS = {MODEL: Needs("classification", 0.3, model=MODEL)}
@@ -33,7 +32,7 @@ def of_one(times):
 
 
 def static(variant, count):
-    return fixed({variant: count}, NEEDS, Fleet({"one": ONE}, {"one": 1}))
+    return Setting(NEEDS, {"one": ONE}, {"one": 1}).fixed({variant: count})
 
 
 def test_workers_that_stay_are_paid_for_all_of_the_time_and_answer_every_query_once():
@@ -95,7 +94,7 @@ def test_workers_on_one_gpu_slow_each_other_when_it_is_full_and_not_on_two():
     one = answered(static(TRT8, 1))
     assert answered(static(TRT8, 2)) / one == pytest.approx(1.05 / 0.8, rel=0.05)  # 1,050/s are all that a GPU does
     alone = TRT8.model_copy(update={"units": 1.0})
-    two = fixed({alone: 2}, NEEDS, Fleet({"p3": HOSTS["p3"]}, {"p3": 2}))
+    two = Setting(NEEDS, HOSTS, {"p3": 2}).fixed({alone: 2})
     assert answered(two) / one == pytest.approx(2.0, rel=0.05)
     assert answered(static(TRT1, 2)) / answered(static(TRT1, 1)) == pytest.approx(2.0, rel=0.05)
 
