@@ -48,10 +48,10 @@ def diamond(folder, name):
 class Load:
     """Sends queries 0, 1, 2, ... at a steady rate until told to stop, and keeps their futures."""
 
-    def __init__(self, client, rate):
+    def __init__(self, client, rate, least=QUERIES):
         self._client = client
         self._rate = rate
-        self.stop_after = QUERIES
+        self._least = least
         self.sent = []
         self.enough = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -60,7 +60,7 @@ class Load:
     def _run(self):
         start = time.monotonic()
         index = 0
-        while index < self.stop_after or not self.enough.is_set():
+        while index < self._least or not self.enough.is_set():
             time.sleep(max(0.0, start + index / self._rate - time.monotonic()))
             self.sent.append((f"query-{index}", self._client.submit({"x": index}, request_id=f"query-{index}")))
             index += 1
@@ -109,15 +109,18 @@ def test_ten_thousand_queries_get_one_right_outcome_each(broker, unique_name, tm
         judge(served, broker, tmp_path, accepted, replaced=set())
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
-def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, seed):
+@pytest.mark.parametrize(
+    ("seed", "rate", "least"),
+    [(1, 150, 1_000), *(pytest.param(seed, 500, QUERIES, marks=pytest.mark.nightly) for seed in (1, 2, 3))],
+)
+def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, seed, rate, least):
     rng = random.Random(seed)
     path = diamond(tmp_path, unique_name)
     victims = [*STAGES, "gate"]
     rng.shuffle(victims)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
         with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
-            load = Load(client, rate=500)
+            load = Load(client, rate, least)
             for victim in victims:
                 time.sleep(rng.uniform(0.2, 1.5))  # the seeded moment, not a wait for something
                 served.await_replacement(victim, of=served.kill(victim))

@@ -37,7 +37,7 @@ class Stream:
         self._thread.join()
 
     def _run(self):
-        while not self._stop.wait(0.01):
+        while not self._stop.wait(0.03):
             n = len(self.asked)
             future = self._client.submit({"n": n}, request_id=f"q{n}", key=f"k{n}")
             self.asked.append(f"q{n}")
