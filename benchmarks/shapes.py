@@ -41,6 +41,11 @@ class Shape:
         rng = np.random.default_rng((seed, 0x7261))
         return RATE * varied(self.level(seconds, rng), self.cv if cv is None else cv)
 
+    def between(self, low: float, high: float, seconds: int, seed: int) -> list[float]:
+        """Requests a second in each of `seconds`, brought to lie between two rates."""
+        rates = self.rates(seconds, seed)
+        return list(low + (rates - rates.min()) / (rates.max() - rates.min()) * (high - low))
+
     def arrivals(self, seconds: int, seed: int, cv: float | None = None) -> Series:
         """Sorted times of the requests. Another seed makes another trace of the same form."""
         rng = _arriving(seed)

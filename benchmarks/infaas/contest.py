@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.infaas.serving import GPU, Serving, share
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
+from producers.load import schedule
 from topology.variants.controller import Controller
 from topology.variants.family import ARCHITECTURES, HOSTS, family, of
 from topology.variants.hosts import Fleet, HostKind
@@ -22,7 +23,7 @@ from topology.variants.needs import Needs
 from topology.variants.scaling import PUBLISHED, Weights, in_time, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from benchmarks.infaas.serving import Outcome, Trace
     from topology.variants.variant import Variant
@@ -35,12 +36,12 @@ SETTLE: Final = 10.0  # as of a served stage, by default
 WARM: Final = 30.0
 ALLOWED: Final = 0.01  # misses of the best static
 # 6.2
-SLO: Final = 0.3  # seconds; the paper names none for 6.2, and uses this in Table 3
-SECONDS: Final = 210.0
+SLOS: Final = (0.3, 1.0)  # seconds; the paper names none for 6.2, and has these in Table 3 and of its baselines
+SECONDS: Final = 210
 MODEL: Final = "ResNet50"
 CPU, NEURON, TRT1, TRT8 = of(MODEL)[:4]
-# "one worker"; it has all three kinds
-ONE: Final = HostKind(most=1, has={**HOSTS["p3"].has, **HOSTS["inf1"].has})
+KINDS: Final = ("cpu", "inferentia", "gpu")
+ONE: Final = HostKind(most=1, has={**HOSTS["p3"].has, **HOSTS["inf1"].has})  # "one worker"; it has all three kinds
 LOADS: Final[dict[str, Callable[[float], float]]] = {
     "flat, 4/s": lambda _now: 4.0,
     "fluctuating, 4 to 80/s": lambda now: 80.0 if 60 <= now < 90 or 150 <= now < 180 else 4.0,
@@ -64,20 +65,15 @@ LONG: Final = {"tweet-like": 770, "wiki-like": 330}  # seconds, of about the pap
 PAIR: Final = {"Inception-ResNetV2": 0.8, "MobileNetV1": 0.2}
 PAIR_SLO: Final = 0.1  # ours: the paper names none here
 PAIR_LONG: Final = 650  # seconds, of about the paper's 75,000 queries
+COLUMNS: Final = ("misses, %", "answered/s", "p99, ms", "GPU memory, %", "GPU busy, %", "orders")
 # By load and system, what the paper says of it beside INFaaS.
 _CPU: Final = {"clipper+ cpu": "10/s served", "sm+ cpu": "10/s served"}
+_GPU: Final = "3x; 1.7x of infaas without inferentia"
 SAID: Final[dict[str, dict[str, str]]] = {
-    "6.1": {
-        "infaas, as published": "under 4 % missed",
-        "clipper+": "1.23x; 1/1.1 served, 1.63x missed",
-        "sm+": "1.23x; 1/1.3 served, 2.54x missed",
-    },
+    "6.1": {"clipper+": "1.23x; 1/1.1 served, 1.63x missed", "sm+": "1.23x; 1/1.3 served, 2.54x missed"},
     "flat, 4/s": {"clipper+ gpu": "21.6x", "sm+ gpu": "21.3x"},
-    "fluctuating, 4 to 80/s": {
-        **_CPU,
-        **dict.fromkeys(("clipper+ gpu", "sm+ gpu"), "3x; 1.7x of infaas without inferentia"),
-        **dict.fromkeys(("clipper+ inferentia", "sm+ inferentia"), "1.9x"),
-    },
+    "fluctuating, 4 to 80/s": _CPU
+    | {"clipper+ gpu": _GPU, "sm+ gpu": _GPU, "clipper+ inferentia": "1.9x", "sm+ inferentia": "1.9x"},
     "high, 650 to 700/s": _CPU | {"clipper+ gpu": "1x", "sm+ gpu": "1.05x, 15 % fewer served"},
     "6.3.1": {"clipper+": "1.1x; p99 and throughput worse"},
 }
@@ -85,18 +81,11 @@ SAID: Final[dict[str, dict[str, str]]] = {
 
 def arrivals(rates: Sequence[float], shares: Mapping[str, float], seed: int) -> list[tuple[float, str]]:
     """Poisson arrivals at a rate for each second, of models that are drawn."""
-    random, found = np.random.default_rng(seed), []
-    for second, rate in enumerate(rates):
-        times = np.sort(second + random.random(random.poisson(rate)))
-        models = random.choice(list(shares), len(times), p=list(shares.values())).tolist()
-        found += list(zip(times.tolist(), models, strict=True))
-    return found
-
-
-def between(shape: str, seconds: int, low: float, high: float, seed: int) -> list[float]:
-    """The rates of a made trace, between two."""
-    rates = SHAPES[shape].rates(seconds, seed)
-    return list(low + (rates - rates.min()) / (rates.max() - rates.min()) * (high - low))
+    random = np.random.default_rng(seed)
+    times = schedule.from_counts(np.arange(len(rates)), random.poisson(rates), random)
+    return list(
+        zip(times.tolist(), random.choice(list(shares), len(times), p=list(shares.values())).tolist(), strict=True)
+    )
 
 
 class Setting(NamedTuple):
@@ -106,14 +95,7 @@ class Setting(NamedTuple):
     kinds: Mapping[str, HostKind]
     hosts: Mapping[str, int]
 
-    def scaled(
-        self,
-        variants: Sequence[Variant],
-        begin: Sequence[Variant] = (),
-        *,
-        vertical: bool = True,
-        published: bool = False,
-    ) -> Made:
+    def scaled(self, variants: Group, begin: Group = (), *, vertical: bool = True, published: bool = False) -> Made:
         """INFaaS' controller, which begins with a worker of each of `begin`, or of the first."""
         weights, settle = (PUBLISHED, 0.0) if published else (Weights(), SETTLE)
 
@@ -159,10 +141,7 @@ def one_model(slo: float) -> Systems:
         "clipper+ cpu": lambda _trace: one.fixed({CPU: 2}),
         "clipper+ inferentia": lambda _trace: one.fixed({NEURON: 1}),
         "clipper+ gpu": lambda _trace: one.fixed({TRT8: 1}),
-        "sm+ cpu": one.replicated([CPU]),
-        "sm+ inferentia": one.replicated([NEURON]),
-        "sm+ gpu": one.replicated([TRT1]),
-    }
+    } | {f"sm+ {kind}": one.replicated([each]) for kind, each in zip(KINDS, (CPU, NEURON, TRT1), strict=True)}
 
 
 def many_models(seconds: float) -> Systems:
@@ -240,65 +219,55 @@ def two_models() -> Systems:
 
 def contest(repeats: int) -> list[Table]:
     """6.1, then 6.2 with two SLOs."""
-    tables = []
+    tables, seeds = [], range(repeats)
     for shape, seconds in LONG.items():
-        traces = [arrivals(between(shape, seconds, 10, 1000, seed), SHARES, seed) for seed in range(repeats)]
+        traces = [arrivals(SHAPES[shape].between(10, 1000, seconds, seed), SHARES, seed) for seed in seeds]
         about = f"22 architectures, SLO {POPULAR_SLO:g} s for four, of the rest 1.5 times the fastest CPU's latency"
-        title = f"10 to 1,000/s, {shape}"
-        tables.append(compare("6.1", title, about, many_models(seconds), traces, seconds, "hosts", list(POPULAR)))
-    for slo in (SLO, 1.0):
-        for load, rate in LOADS.items():
-            rates = [rate(float(second)) for second in range(int(SECONDS))]
-            traces = [arrivals(rates, {MODEL: 1.0}, seed) for seed in range(repeats)]
-            about = f"ResNet50, SLO {slo:g} s, one host"
-            tables.append(compare(load, load, about, one_model(slo), traces, SECONDS, "variants", [MODEL]))
+        tables.append(compare("6.1", f"10 to 1,000/s, {shape}", about, many_models(seconds), traces, seconds))
+    for load, slo in ((load, slo) for slo in SLOS for load in LOADS if slo == SLOS[0] or "high" not in load):
+        rates = [LOADS[load](float(second)) for second in range(SECONDS)]
+        traces = [arrivals(rates, {MODEL: 1.0}, seed) for seed in seeds]
+        tables.append(compare(load, load, f"ResNet50, SLO {slo:g} s, one host", one_model(slo), traces, SECONDS))
     return tables
 
 
 def sharing(repeats: int) -> list[Table]:
     """6.3.1: two models on one or two GPUs."""
-    traces = [arrivals(between("tweet-like", PAIR_LONG, 50, 500, seed), PAIR, seed) for seed in range(repeats)]
+    rates = [SHAPES["tweet-like"].between(50, 500, PAIR_LONG, seed) for seed in range(repeats)]
+    traces = [arrivals(each, PAIR, seed) for seed, each in enumerate(rates)]
     about = f"TensorRT, batches of 1, SLO {PAIR_SLO:g} s, up to two GPUs"
-    return [compare("6.3.1", "Two models, 50 to 500/s", about, two_models(), traces, PAIR_LONG, "hosts", list(PAIR))]
+    return [compare("6.3.1", "Two models, 50 to 500/s", about, two_models(), traces, PAIR_LONG)]
 
 
-def compare(
-    key: str, title: str, about: str, systems: Systems, traces: Sequence[Trace], seconds: float, bill: str,
-    models: Sequence[str],
-) -> Table:  # fmt: skip
-    """All systems on the same traces."""
+def compare(key: str, title: str, about: str, systems: Systems, traces: Sequence[Trace], seconds: int) -> Table:
+    """All systems on the same traces; of hosts that have a price it is that which counts."""
     found = {name: [make(each).serve(each, seconds, WARM) for each in traces] for name, make in systems.items()}
-    ours = found["infaas"]
-    first = ("system", f"cost of {bill}", "by infaas'", "paper", "misses, %", "answered/s", "p99, ms")
-    columns = (*first, "GPU memory, %", "GPU busy, %", "most workers", "orders")
-    rows = [_row(SAID.get(key, {}).get(name, ""), name, each, ours, bill, models) for name, each in found.items()]
+    asked = {model for _, model in traces[0]}
+    shown = POPULAR if asked > set(POPULAR) else sorted(asked)
+    bill = "hosts" if found["infaas"][0].bill["hosts"] else "variants"
+    columns = ("system", f"cost of {bill}", "by infaas'", "paper", *COLUMNS)
+    rows = [(name, *_row(each, found["infaas"], bill, shown, SAID[key].get(name, ""))) for name, each in found.items()]
     note = (
-        f"Emulated, virtual time, naive; {about}, {seconds - WARM:g} s after {WARM:g} s; {len(traces)} traces of "
-        f"{np.mean([len(each) for each in traces]):,.0f} queries; median (least to most). Workers, orders: the last's."
+        f"Emulated, virtual time, naive; {about}, {seconds - WARM:g} s after {WARM:g} s; "
+        f"{len(traces)} traces of {np.mean([len(each) for each in traces]):,.0f} queries; median (least to most); "
+        f"p99: {', '.join(shown)}"
     )
     return Table(title, columns, rows, (note,))
 
 
-def _row(
-    said: str, name: str, outcomes: Sequence[Outcome], ours: Sequence[Outcome], bill: str, models: Sequence[str]
-) -> tuple[str, ...]:
+def _row(found: Sequence[Outcome], ours: Sequence[Outcome], bill: str, models: Collection[str], said: str) -> list[str]:
     def over(form: str, value: Callable[[Outcome], float]) -> str:
-        return median_spread([value(each) for each in outcomes], form)
+        return median_spread([value(each) for each in found], form)
 
-    workers: Counter[str] = Counter()
-    for each, count in outcomes[-1].most.items():
-        workers[each.split("-")[-2] if len(models) > 1 else each.removeprefix("resnet50-")] += count
-    ratios = [each.bill[bill] / base.bill[bill] for each, base in zip(outcomes, ours, strict=True)]
-    return (
-        name,
+    ratios = [each.bill[bill] / base.bill[bill] for each, base in zip(found, ours, strict=True)]
+    return [
         over("{:.4g}", lambda each: each.bill[bill]),
         median_spread(ratios, "{:.2f}x"),
         said,
         over("{:.2f}", lambda each: 100 * each.misses),
         over("{:.1f}", lambda each: each.answered / each.seconds),
-        ", ".join(median_spread([1e3 * each.p99(model) for each in outcomes], "{:.0f}") for model in models),
+        ", ".join(median_spread([1e3 * each.p99(model) for each in found], "{:.0f}") for model in models),
         over("{:.1f}", lambda each: 100 * each.bill["gpu memory"] / max(1, each.bill["gpu memory there"])),
         over("{:.1f}", lambda each: 100 * each.bill["gpu busy"] / max(1, each.bill["gpus"])),
-        ", ".join(f"{count} {each}" for each, count in workers.items() if count),
-        str(outcomes[-1].orders),
-    )
+        str(found[-1].orders),
+    ]

@@ -76,11 +76,9 @@ class _Lane:
         return free - now + len(self.queue) / (self.ready * self.variant.rate)
 
     def told(self, now: float) -> Told:
-        size, p50 = 1, None
-        if self.runs:
-            size = median_low([count for count, _ in self.runs])
-            slower = median(seconds / self.variant.duration(count) for count, seconds in self.runs)
-            p50 = slower * self.variant.duration(size)
+        size = median_low([count for count, _ in self.runs] or [1])
+        slower = [seconds / self.variant.duration(count) for count, seconds in self.runs]
+        p50 = median(slower) * self.variant.duration(size) if slower else None
         found = Told(self.ready, self.paid, 0, self.came / REPORT, p50, size, self.wait(now))
         self.came, self.runs = 0, []
         return found
@@ -92,11 +90,9 @@ class Outcome:
 
     done: Sequence[tuple[float, float, str]]  # arrival, latency, model
     queries: int
-    answered: int
-    """In this time, those that came before too."""
+    answered: int  # in this time, those that came before too
     in_time: int
     seconds: float
-    most: Mapping[str, int]  # by variant, the most workers
     orders: int
     bill: Mapping[str, float]
 
@@ -112,18 +108,13 @@ class Serving:
     """Serves arrivals with what a controller orders, or with fixed workers where there is none."""
 
     def __init__(
-        self,
-        variants: Sequence[Variant],
-        begin: Mapping[str, int],
-        needs: Mapping[str, Needs],
-        fleet: Fleet,
+        self, variants: Sequence[Variant], begin: Mapping[str, int], needs: Mapping[str, Needs], fleet: Fleet,
         controller: Controller | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`needs`: of a query, by the model that it asks for; `begin`: workers that are there, put where they fit."""
         self.lanes = {each.name: _Lane(each) for each in variants}
-        self.by_model: dict[str, list[_Lane]] = {}
-        for lane in self.lanes.values():
-            self.by_model.setdefault(lane.variant.architecture, []).append(lane)
+        lanes = self.lanes.values()
+        self.by_model = {model: [each for each in lanes if each.variant.architecture == model] for model in needs}
         self.selection = Selection(variants)
         self.controller, self.needs, self.fleet = controller, needs, fleet
         self.homeless: defaultdict[str, list[float]] = defaultdict(list)  # by model
@@ -170,12 +161,12 @@ class Serving:
         in_time = sum(latency <= (self.needs[model].latency or 0.0) + 1e-9 for _, latency, model in done)
         queries = sum(arrival >= warm for arrival, _ in trace)
         answered = sum(arrival + latency >= warm for arrival, latency, _ in self.done)
-        return Outcome(done, queries, answered, in_time, seconds - warm, self.most, self.orders, self.bill)
+        return Outcome(done, queries, answered, in_time, seconds - warm, self.orders, self.bill)
 
     def route(self, now: float, arrival: float, model: str) -> None:
         needs = self.needs[model]
         for lane in self.by_model[model]:
-            if lane.ready:
+            if lane.idle or lane.busy:
                 self.selection.wait(lane.variant.name, lane.wait(now))
         choice = self.selection.choose(needs, max(1e-9, arrival + (needs.latency or 0.0) - now))
         if choice.variant is None or choice.how is How.LOADING or not self.lanes[choice.variant].ready:

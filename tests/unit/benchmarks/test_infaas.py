@@ -15,11 +15,11 @@ from benchmarks.infaas.contest import (
     TRT8,
     Setting,
     arrivals,
-    between,
     many_models,
     one_model,
     two_models,
 )
+from benchmarks.shapes import SHAPES
 from topology.variants.family import HOSTS
 from topology.variants.needs import Needs
 
@@ -69,8 +69,8 @@ def test_every_query_is_answered_once_and_nobody_is_left_over(name):
 def test_as_published_a_rise_of_the_load_is_upgraded_and_comes_down_again():
     rising = of_one([5 + n / 80 for n in range(80 * 20)] + [25 + n / 2 for n in range(2 * 25)])
     serving = SYSTEMS["infaas, as published"](rising)
-    found = serving.serve(rising, 60.0, 0.0)
-    assert found.most[NEURON.name] >= 1
+    serving.serve(rising, 60.0, 0.0)
+    assert serving.most[NEURON.name] >= 1
     assert {lane.variant.hardware for lane in serving.lanes.values() if lane.ready} == {"cpu"}
 
 
@@ -100,7 +100,7 @@ def test_workers_on_one_gpu_slow_each_other_when_it_is_full_and_not_on_two():
 
 
 def test_all_systems_serve_all_models_and_pay_for_their_hosts():
-    rates = [each / 20 for each in between("tweet-like", 60, 10, 1000, 0)]
+    rates = [each / 20 for each in SHAPES["tweet-like"].between(10, 1000, 60, 0)]
     trace = arrivals(rates, SHARES, 0)
     for name, make in many_models(60).items():
         found = make(trace).serve(trace, 60.0, 30.0)
