@@ -65,7 +65,7 @@ def summary(report: Report) -> str:
         f"{report.pipeline}, policy {report.policy}, {report.trace}, SLO {report.slo_ms:g} ms{emulated}",
         f"requests   {report.requests} in {report.duration_s:.1f} s: {outcomes}",
         f"good       {report.good} ({report.goodput_rps:.1f}/s), late {report.late}",
-        f"drop rate  {report.drop_rate:.3%}, invalid rate {report.invalid_rate:.3%}",
+        f"drop rate  {report.drop_rate:.3%} (not good), invalid rate {report.invalid_rate:.3%} (of busy time)",
         f"latency    {latency} ms" if latency else "latency    none: no query was predicted",
         *([f"slip       p50 {slip.p50:.1f}, p99 {slip.p99:.1f}, max {slip.max:.1f} ms"] if slip.max else []),
         "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from producers.connection import ClientSettings
 from topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from lineage.headers import Pair
     from lineage.message import Outcome, Value
@@ -92,7 +93,14 @@ class QueryMaker:
         extra: Mapping[str, str] | None,
         after: Token | None = None,
     ) -> Prepared:
-        """Encode a query to be sent now. Raises `WireError` for what cannot travel, `UsageError` without a deadline."""
+        """Encode a query to be sent now.
+
+        Raises `WireError` for what cannot travel, `UsageError` without a deadline, or for inputs that have no names.
+        """
+        for what, named in (("inputs", inputs), ("parameters", parameters or {})):
+            if not isinstance(named, Mapping):
+                kind = type(named).__name__
+                raise UsageError(f"the {what} of a query are values by name, as in {{'name': 'Ada'}}, not a {kind}")
         seconds = self._slo if deadline is None else deadline
         if seconds is None:
             raise UsageError("a query needs a deadline: give one, or make the client with an slo")

@@ -74,7 +74,9 @@ def generated(
         try:
             inputs = payload(index, rng)
         except Exception as error:  # a user's function may raise anything
-            raise UsageError(f"the payload function failed at index {index}: {error!r}") from error
+            raise UsageError(
+                f"the payload function, called with an index and a generator, failed at index {index}: {error!r}"
+            ) from error
         try:
             value = encode_query(Query(dict(inputs)), limits)
         except (WireError, TypeError, ValueError) as error:

@@ -274,6 +274,8 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"must be {words} {context[bound]:.15g}, not {given}"
+    if kind == "model_type" and context.get("class_name") == "WorkersSpec" and type(given) is int:
+        return f"must be a mapping, not {shown(given)}; write 'workers: {{count: {given}}}'"
     if kind in _EXPECTED:
         quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
         return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from agents.cli.cluster import Source, from_source
-from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
+from agents.cli.options import SuggestingGroup, json_option, pipeline_argument, positive
 from agents.live.operator.letters import Letter, Letters
 from agents.live.operator.letters import retried as retried_of
+from agents.supervise.serving import require_served
 from lineage.errors import SpillwayError, UsageError, WireError
 from lineage.message import PREDICTION
 from lineage.values.json_text import show_outcome, show_value
@@ -103,7 +104,7 @@ def show(source: Source, place: str, *, as_json: bool) -> None:
 @_REASON
 @_STAGE
 @_RETRIED
-@click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: the SLO]")
+@click.option("--deadline", callback=positive, metavar="SECONDS", help="[default: the SLO]")
 def retry(
     source: Source,
     places: tuple[str, ...],
@@ -130,6 +131,9 @@ def retry(
         raise UsageError("name the letters to retry, as PARTITION/OFFSET, or give --all, --reason or --stage")
     letters = Letters(source.settings, source.spec)
     chosen = letters.picked(places) if places else _wanted(letters, reason, stage, retried=retried)[0]
+    missing = require_served(source.settings, source.pipeline) if chosen else ""
+    if missing:
+        click.echo(missing, err=True)
     good: list[Letter] = []
     try:
         with Client(source.spec, source.settings) as client:

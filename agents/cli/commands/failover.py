@@ -10,7 +10,7 @@ from dataclasses import asdict
 import click
 
 from agents.cli.cluster import Source, from_source
-from agents.cli.options import json_option, pipeline_argument
+from agents.cli.options import json_option, pipeline_argument, positive
 
 
 @click.command()
@@ -20,11 +20,10 @@ from agents.cli.options import json_option, pipeline_argument
 @click.option("--reason", default="", metavar="TEXT", help="Kept in the control log, for whoever looks there later.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for the successor.",
+    default="30s",
+    callback=positive,
+    metavar="TIME",
+    help="How long to wait for the successor.  [default: 30s]",
 )
 @from_source
 @json_option

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 
 from agents.cli.cluster import Source, from_source
-from agents.cli.options import pipeline_argument
+from agents.cli.options import pipeline_argument, positive
 from agents.supervise.serving import require_served
 from lineage.errors import UsageError, WireError
 from lineage.ids import new_request_id
@@ -18,7 +18,6 @@ from lineage.values.json_text import read_inputs, show_outcome
 from producers.client import Client, OutcomeTimeoutError
 from producers.client.needs import asked
 
-_DURATION = click.FloatRange(0, min_open=True)
 _AFTER_DEADLINE = 10.0
 _CONNECT_SECONDS = 10.0
 
@@ -29,9 +28,9 @@ _CONNECT_SECONDS = 10.0
 @from_source
 @click.option(
     "--deadline",
-    type=_DURATION,
+    callback=positive,
     metavar="SECONDS",
-    help="Until when the answer is of use, from now.  [default: the SLO]",
+    help="Until when the answer is of use, from now; also as 400ms.  [default: the SLO]",
 )
 @click.option("--key", metavar="TEXT", help="Session or user: queries with the same key stay in order.")
 @click.option(
@@ -46,7 +45,7 @@ _CONNECT_SECONDS = 10.0
 @click.option("--parameters", metavar="JSON", help="Parameters of the query, as a JSON object.")
 @click.option(
     "--timeout",
-    type=_DURATION,
+    callback=positive,
     metavar="SECONDS",
     help=f"How long to wait for the outcome.  [default: {_AFTER_DEADLINE:g} after the deadline]",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agents.cli.cluster import Source, from_source
-from agents.cli.options import json_option, pipeline_argument
+from agents.cli.options import json_option, pipeline_argument, positive
 from agents.cli.summary import progress_bar
 from agents.core.policies import effective
 from agents.supervise.registry import ServeEntry
@@ -42,7 +42,7 @@ _ENDLESS = math.inf
     help="New or empty directory for the recording.",
 )
 @from_source
-@click.option("--duration", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="[default: until Ctrl-C]")
+@click.option("--duration", callback=positive, metavar="SECONDS", help="Also as 5min.  [default: until Ctrl-C]")
 @click.option(
     "--rotate-mb",
     type=click.IntRange(1),

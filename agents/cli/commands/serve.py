@@ -20,6 +20,7 @@ from agents.cli.options import (
     given,
     pipeline_argument,
     plan_period_option,
+    positive,
     run_dir_option,
 )
 from lineage.errors import UsageError
@@ -70,11 +71,11 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 @click.option(
     "--stall",
-    type=click.FloatRange(0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Restart a replica that commits nothing for so long while records wait and no batch is under way.",
+    default="30s",
+    callback=positive,
+    metavar="TIME",
+    help="Restart a replica that commits nothing for so long while records wait and no batch is under way.  "
+    "[default: 30s]",
 )
 @click.option(
     "--give-up",
@@ -139,12 +140,7 @@ def serve(
     from agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
-    if (stage is not None) + gate + tuner > 1:
-        raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
-    if stage is not None or gate or tuner:
-        _refuse_supervisors()
-    if (tuner or options["tune"]) and plan is None:
-        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
+    _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"])
     if stage is None and not gate and not tuner:
         from agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
@@ -177,6 +173,20 @@ _SUPERVISORS: Final = {
     "tune": "run 'serve --tuner' beside the others",
     "elsewhere": "a single process serves no learners",
 }
+
+
+def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, tuner: bool, tune: bool) -> None:
+    """Raise UsageError for options that do not go together."""
+    if (stage is not None) + gate + tuner > 1:
+        raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
+    if stage is not None or gate or tuner:
+        _refuse_supervisors()
+    elif given("replica"):
+        raise UsageError("--replica says which one of a --stage, or of the --gate: give one of these as well")
+    if given("with_broker") and given("bootstrap"):
+        raise UsageError("--with-broker takes the local Kafka, and --bootstrap another one: keep one of the two")
+    if (tuner or tune) and plan is None:
+        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
 
 
 def _refuse_supervisors() -> None:

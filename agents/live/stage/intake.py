@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lineage.marks import Place
     from lineage.values.codec import Decoder
 
+_NAMED, _NAME = 5, 40  # of a query's names as an error tells them
+
 
 class Signature:
     """Checks a query's inputs; dimensions told as None, -1 or a name may be of any size."""
@@ -40,7 +42,7 @@ class Signature:
         """
         for name, (dtype, shape) in self._inputs.items():
             if name not in inputs:
-                raise WireError(reasons.BAD_INPUT, f"input {name!r} is missing")
+                raise WireError(reasons.BAD_INPUT, f"input {name!r} is missing{_others(inputs)}")
             value = inputs[name]
             if isinstance(value, list) and dtype in DTYPES and (made := _tensor(value, dtype)) is not None:
                 value = inputs[name] = made
@@ -49,6 +51,13 @@ class Signature:
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} is {found_dtype}, not {dtype}")
             if shape is not None and not _fits(shape, found_shape):
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} has shape {list(found_shape)}, not {list(shape)}")
+
+
+def _others(inputs: Mapping[str, Any]) -> str:
+    """The names that a query has, where it lacks one: a misspelt one is seen so."""
+    named = [repr(name)[:_NAME] for name in list(inputs)[:_NAMED]]
+    more = ", ..." if len(inputs) > _NAMED else ""
+    return f"; the query has {', '.join(named)}{more}" if named else "; the query has none"
 
 
 def _tensor(value: list[Any], dtype: str) -> Any:

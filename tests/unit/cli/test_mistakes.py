@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.cli.main import run
+from agents.supervise.serving import NotServedError
 
 PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
 
@@ -34,16 +35,45 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["predict", PIPELINE, "--broker-dir", "nowhere", "--bootstrap", "b:1"], "exclude each other"),
         (["predict", PIPELINE, "--broker-dir", "nowhere"], "no broker runs on nowhere: start it with"),
         (["topics", "delete", PIPELINE], "no Kafka broker is named"),
+        (["serve", PIPELINE, "--replica", "2"], "--replica says which one of a --stage, or of the --gate"),
+        (["serve", PIPELINE, "--with-broker", "--bootstrap", "b:1"], "--with-broker takes the local Kafka"),
+        (["predict", PIPELINE, "--timeout", "soon"], "must be a duration, as 0.4, '400ms'"),
+        (["predict", PIPELINE, "--timeout", "0s"], "must be above 0"),
+        (["predict", PIPELINE, "--timeout", "5s", "--deadline", "400ms"], "no Kafka broker is named"),
+        (["record", PIPELINE, "-o", "r", "--duration", "5min"], "no Kafka broker is named"),
+        (["failover", PIPELINE, "greet", "--timeout", "5s"], "stage 'greet' keeps no state"),
+        (["dead", "retry", PIPELINE, "0/0", "--deadline", "2s"], "no Kafka broker is named"),
     ],
 )
 def test_a_mistake_is_named(capsys, monkeypatch, tmp_path, words, said):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    if "--bootstrap" in words or "predict" in words:
+    if "predict" in words:
         (tmp_path / "q.json").write_text("{}")
         words = [*words[:2], "q.json", *words[2:]]
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_letter_is_not_retried_where_nobody_serves(capsys, monkeypatch):
+    class Letters:
+        def __init__(self, *_):
+            pass
+
+        def picked(self, places):
+            return list(places)
+
+        def note_predicted(self, good):
+            assert not good
+
+    def unserved(*_):
+        raise NotServedError("nobody serves it")
+
+    monkeypatch.setattr("agents.cli.commands.dead.Letters", Letters)
+    monkeypatch.setattr("agents.cli.commands.dead.require_served", unserved)
+    monkeypatch.setattr("agents.cli.commands.dead.Client", lambda *_: pytest.fail("it was asked"))
+    assert run(["dead", "retry", PIPELINE, "0/0", "--bootstrap", "b:1"]) == 1
+    assert "nobody serves it" in capsys.readouterr().err
 
 
 def test_a_broker_dir_on_the_command_line_wins_over_the_environment(capsys, monkeypatch, tmp_path):

@@ -233,7 +233,9 @@ def test_what_fits_passes_and_more_may_come():
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [
-        ({"name": "x"}, "'image' is missing"),
+        ({"name": "x"}, "'image' is missing; the query has 'name'$"),
+        ({}, "'image' is missing; the query has none$"),
+        (dict.fromkeys("abcdefg", 1), "'image' is missing; the query has 'a', 'b', 'c', 'd', 'e', ...$"),
         ({"image": np.zeros((3, 8, 5)), "name": "x"}, "is float64, not uint8"),
         ({"image": np.zeros((3, 7, 5), np.uint8), "name": "x"}, r"shape \[3, 7, 5\], not \[None, 8, None\]"),
         ({"image": np.zeros((8, 5), np.uint8), "name": "x"}, "has shape"),

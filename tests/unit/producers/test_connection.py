@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from lineage.errors import BrokerError, UsageError
 from producers import cluster
-from producers.client.queries import cluster_of
+from producers.client.queries import QueryMaker, cluster_of
 from producers.cluster import ProducerLog, idempotent_producer
 from producers.connection import ClientSettings
 from producers.patience import AnswerTime, patiently
@@ -50,6 +50,13 @@ def test_no_address_at_all_says_how_to_give_one(monkeypatch):
     monkeypatch.delenv("SPILLWAY_BOOTSTRAP", raising=False)
     with pytest.raises(UsageError, match="SPILLWAY_BOOTSTRAP"):
         ClientSettings.load()
+
+
+@pytest.mark.parametrize(("inputs", "parameters"), [([1], None), (None, None), ("Ada", None), ({}, [1])])
+def test_a_query_without_names_is_refused(inputs, parameters):
+    maker = QueryMaker("p", slo=1.0, grace=1.0)
+    with pytest.raises(UsageError, match=r"of a query are values by name, as in {'name': 'Ada'}, not a "):
+        maker.prepare(inputs, parameters, None, None, None, None, None)
 
 
 def test_what_is_not_said_comes_from_the_environment(monkeypatch, tmp_path):
