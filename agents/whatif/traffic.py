@@ -259,6 +259,7 @@ def _of_recording(
             f"{pipeline.path} has changed since the recording: the recorded configuration is simulated as it was "
             "then, all others as the file is now"
         )
+    notes += _scaled(recorded, pipeline)
     return Traffic(
         name=name,
         due=past.due,
@@ -274,6 +275,19 @@ def _of_recording(
     )
 
 
+def _scaled(recorded: Pipeline, pipeline: Pipeline) -> list[str]:
+    """What whoever had scaled the pipeline should know."""
+    file = {stage.name: stage.worker_count for stage in pipeline.spec.stages}
+    other = [
+        f"{stage.name} {stage.worker_count} (the file: {file[stage.name]})"
+        for stage in recorded.spec.stages
+        if file.get(stage.name, stage.worker_count) != stage.worker_count
+    ]
+    if not other:
+        return []
+    return [f"workers when it was recorded: {', '.join(other)}; 'as the file says' has the file's"]
+
+
 def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
     about = recording.about
     text = about.spec.replace("\t", " ") if pipeline.path.suffix == ".json" else about.spec
@@ -281,7 +295,9 @@ def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
         then = _parsed(text, pipeline)
     except SpecError as error:
         raise UsageError(f"the pipeline in {recording.directory} cannot be read: {error}") from error
-    then = resized(then, {"fronts": {stage: n for stage, n in about.fronts.items() if stage in then.graph.order}})
+    known = then.graph.order
+    sizes = {"fronts": about.fronts, "workers": about.workers}
+    then = resized(then, {what: {stage: n for stage, n in by.items() if stage in known} for what, by in sizes.items()})
     stages = tuple(
         stage.model_copy(update={"policy": about.policies.get(stage.name, stage.policy)}) for stage in then.spec.stages
     )

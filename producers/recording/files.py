@@ -1,9 +1,10 @@
 """Recordings: what came into a pipeline and what left it, in Avro container files that survive a crash.
 
 A recording is a directory of files `recording-00001.avro`, ... of one schema (`recorded.avsc`). The metadata of each
-file says which pipeline was recorded (its spec's text, fronts, policies and their period) and since when, so any one
-of them can be understood alone. A block is written at least every second and ends in a sync marker: a recorder that is
-killed, or whose disk fills up, leaves all its blocks readable, and the torn end of the last file is passed over.
+file says which pipeline was recorded (its spec's text, fronts, workers, policies and their period) and since when, so
+any one of them can be understood alone. A block is written at least every second and ends in a sync marker: a recorder
+that is killed, or whose disk fills up, leaves all its blocks readable, and the torn end of the last file is passed
+over.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ class About:
     policies: dict[str, str] = field(default_factory=dict)  # of each stage
     started: float = 0.0  # unix seconds
     period: float | None = None  # seconds between two synchronisations of the policies; None: not known
+    workers: dict[str, int] = field(default_factory=dict)  # of stages, as they were ordered when it began
 
 
 class RecordingWriter:
@@ -358,6 +360,7 @@ def _metadata(about: About, part: int) -> dict[str, str]:
         "spillway.egress": about.egress,
         "spillway.fronts": json.dumps(about.fronts),
         "spillway.policies": json.dumps(about.policies),
+        "spillway.workers": json.dumps(about.workers),
         "spillway.started": repr(about.started),
         "spillway.part": str(part),
     }
@@ -376,6 +379,7 @@ def _about(container: Container) -> About:
             policies=json.loads(said["spillway.policies"]),
             started=float(said["spillway.started"]),
             period=float(said["spillway.period"]) if "spillway.period" in said else None,
+            workers=json.loads(said.get("spillway.workers", "{}")),  # none in older recordings
         )
     except (KeyError, ValueError) as error:
         raise UsageError(f"{container.path} is an Avro file, but no recording of Spillway's ({error})") from error

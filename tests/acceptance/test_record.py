@@ -8,11 +8,14 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
+from agents.cli.commands.record import ordered
+from agents.live.sizes import Sizes
 from agents.live.topics import ensure
 from producers.connection import ClientSettings
 from producers.recording import read_recording
 from topology import topics
 from topology.load import load
+from topology.sizes import Size, key_of
 
 
 @pytest.fixture
@@ -74,3 +77,11 @@ def test_mistakes_are_named_and_leave_nothing(pipeline, broker, tmp_path):
     process, said = record(pipeline, broker, "-o", str(tmp_path))
     assert process.wait(600) == 2
     assert "is not empty; name a new directory" in said
+
+
+def test_it_knows_how_many_workers_a_stage_was_given(pipeline, broker):
+    settings, loaded = ClientSettings(bootstrap=broker), load(pipeline)
+    for count, known in ((2, {}), (5, {"a": 5})):  # the file has two
+        with Sizes(settings, loaded.spec.name) as table:
+            table.write({key_of("a"): Size(count, "me", "", 0.0, count, "digest")})
+        assert ordered(settings, loaded) == known

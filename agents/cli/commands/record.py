@@ -16,14 +16,17 @@ from agents.cli.cluster import Source, from_source
 from agents.cli.options import json_option, pipeline_argument, positive
 from agents.cli.summary import progress_bar
 from agents.core.policies import effective
+from agents.live.sizes import Sizes
 from agents.supervise.registry import ServeEntry
 from agents.supervise.serving import NotServedError, require_served
 from producers.recording import About, RecordingWriter
 from producers.recording.tap import Tap
 from topology.quantities import show_duration
+from topology.sizes import key_of
 from topology.topics import egress, ingress
 
 if TYPE_CHECKING:
+    from producers.connection import ClientSettings
     from topology.load import Pipeline
 
 INTERRUPTED = 130
@@ -66,15 +69,17 @@ def record(source: Source, output: Path, duration: float | None, rotate_mb: int,
     """  # noqa: D301 - click's own marks
     settings, name = source.settings, source.spec.name
     stopped = _stop_on_signals()
+    workers: dict[str, int] = {}
     try:
         missing = require_served(settings, source.pipeline)
+        workers = ordered(settings, source.pipeline)
     except NotServedError as error:  # whoever starts it later finds the recorder there
         missing = str(error)
     if missing:
         click.echo(missing, err=True)
     tap = Tap(settings, [ingress(name), egress(name)])
     try:
-        about = _about(source.pipeline, source.run_dir)
+        about = _about(source.pipeline, source.run_dir, workers)
         with RecordingWriter(output, about, rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
             _copy(tap, writer, f"recording {name} into {output}", duration, stopped)
     finally:
@@ -111,7 +116,19 @@ def _stop_on_signals() -> threading.Event:
     return stopped
 
 
-def _about(pipeline: Pipeline, run_dir: Path) -> About:
+def ordered(settings: ClientSettings, pipeline: Pipeline) -> dict[str, int]:
+    """The workers of stages that have been scaled away from their file."""
+    with Sizes(settings, pipeline.spec.name) as table:
+        newest = table.newest()
+    sizes = {stage.name: (newest.get(key_of(stage.name)), stage) for stage in pipeline.spec.stages}
+    return {
+        name: size.count
+        for name, (size, stage) in sizes.items()
+        if size is not None and not stage.stateful and size.count not in (stage.worker_count, 0)
+    }
+
+
+def _about(pipeline: Pipeline, run_dir: Path, workers: dict[str, int]) -> About:
     spec = pipeline.spec
     supervisor = ServeEntry.read(run_dir, spec.name)
     if supervisor is not None and not supervisor.alive():
@@ -126,6 +143,7 @@ def _about(pipeline: Pipeline, run_dir: Path) -> About:
         policies=effective(spec, instead),
         started=time.time(),
         period=None if supervisor is None else supervisor.plan_period,
+        workers=workers,
     )
 
 

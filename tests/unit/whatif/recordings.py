@@ -11,8 +11,8 @@ UNIX = 1_700_000_000.0
 class Taken:
     """Writes a recording, query by query. Times in seconds from its start."""
 
-    def __init__(self, directory, spec, *, name="small", policies=None, period=1.0):
-        about = About(name, spec, f"{name}.ingress", f"{name}.egress", {}, policies or {}, UNIX, period)
+    def __init__(self, directory, spec, *, name="small", policies=None, period=1.0, workers=None):
+        about = About(name, spec, f"{name}.ingress", f"{name}.egress", {}, policies or {}, UNIX, period, workers or {})
         self._writer = RecordingWriter(directory, about)
         self._name = name
         self._offset = 0

@@ -163,6 +163,20 @@ def test_a_trace_has_no_verdict_and_says_so(files, capsys):
     assert "note: a trace holds no outcomes" in out
 
 
+def test_workers_that_were_scaled_are_those_of_the_recorded_configuration(files, capsys):
+    found = []
+    for workers in ({}, {"a": 3, "gone": 2}):
+        with Taken(files / f"taken{len(workers)}", SPEC, workers=workers) as taken:
+            served(taken, bursty(count=300), 0.01, 0.1)
+        code, out, _ = whatif(capsys, "small.yaml", f"taken{len(workers)}", "--json")
+        assert code == 0
+        found.append(json.loads(out))
+    alone, scaled = found
+    assert scaled["predicted"]["p99_ms"] < alone["predicted"]["p99_ms"]
+    assert scaled["alternatives"] == alone["alternatives"]
+    assert "workers when it was recorded: a 3 (the file: 1); 'as the file says' has the file's" in scaled["notes"]
+
+
 def test_a_changed_file_is_told(files, capsys):
     with Taken(files / "taken", SPEC) as taken:
         served(taken, bursty(count=300), 0.01, 0.1)
