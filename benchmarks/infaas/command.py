@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
@@ -25,6 +25,9 @@ from topology.variants.needs import Needs
 from topology.variants.program import solve
 from topology.variants.scaling import Weights, candidates_of, scale_up
 from topology.variants.selection import Selection, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 MODEL: Final = "ResNet50"
 NEEDS: Final = Needs("classification", 0.3, model=MODEL)
@@ -75,7 +78,12 @@ def programs(repeats: int) -> list[Table]:
     return [Table("Scaling 100 architectures", ("by", "seconds"), rows, notes)]
 
 
-SECTIONS: Final = {"contest": contest, "sharing": sharing, "selection": selection, "program": programs}
+SECTIONS: Final[dict[str, Callable[[int], Iterable[Table]]]] = {
+    "contest": contest,
+    "sharing": sharing,
+    "selection": selection,
+    "program": programs,
+}
 _OFFLINE: Final = "offline"  # section 6.3.2: served, for minutes
 
 
@@ -96,8 +104,9 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
         raise UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}, {_OFFLINE}")
     for name, section in SECTIONS.items():
         if not only or name in only:
-            text = "\n".join(table.markdown() for table in section(repeats))
-            click.echo(f"## {name}\n\n{text}")
+            click.echo(f"## {name}\n")
+            for table in section(repeats):
+                click.echo(table.markdown())
     if _OFFLINE in only:
         with (
             tempfile.TemporaryDirectory() as work,

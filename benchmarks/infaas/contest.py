@@ -23,7 +23,7 @@ from topology.variants.needs import Needs
 from topology.variants.scaling import PUBLISHED, Weights, in_time, needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from benchmarks.infaas.serving import Outcome, Trace
     from topology.variants.variant import Variant
@@ -217,18 +217,17 @@ def two_models() -> Systems:
     }
 
 
-def contest(repeats: int) -> list[Table]:
+def contest(repeats: int) -> Iterator[Table]:
     """6.1, then 6.2 with two SLOs."""
-    tables, seeds = [], range(repeats)
+    seeds = range(repeats)
     for shape, seconds in LONG.items():
         traces = [arrivals(SHAPES[shape].between(10, 1000, seconds, seed), SHARES, seed) for seed in seeds]
         about = f"22 architectures, SLO {POPULAR_SLO:g} s for four, of the rest 1.5 times the fastest CPU's latency"
-        tables.append(compare("6.1", f"10 to 1,000/s, {shape}", about, many_models(seconds), traces, seconds))
+        yield compare("6.1", f"10 to 1,000/s, {shape}", about, many_models(seconds), traces, seconds)
     for load, slo in ((load, slo) for slo in SLOS for load in LOADS if slo == SLOS[0] or "high" not in load):
         rates = [LOADS[load](float(second)) for second in range(SECONDS)]
         traces = [arrivals(rates, {MODEL: 1.0}, seed) for seed in seeds]
-        tables.append(compare(load, load, f"ResNet50, SLO {slo:g} s, one host", one_model(slo), traces, SECONDS))
-    return tables
+        yield compare(load, load, f"ResNet50, SLO {slo:g} s, one host", one_model(slo), traces, SECONDS)
 
 
 def sharing(repeats: int) -> list[Table]:

@@ -15,9 +15,8 @@ The variants of one application and architecture are a group with one load and o
   again.
 * A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
   (`lacking`), and stays while it is asked. The paper's heuristic goes by rates alone, and would not.
-* The load is counted by what came and by what found nothing active (`unmet`). What waits in lanes counts beside it, and
-  a worker counts with what it does in time (`topology.variants.scaling`); `PUBLISHED` weights leave both out. A group
-  without load for `idle` seconds loses its last worker, too; None: it keeps one.
+* The load is counted by what came and by what found nothing active (`unmet`). A worker counts with what it does in time
+  (`topology.variants.scaling`). A group without load for `idle` seconds loses its last worker, too; None: it keeps one.
 
 Times are seconds of a clock that does not go back.
 """
@@ -36,7 +35,6 @@ from topology.variants.scaling import (
     Patience,
     Up,
     Weights,
-    backlog,
     in_time,
     keeps,
     scale_down,
@@ -100,7 +98,6 @@ class Report(NamedTuple):
 class _Group:
     variants: list[Variant]
     load: float = 0.0
-    backlog: float = 0.0  # queries a second, to be worked off beside the load
     slo: float | None = None
     asked: float = -math.inf  # when a query came last
     patience: Patience = field(default_factory=Patience)
@@ -169,9 +166,6 @@ class Controller:
         for key, group in self._groups.items():
             names = [each.name for each in group.variants]
             group.load = sum(self.lives[name].told.load + report.unmet.get(name, 0.0) for name in names)
-            lives = [self.lives[name] for name in names]
-            rates = ((life.told.ready * life.rate, life.told.wait) for life in lives)
-            group.backlog = sum(backlog(rate, wait, self._weights) for rate, wait in rates)
             group.slo = report.slos.get(key, group.slo)
             if group.load > 0:
                 group.asked = now
@@ -273,7 +267,7 @@ class Controller:
                 if each.ordered:
                     self._want(now, each.name, 0, f"nobody asked for {self._idle:g} s")
             return
-        load, slo = group.load + group.backlog, group.slo
+        load, slo = group.load, group.slo
         if not any(keeps(each, slo) for each in candidates):
             slo = min(each.latency for each in candidates)  # the closest that there is; it is late, whatever waits
             candidates = [self._candidate(now, each, None) for each in group.variants]

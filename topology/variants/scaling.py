@@ -18,15 +18,12 @@ application and architecture. What it leaves open is settled so:
 * Where there is no room for the cheapest, the next is taken. Where there is for none, as many as fit of what adds
   most, and the cheapest is `short`: whoever has hosts adds one.
 
-As published, Q is what a worker can do at its peak, so one that is busy all of the time meets the load, and its queries
-wait without end. Two rules of ours, which are the default, count what waits:
-
-* `in_time`: Q is the most that a worker takes of Poisson arrivals with at most a share `late` of them waiting longer
-  than the SLO leaves, w = S - T_inf. With batches of d seconds that share is at most exp(-eta w / d) where
-  rho = eta / (exp(eta) - 1) (Kingman's bound), so eta = d ln(1 / late) / w. It is also at most rho, the share that
-  finds the worker busy, so rho is `late` at least.
-* `backlog`: what waits is to be worked off in `drain` seconds, beside what comes. What waits in a lane no worker of
-  another takes over, so a lane that has more than `drain` seconds of it counts as one that can do nothing else.
+As published, Q is what a worker can do at its peak, so one that is busy all of the time meets the load, and its
+queries wait without end. A rule of ours is the default (`in_time`): Q is the most that a worker takes of Poisson
+arrivals with at most a share `late` of them waiting longer than the SLO leaves, w = S - T_inf. With batches of d
+seconds that share is at most exp(-eta w / d) where rho = eta / (exp(eta) - 1) (Kingman's bound), so eta = d ln(1 /
+late) / w. It is also at most rho, the share that finds the worker busy, so rho is `late` at least. The bound is for
+one worker; several do more.
 
 Rates are queries a second, costs a second's, times seconds.
 """
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
 
 LAMBDA: Final = 0.1  # 1/s; the paper names no value, so this is ours
 LATE: Final = 0.05
-DRAIN: Final = 10.0  # 1 / LAMBDA, the time in which the cost pays off what was loaded
 _EXACT: Final = 1e-9
 _STEEP: Final = 100.0
 _LEAST: Final = 1e-3  # queries a second: what is asked for at all keeps one worker
@@ -60,11 +56,9 @@ class Weights(NamedTuple):
     """lambda, in 1/s: large where loads are spiky."""
     late: float | None = LATE
     """The share of queries that may wait longer than the SLO leaves; None: a worker can do its peak, as published."""
-    drain: float | None = DRAIN
-    """Seconds in which what waits is to be worked off; None: it does not count, as published."""
 
 
-PUBLISHED: Final = Weights(late=None, drain=None)
+PUBLISHED: Final = Weights(late=None)
 
 
 class Candidate(NamedTuple):
@@ -121,11 +115,6 @@ def in_time(variant: Variant, slo: float | None, weights: Weights, slower: float
     left = max(_EXACT, slo - variant.overhead - batch)
     eta = min(_STEEP, batch * math.log(1 / weights.late) / left)
     return peak * max(weights.late, eta / math.expm1(eta))
-
-
-def backlog(rate: float, wait: float, weights: Weights) -> float:
-    """Queries a second that a lane is to work off, whose workers do `rate` and where one waits so many seconds."""
-    return 0.0 if weights.drain is None else rate * min(1.0, wait / weights.drain)
 
 
 def keeps(candidate: Candidate, slo: float | None) -> bool:

@@ -25,7 +25,6 @@ class Stage:
         self.table = Standing()
         self.workers = {}  # by variant, when each is ready
         self.dead, self.broken, self.slow = {}, set(), {}
-        self.wait = 0.0  # in each lane that serves
         self.lacking = ()  # variants that queries name
         self.hosts = {"m5": 1, "inf1": 1, "p3": 1}
         self.log = []
@@ -87,7 +86,7 @@ class Stage:
             n = self.ready.get(name, 0)
             share = self.load * BY_NAME[name].rate * n / self.rate if n else 0.0
             p50 = BY_NAME[name].duration(1) * self.slow.get(name, 1.0)
-            told[name] = Told(n, len(at), self.dead.pop(name, 0), share, p50, 1, self.wait if n else 0.0)
+            told[name] = Told(n, len(at), self.dead.pop(name, 0), share, p50, 1, 0.0)
         unmet = {self.variants[0].name: self.load} if not self.ready and self.load else {}
         self.controller.report(self.now, Report(told, unmet, {GROUP: self.slo}, self.lacking))
         for order in self.controller.orders(self.now):
@@ -315,18 +314,6 @@ def test_a_latency_that_nothing_keeps_orders_no_worker_more_than_the_load_takes(
     stage.slo = 0.001
     stage.go(60, 8)
     assert stage.ready == {CPU.name: 2}
-
-
-def test_what_waits_is_worked_off_beside_what_comes_and_then_the_surplus_goes():
-    stage = Stage([NEURON], weights=Weights())
-    stage.go(10, 80)
-    assert stage.ready == {NEURON.name: 1}
-    stage.wait = 3.0
-    stage.go(5)
-    assert stage.ready == {NEURON.name: 2}
-    stage.wait = 0.0
-    stage.go(10)
-    assert stage.ready == {NEURON.name: 1}
 
 
 def test_by_the_integer_program_the_stage_goes_up_and_down_too():

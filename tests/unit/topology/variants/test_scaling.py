@@ -17,7 +17,6 @@ from topology.variants.scaling import (
     Candidate,
     Patience,
     Weights,
-    backlog,
     candidates_of,
     in_time,
     needed,
@@ -220,8 +219,3 @@ def test_one_in_twenty_waits_too_long_at_most_with_as_much_as_is_served_in_time(
         free = began + A.duration(1)
         late += free - at > slo
     assert 0.002 < late / len(arrivals) < 0.055
-
-
-def test_a_backlog_counts_up_to_all_that_its_own_workers_do_and_not_as_published():
-    assert [backlog(5.0, wait, Weights(drain=10.0)) for wait in (0.0, 4.0, 100.0)] == [0.0, 2.0, 5.0]
-    assert backlog(5.0, 4.0, PUBLISHED) == 0.0
