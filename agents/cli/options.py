@@ -118,9 +118,10 @@ class _PipelineFile(click.ParamType):
         from agents.supervise import registry  # noqa: PLC0415 - not for a file
 
         run_dir = _run_dir(ctx)
-        served = registry.file_of(run_dir, str(value)) if given.name == str(value) else None
+        name, mark, learner = str(value).partition("#")
+        served = registry.file_of(run_dir, name) if given.name == str(value) else None
         if served is not None and _written(served).is_file():
-            return served
+            return served.with_name(f"{served.name}{mark}{learner}")
         known = ", ".join(registry.known(run_dir))
         others = f" (those under {run_dir} are {known})" if known else ""
         raise click.BadParameter(
@@ -152,7 +153,7 @@ class _PipelineName(click.ParamType):
             return load(given, profiled=False).spec.name
         if given.suffix or given.name != str(value):
             raise click.BadParameter(f"there is no file {str(value)!r}", ctx, param)
-        return str(value)
+        return str(value).replace("#", "-")  # as a learner's own pipeline is called
 
 
 def cache_dir() -> Path:
@@ -160,7 +161,7 @@ def cache_dir() -> Path:
 
 
 def pipeline_argument(command: _Command) -> _Command:
-    """PIPELINE: a pipeline file, FILE#LEARNER, or the name of a pipeline that was served from here.
+    """PIPELINE: a pipeline file or the name of one that was served from here, either with #LEARNER for a learner of it.
 
     Models are found in the working directory, then beside the file.
     """
@@ -235,6 +236,20 @@ def choose_option(command: _Command) -> _Command:
     """--choose: the chances of what stages choose, by stage."""
     text = "How likely a stage's choices are; several successors as a+b:.5, none as :.1."
     return click.option("--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help=text)(command)
+
+
+def sizes(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
+    """Read numbers by stage, as detect=2,recognise=3. A callback for click."""
+    found = []
+    for value in values:
+        numbers: dict[str, int] = {}
+        for part in value.split(","):
+            stage, _, number = part.partition("=")
+            if not stage.strip() or not number.strip().isdecimal():
+                raise click.BadParameter(f"{value!r} is no size such as detect=2 or detect=2,recognise=3")
+            numbers[stage.strip()] = int(number)
+        found.append(numbers)
+    return found
 
 
 def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, dict[str, float]]:

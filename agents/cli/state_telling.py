@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VERSIONS: Final = ("version", "when", "standing", "batches", "requests", "state", "written", "digest", "primary")
 ENTRIES: Final = ("entry", "kind", "dtype", "shape", "bytes")
 DIFFERENCES: Final = ("entry", "what", "elements", "largest difference")
-_SHORT: Final = 12  # hexadecimal digits of a digest
+_SHORT: Final = 8  # hexadecimal digits of a digest
 _STYLES: Final = {"durable": "green", "open": "yellow", "dead": "red"}
 
 
@@ -77,10 +77,11 @@ def versions_grid(histories: Histories, place: Place) -> Grid:
         )
     else:
         title = f"{place[0]}/{place[1]}: nothing there yet"
+    every = list(histories.kept(place))
     rows = [
         (
             str(kept.version),
-            when(kept.manifest.at_us),
+            when(kept.manifest.at_us).partition("-")[2],  # the year is seldom in doubt
             kept.standing.value,
             str(kept.manifest.batches),
             str(kept.manifest.requests),
@@ -89,9 +90,12 @@ def versions_grid(histories: Histories, place: Place) -> Grid:
             kept.manifest.digest.hex()[:_SHORT],
             kept.manifest.claimant,
         )
-        for kept in histories.kept(place)
+        for kept in every
     ]
-    return Grid(title, VERSIONS, rows, (3, 4, 5, 6))
+    shown = len(VERSIONS)
+    if all(kept.manifest.claimant == facts["primary"] for kept in every):
+        shown -= 1  # the title names who has made them all
+    return Grid(title, VERSIONS[:shown], [row[:shown] for row in rows], (3, 4, 5, 6))
 
 
 def shard_facts(histories: Histories, place: Place) -> dict[str, Any]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from topology.problems import Path as FieldPath
 
 BAD_INPUT = 2
+_WIDTH = 80  # of a terminal
 
 
 @click.command()
@@ -243,14 +244,16 @@ def _tell(pipeline: Pipeline) -> None:
     spec = pipeline.spec
     stages = f"{len(spec.stages)} stage{'s' if len(spec.stages) > 1 else ''}"
     processes = sum(stage.processes for stage in spec.stages)
+    notes = _remarks(pipeline)
+    fine = "is fine" if not notes else f"is valid, with {len(notes)} note{'s' if len(notes) > 1 else ''} at the end"
     click.echo(
-        f"{pipeline.path} is fine: pipeline {spec.name}, {stages}, {processes} process{'es' if processes > 1 else ''} "
+        f"{pipeline.path} {fine}: pipeline {spec.name}, {stages}, {processes} process{'es' if processes > 1 else ''} "
         f"and the gate, SLO {show_duration(spec.slo)}, {spec.partitions} partitions\n"
     )
     click.echo(text(pipeline))
     click.echo(f"\n{_batches(pipeline)}\n{_timeouts(pipeline)}")
     click.echo(words_for(spec))
-    for remark in _remarks(pipeline):
+    for remark in notes:
         click.echo(f"\nnote: {remark}")
 
 
@@ -301,6 +304,8 @@ def _batches(pipeline: Pipeline) -> str:
         source = "" if stage.name in planned else " (given)" if stage.batching.size is not None else " (max)"
         told.append(f"{stage.name} {stage.batching.most}{seconds}{source}")
     line = f"batches: {', '.join(told)}"
+    if len(line) > _WIDTH:
+        line = "batches: " + ",\n         ".join(told)
     unknown = [stage.name for stage in pipeline.spec.stages if stage.name not in pipeline.durations]
     unmeasured = any(stage.lanes for stage in pipeline.spec.stages)
     if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):

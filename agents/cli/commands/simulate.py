@@ -16,12 +16,14 @@ from agents.cli.options import (
     plan_period_option,
     positive,
     seconds,
+    sizes,
 )
 from agents.cli.policies import POLICY, load_warned, require_policies
 from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
 from agents.sim.observe import Observer
 from agents.sim.simulation import simulate as run
 from agents.whatif.assumptions import assume
+from agents.whatif.traffic import Sizes, resized
 from producers.load import recorded, traces
 from producers.recording import is_recording, read_recording
 
@@ -29,18 +31,23 @@ if TYPE_CHECKING:
     from agents.sim.plan import Dispatch
 
 
-def _numbers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | Sizes | None:
+    if value is not None and "=" in value:
+        return sizes(context, parameter, (value,))[0]
     try:
         return None if value is None else tuple(int(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no list of numbers such as 5,3,4") from None
+        raise click.BadParameter(f"{value!r} is no list of numbers such as 5,3,4, nor sizes such as detect=2") from None
 
 
 @click.command()
 @pipeline_argument
 @click.argument("trace")
 @click.option(
-    "--workers", callback=_numbers, metavar="N,N,...", help="Model instances per stage.  [default: the file's]"
+    "--workers",
+    callback=_numbers,
+    metavar="N,N,...",
+    help="Model instances of every stage, or of some as STAGE=N,...  [default: the file's]",
 )
 @click.option(
     "--dispatch",
@@ -82,7 +89,7 @@ def simulate(
     pipeline: Path,
     trace: str,
     *,
-    workers: tuple[int, ...] | None,
+    workers: tuple[int, ...] | Sizes | None,
     dispatch: Dispatch,
     slo: float | None,
     scale: float,
@@ -114,6 +121,8 @@ def simulate(
     loaded = load_warned(pipeline)
     if slo is not None:
         loaded = loaded.for_slo(slo)  # with the batches that are planned for it
+    if isinstance(workers, dict):
+        loaded, workers = resized(loaded, {"workers": workers}), None
     require_policies(loaded, policy)
     if not traces.is_process(trace) and is_recording(Path(trace)):
         arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from agents.cli.options import json_option, pipeline_argument, plan_period_option, seconds
+from agents.cli.options import json_option, pipeline_argument, plan_period_option, seconds, sizes
 from agents.cli.policies import POLICY, load_warned
 from agents.cli.summary import progress_bar, writing
 from agents.whatif import table
@@ -22,24 +22,11 @@ if TYPE_CHECKING:
 
     from agents.sim.plan import Dispatch
     from agents.whatif.study import Durations, Study
-    from agents.whatif.traffic import Alternative, Sizes
+    from agents.whatif.traffic import Alternative
     from topology.load import Pipeline
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PLOTS = (".png", ".svg", ".pdf")
-
-
-def _sizes(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[Sizes]:
-    found = []
-    for value in values:
-        sizes: Sizes = {}
-        for part in value.split(","):
-            stage, _, number = part.partition("=")
-            if not stage.strip() or not number.strip().isdecimal():
-                raise click.BadParameter(f"{value!r} is no size such as detect=2 or detect=2,recognise=3")
-            sizes[stage.strip()] = int(number)
-        found.append(sizes)
-    return found
 
 
 def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[float]:
@@ -53,9 +40,9 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @pipeline_argument
 @click.argument("recording")
 @click.option("--policy", "policies", type=POLICY, multiple=True, help="Try it; may be repeated.")
-@click.option("--workers", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of workers.")
-@click.option("--fronts", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of fronts to deal them out to.")
-@click.option("--batch", callback=_sizes, multiple=True, metavar="STAGE=N,...", help="Of planned batches.")
+@click.option("--workers", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of workers.")
+@click.option("--fronts", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Of fronts to deal them out to.")
+@click.option("--batch", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Of planned batches.")
 @click.option(
     "--slo",
     "slos",

@@ -47,6 +47,18 @@ def test_a_name_that_nobody_knows_is_told_with_those_that_are(served, capsys):
     assert run(["check", "digits"]) == 2
 
 
+def test_a_learner_is_named_by_either(served, capsys):
+    learner = "learners: [{name: taste, model: 'm:M', state: {kind: keyed}}]\n"
+    served.write_text(PIPELINE + learner)
+    for named in ("digits#taste", "there/my.yaml#taste"):
+        assert run(["check", named]) == 0
+        assert "pipeline digits-taste" in capsys.readouterr().out
+    assert run(["check", "digits#tste"]) == 2
+    assert "has no learner 'tste'; did you mean 'taste'?" in capsys.readouterr().err
+    assert run(["status", "digits#taste"]) == 1
+    assert "no process of digits-taste is served" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("named", ["digits", "there/my.yaml"])
 def test_status_takes_a_file_or_a_name(served, capsys, named):
     assert run(["status", named]) == 1

@@ -41,6 +41,13 @@ def test_it_prints_a_summary_and_writes_the_report(files, capsys):
     assert list(report.stages) == ["a", "b"]
 
 
+def test_workers_may_be_said_of_some_stages(files, capsys):
+    _, by_name, _ = spillway(capsys, "small.json", "counts.csv", "--json", "--workers", "a=2")
+    _, by_place, _ = spillway(capsys, "small.json", "counts.csv", "--json", "--workers", "2,1")
+    _, as_written, _ = spillway(capsys, "small.json", "counts.csv", "--json")
+    assert by_name == by_place != as_written
+
+
 def test_json_goes_to_standard_output_and_is_the_same_for_a_seed(files, capsys):
     arguments = ("small.json", "poisson:50", "--duration", "4s", "--slo", "80ms", "--policy", "expired", "--json")
     _, first, _ = spillway(capsys, *arguments, "--seed", "1")
@@ -101,6 +108,8 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
         (("absent.json", "counts.csv"), "absent.json"),
         (("small.json", "counts.csv", "--workers", "1;2"), "no list of numbers such as 5,3,4"),
         (("small.json", "counts.csv", "--workers", "1"), "give one each for a, b"),
+        (("small.json", "counts.csv", "--workers", "c=1"), "has no stage 'c'"),
+        (("small.json", "counts.csv", "--workers", "a=x"), "no size such as detect=2"),
         (("small.json", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; the policies are: naive"),
         (("small.json", "counts.csv", "--slo", "soon"), "must be a duration"),
         (("small.json", "counts.csv", "--slo", "0"), "must be above 0"),

@@ -35,9 +35,20 @@ def test_a_good_pipeline_is_drawn(check):
     code, out, err = check(GOOD)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "p.yaml is fine: pipeline p, 2 stages, 6 processes and the gate, SLO 400 ms, 12 partitions"
+    told = "pipeline p, 2 stages, 6 processes and the gate, SLO 400 ms, 12 partitions"
+    assert lines[0] == f"p.yaml is valid, with 1 note at the end: {told}"
     assert "│ check_models:Model" in out
     assert lines[-1].startswith("note: stage 'a': 12 partitions do not divide evenly by 5 fronts")
+
+
+def test_the_batches_of_many_stages_have_a_line_each(check):
+    stages = "".join(
+        f"  - {{name: stage{n}, model: m:M{', after: stage' + str(n - 1) if n else ''}}}\n" for n in range(4)
+    )
+    code, out, _ = check(f"name: p\nslo: 2s\nstages:\n{stages}")
+    assert code == 0
+    assert out.startswith("p.yaml is fine: ")
+    assert "batches: stage0 by aimd within 250 ms, at most 64,\n         stage1 by aimd" in out
 
 
 def test_a_bad_pipeline_exits_2_with_all_problems(check):
