@@ -108,6 +108,7 @@ class Variants:
         self._known: dict[str, Status] = {}
         self._whys: dict[tuple[Needs, Choice], dict[str, Any]] = {}
         self._whys_since = 0.0
+        self._cheap: dict[Needs, str | None] = {}
         self._loads: dict[str, float] = {}
         self._counted: Counter[str] = Counter()
         self._looked = 0.0
@@ -116,7 +117,7 @@ class Variants:
         """Have other variants from now on; those that are asked already may still answer."""
         self.variants = {each.name: each for each in variants}
         self.selection = Selection(self.variants.values(), self.selection.on_miss, self.selection.budget)
-        self._versions, self._whys = versions, {}
+        self._versions, self._whys, self._cheap = versions, {}, {}
         self.waiting &= self.variants.keys()
         self.lacking &= self.variants.keys()
         models = {each.architecture for each in self.variants.values()}
@@ -144,7 +145,7 @@ class Variants:
             self.lacking.add(choice.load)
         if first:
             self.stats.found[choice.how] += 1
-            self._want(choice, query.request.deadline - query.request.sent)
+            self._want(note.needs, choice, query.request.deadline - query.request.sent)
         elif choice.how is How.LOADING and choice.variant is not None:
             self.waiting.add(choice.variant)
         if choice.variant is None:
@@ -245,15 +246,38 @@ class Variants:
         told: dict[str, Any] = {"of": of, "others": len(self.variants) - len(of)}
         return told if choice.load is None else told | {"load": choice.load}
 
-    def _want(self, choice: Choice, latency: float) -> None:
-        """Note what a query wants: of its load, where no variant of that architecture answers it; and how soon."""
+    def _want(self, needs: Needs, choice: Choice, latency: float) -> None:
+        """Note what a query wants: of its load, where no variant of that architecture answers it; and how soon.
+
+        One that took what had time, where the architecture that is cheapest for it serves too, does not say how soon.
+        """
         wanted, taken = choice.load, choice.variant if choice.how is not How.LOADING else None
         if wanted is not None and (taken is None or self._architecture(taken) != self._architecture(wanted)):
             self.stats.unmet[wanted] += 1
         else:
             wanted = taken
-        if wanted is not None:
-            self.latencies.setdefault(self._architecture(wanted), deque(maxlen=_KEPT)).append(latency)
+        if wanted is None:
+            return
+        model, cheapest = self._architecture(wanted), self._cheapest(needs)
+        elsewhere = model != cheapest and any(
+            each.architecture == cheapest and self._known[each.name].serves for each in self.variants.values()
+        )
+        if not elsewhere:
+            self.latencies.setdefault(model, deque(maxlen=_KEPT)).append(latency)
+
+    def _cheapest(self, needs: Needs) -> str | None:
+        """The architecture that meets a query's needs at the least cost; None where none does."""
+        if needs not in self._cheap:
+            if len(self._cheap) >= _KEPT:
+                self._cheap.clear()
+            meets = [
+                each
+                for each in self.variants.values()
+                if _meets(each, needs) and (needs.latency is None or each.latency <= needs.latency + _LATE)
+            ]
+            costs = {(each.units if each.cost is None else each.cost) / each.rate: each.architecture for each in meets}
+            self._cheap[needs] = costs[min(costs)] if costs else None
+        return self._cheap[needs]
 
     def _is_lacking(self, needs: Needs, choice: Choice) -> bool:
         """Whether nothing of the model of what is to be loaded will do, fast as it may be."""

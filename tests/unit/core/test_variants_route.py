@@ -113,6 +113,19 @@ def test_the_queue_counts_in_what_is_left_of_the_latency_unless_the_budget_is_st
         assert [told[each].flags["found"] for each in asked] == ["active"] * 2 + [last] * 2
 
 
+def test_a_query_that_takes_what_has_time_does_not_say_how_fast_that_must_be():
+    stage = Stage()
+    stage.route._loads = {"small": 5.0}
+    stage.route._looked = NOW  # so the large one has time, though the small one is cheaper
+    stage.ask(accuracy=0.5, latency="200ms", within=0.2)
+    stage.ask(accuracy=0.8, latency="500ms", within=0.5)
+    assert stage.route.stats.asked == {"large": 2}
+    assert {model: list(told) for model, told in stage.route.latencies.items()} == {"b": [pytest.approx(0.5)]}
+    alone = Stage(workers=("large",))
+    alone.ask(accuracy=0.5, latency="200ms", within=0.2)
+    assert list(alone.route.latencies["b"]) == [pytest.approx(0.2)]
+
+
 def test_an_answer_after_the_deadline_or_of_another_accuracy_does_not_meet():
     stage = Stage(workers=("small",), on_miss="closest")
     inexact = stage.ask(accuracy=0.95)
