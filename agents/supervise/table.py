@@ -36,6 +36,7 @@ class Display:
         self._console.soft_wrap = not self._console.is_terminal  # a terminal's lines break between words
         self._live: Live | None = None
         self._next_lines = time.monotonic() + _LINES_EVERY_SECONDS
+        self._said: dict[str, str] = {}  # the last line of each process
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
@@ -61,8 +62,14 @@ class Display:
             self._live.update(table(rows, self._title), refresh=True)
         elif not self._quiet and time.monotonic() >= self._next_lines:
             self._next_lines = time.monotonic() + _LINES_EVERY_SECONDS
-            for row in rows:
-                self.say(line(row))
+            self.tell(rows)
+
+    def tell(self, rows: Sequence[Row]) -> None:
+        """Say a line of each process of which it would be another one than the last time."""
+        for row in rows:
+            if self._said.get(row.name) != (text := line(row)):
+                self._said[row.name] = text
+                self.say(text)
 
 
 _COLUMNS = ("process", "state", "wrk", "/s", "queue", "batch", "ms", "p99", "done", "drop", "fail", "dup")

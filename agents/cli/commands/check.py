@@ -81,6 +81,10 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_comman
         for learner in loaded.learners:
             click.echo()
             _tell(learner)
+        if tries:
+            click.echo("\nmodels: all could be constructed")
+        elif imports:
+            click.echo("\nmodels and functions: all were found")
     return 0
 
 

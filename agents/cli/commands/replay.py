@@ -119,6 +119,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
     with ExitStack() as stack:
         settings = _attached(loaded, chosen) if chosen.attach else _started(loaded, chosen, stack)
+        here = _served_here(loaded, chosen)
         witness = Witness(every=max(1, len(made.due) // FOLLOWED))
         result, stages = _run(loaded, settings, made, chosen, witness)
     report = _report(loaded, trace, chosen, result, stages)
@@ -135,6 +136,8 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     if report.outcomes.missing:
         why = ", ".join(f"{count} {name}" for name, count in sorted(result.errors.items()))
         click.echo(f"error: {report.outcomes.missing} of {report.requests} queries have no outcome ({why})", err=True)
+        if here and chosen.attach and not _served_here(loaded, chosen):
+            click.echo(f"{loaded.spec.name} was stopped meanwhile", err=True)
         return 1
     return 0
 
@@ -194,6 +197,12 @@ def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
         period = f"{supervisor.plan_period:g} s"
         _say(f"{spec.name} is served under {'/'.join(policies)}; its stages exchange their state every {period}")
     return settings
+
+
+def _served_here(pipeline: Pipeline, chosen: _Options) -> bool:
+    """Whether a supervisor of this machine serves it now."""
+    supervisor = ServeEntry.read(chosen.run_dir, pipeline.spec.name)
+    return supervisor is not None and supervisor.alive()
 
 
 def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:

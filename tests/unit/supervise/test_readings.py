@@ -319,3 +319,13 @@ def test_an_event_is_printed_as_it_is_and_the_table_below_without_its_markup(mon
     assert "[greet] is ready" in shown.getvalue()
     assert "running" in shown.getvalue()
     assert "[green]" not in shown.getvalue()
+
+
+def test_a_line_is_said_again_only_when_it_has_changed(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr(tables, "Console", partial(Console, file=shown, force_terminal=False, width=200))
+    with tables.Display("greet", quiet=False) as made:
+        made.tell([Row("greet.0", "running", None), Row("gate.0", "starting", None)])
+        made.tell([Row("greet.0", "running", None), Row("gate.0", "running", None)])
+        made.tell([Row("greet.0", "running", None), Row("gate.0", "running", None)])
+    assert shown.getvalue().splitlines() == ["greet.0: running", "gate.0: starting", "gate.0: running"]

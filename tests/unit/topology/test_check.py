@@ -162,7 +162,9 @@ stages:
   - {name: c, model: "check_states:Learner", state: shared, after: b}
   - {name: d, emulated: {alpha: 1ms}, after: c}
 """
-    assert check(text)[0] == check(text, "--load")[0] == 0
+    assert "models" not in check(text)[1].splitlines()[-1]
+    code, out, _ = check(text, "--load")
+    assert (code, out.splitlines()[-1]) == (0, "models and functions: all were found")
     code, out, err = check(text, "--models")
     assert (code, out) == (2, "")
     assert [line.partition(": stage ")[0] for line in err.splitlines()[1:]] == [
